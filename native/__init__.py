@@ -1,0 +1,35 @@
+"""Private interpreters on stock wheels: the pool, its sessions, its packages.
+
+Names are resolved on first use. Code inside a private interpreter imports
+``interpool.native.inside`` without loading the host's compiled module.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interpool.native.errors import InterpoolError as InterpoolError
+    from interpool.native.manager import InterpreterManager as InterpreterManager
+    from interpool.native.manager import MovableObject as MovableObject
+    from interpool.native.manager import Package as Package
+    from interpool.native.manager import PyObj as PyObj
+    from interpool.native.manager import InterpreterSession as InterpreterSession
+
+_EXPORTS = {
+    "InterpreterManager": "interpool.native.manager",
+    "InterpreterSession": "interpool.native.manager",
+    "MovableObject": "interpool.native.manager",
+    "Package": "interpool.native.manager",
+    "PyObj": "interpool.native.manager",
+    "InterpoolError": "interpool.native.errors",
+}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)
