@@ -1,0 +1,110 @@
+"""Where things lie in a hermetic archive, and what its manifest says.
+
+A hermetic archive is a torch.package file with two members of our own, in a
+package whose name holds a hyphen: no Python source can have that name, so the
+members can never hide, or be hidden by, a module of the model's.
+
+Standard library only: packers, readers and servers all import this.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, Literal, TypedDict, cast, get_args
+
+from interpool.native.errors import ArchiveError
+
+MANIFEST_PACKAGE: Final = "interpool-archive"
+MANIFEST_RESOURCE: Final = "manifest.json"
+ENTRY_PACKAGE: Final = "interpool-archive"
+ENTRY_RESOURCE: Final = "entry.pkl"
+
+SCHEMA: Final = 1
+
+EntryKind = Literal["module", "callable", "handler"]
+"""``module``: a torch.nn.Module. ``handler``: an object with ``handle``, or with
+``preprocess``, ``inference`` and ``postprocess``. ``callable``: any other object
+that can be called."""
+
+Action = Literal["intern", "extern", "mock"]
+
+
+class Entry(TypedDict):
+    """The object that the archive exists for."""
+
+    package: str
+    resource: str
+    kind: EntryKind
+
+
+class MadeWith(TypedDict):
+    """Versions of what wrote the archive."""
+
+    python: str
+    torch: str
+    interpool: str
+
+
+class Extern(TypedDict):
+    """A top-level module that the archive takes from where it is served.
+
+    ``distribution`` and ``version`` are empty for the standard library.
+    """
+
+    module: str
+    distribution: str
+    version: str
+
+
+class ModuleRecord(TypedDict):
+    """What was done with one module, and why."""
+
+    action: Action
+    reason: str
+
+
+class Manifest(TypedDict):
+    """The manifest's JSON. ``files`` maps each member's name, without the zip's
+    root directory, to the SHA-256 of its content in hex; the manifest itself is
+    the only member left out."""
+
+    schema: int
+    entry: Entry
+    made_with: MadeWith
+    externs: list[Extern]
+    modules: dict[str, ModuleRecord]
+    files: dict[str, str]
+
+
+def parse_manifest(text: str | bytes, archive: str) -> Manifest:
+    """Read a manifest.
+
+    Args:
+        text: the member's content.
+        archive: the archive's file name, for messages.
+
+    Raises:
+        ArchiveError: not JSON, of another schema, or without a usable entry.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArchiveError(f"{archive}: its manifest is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ArchiveError(f"{archive}: its manifest is not a JSON object")
+    if value.get("schema") != SCHEMA:
+        raise ArchiveError(
+            f"{archive}: its manifest has schema {value.get('schema')!r}, this interpool reads "
+            f"schema {SCHEMA}; pack it again with this version"
+        )
+    entry = value.get("entry")
+    if (
+        not isinstance(entry, dict)
+        or not all(isinstance(entry.get(key), str) for key in ("package", "resource"))
+        or entry.get("kind") not in get_args(EntryKind)
+    ):
+        raise ArchiveError(f"{archive}: its manifest names no usable entry ({entry!r})")
+    files = value.get("files")
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        raise ArchiveError(f"{archive}: its manifest lists no digests under 'files'")
+    return cast(Manifest, value)
