@@ -1,0 +1,174 @@
+"""The README's commands are run as they stand there, in order, as a newcomer would paste them.
+
+A copy of what they touch is made first, with other ports, so that neither the checkout nor a server that
+already runs on this machine is disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(
+    r"(<!-- shown, not run:[^\n]*-->\n)?^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+# TorchServe's defaults, written out: what the sample configuration leaves alone moves to other ports as well.
+LISTENS_ON = """
+inference_address=http://127.0.0.1:8080
+management_address=http://127.0.0.1:8081
+metrics_address=http://127.0.0.1:8082
+grpc_inference_port=7070
+grpc_management_port=7071
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of the README that is to be run."""
+
+    language: str
+    code: str
+
+    def as_shell(self) -> str:
+        if self.language == "bash":
+            return self.code
+        return f"python - <<'END-OF-README-BLOCK'\n{self.code}END-OF-README-BLOCK\n"
+
+
+def readme_blocks() -> list[Block]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return [Block(language, code) for shown, language, code in BLOCK.findall(text) if not shown]
+
+
+def free_ports(wanted: set[str]) -> dict[str, str]:
+    """Ports that are free right now, one for each of ``wanted``."""
+    sockets = [socket.socket() for _ in wanted]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return {port: str(each.getsockname()[1]) for port, each in zip(wanted, sockets, strict=True)}
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def processes_of(directory: Path) -> list[psutil.Process]:
+    """Every process that was started, by whatever detour, with ``directory`` as its TEMP."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TEMP") == str(directory) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def checkout() -> Iterator[Path]:
+    """A copy of what the README's commands read and write, in a short path: sockets live under it."""
+    directory = Path(tempfile.mkdtemp(prefix="ip-"))
+    try:
+        shutil.copytree(ROOT / "configs", directory / "configs")
+        (directory / "model_store").mkdir()
+        (directory / "build").mkdir()
+        (directory / "tmp").mkdir()
+        (directory / ".venv").symlink_to(sys.prefix)
+        # This test runs on an installed package: set-up is done, and would only repeat itself.
+        (directory / "scripts").mkdir()
+        (directory / "scripts" / "setup").write_text("#!/bin/sh\n")
+        (directory / "scripts" / "setup").chmod(0o755)
+        yield directory
+    finally:
+        for process in processes_of(directory / "tmp"):
+            process.kill()
+        shutil.rmtree(directory)
+
+
+def run_readme(directory: Path) -> tuple[int, str]:
+    """Run all blocks in one shell that stops at the first failure: its exit status, and what was printed."""
+    config = directory / "configs" / "config.properties"
+    # As written, but an HTTP error counts as a failure too.
+    script = 'set -euo pipefail\ncurl() { command curl --fail-with-body "$@"; }\n'
+    for number, block in enumerate(readme_blocks(), start=1):
+        script += f"echo '== block {number}'\n{block.as_shell()}"
+    settings = config.read_text() + LISTENS_ON
+    for port, free in free_ports(
+        set(re.findall(r"\b(?:127\.0\.0\.1:|port=)(\d+)", script + settings))
+    ).items():
+        script, settings = (re.sub(rf"\b{port}\b", free, text) for text in (script, settings))
+    config.write_text(settings)
+
+    temporary = str(directory / "tmp")
+    environment = os.environ | {"TMPDIR": temporary, "TEMP": temporary, "XDG_RUNTIME_DIR": temporary}
+    output = directory / "output"
+    with output.open("wb") as stream:
+        shell = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = shell.wait(timeout=200)
+        except subprocess.TimeoutExpired:
+            os.killpg(shell.pid, signal.SIGKILL)
+            status = shell.wait()
+    return status, output.read_text(errors="replace")
+
+
+def plain_answer(directory: Path, request: str) -> list[float]:
+    """What an ordinary Python, without interpool, answers to the README's request."""
+    code = f"import torch, shop.factory as f; print(f.build()(torch.tensor({request})).tolist())"
+    printed = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=directory / "build" / "first",
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    answer: list[float] = json.loads(printed.stdout)
+    return answer
+
+
+def test_commands_in_the_readme_work_as_written_and_leave_nothing_running(checkout: Path) -> None:
+    status, output = run_readme(checkout)
+    assert status == 0, output
+
+    request = re.search(r'-d "(\[.*?\])"', "".join(block.code for block in readme_blocks()))
+    assert request
+    expected = plain_answer(checkout, request[1])
+    by_rest = [json.loads(text) for text in re.findall(r"(?<!tensor\()\[\s*-?\d[^\[\]]*\]", output)]
+    in_python = [json.loads(text) for text in re.findall(r"tensor\((\[[^\[\]]*\])", output)]
+    assert by_rest == [pytest.approx(expected, abs=1e-5)], output
+    assert in_python == [pytest.approx(expected, abs=1e-4)], output
+
+    deadline = time.monotonic() + 60
+    while (left := processes_of(checkout / "tmp")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left, [process.cmdline() for process in left]
+
+
+def test_every_document_that_the_readme_links_to_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
