@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from interpool.native.provision.elf import (
     DT_NEEDED,
@@ -12,7 +13,9 @@ from interpool.native.provision.elf import (
     DT_RUNPATH,
     SharedObject,
 )
-from interpool.native.provision.environment import Environment
+
+if TYPE_CHECKING:
+    from interpool.native.provision.environment import Environment
 
 TORCH_PYTHON = "libtorch_python.so"
 # libpython3.11.so.1.0, and libpython3.so, which stands before it for the stable ABI.

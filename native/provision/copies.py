@@ -4,181 +4,217 @@ Layout of an environment's directory::
 
     environment.json                 what the directory's name was made of
     names.map                        the renamed symbols, for patchelf
+    locks/                           held while something is made
     files/<key>/record.json          the verdict on one original file
     files/<key>/<basename>           its patched template, if it is private
-    slots/<slot>/<key>/<basename>    a slot's own copy
-
-``<key>`` is made of an original's real path, size and modification time.
+    slots/<slot>/<key>-<variant>/<basename>   a slot's own copy
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextlib
 import os
-import threading
-from dataclasses import asdict, dataclass
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine
-from interpool.native.provision.environment import Environment
-from interpool.native.provision.patch import MARKER, Change, make_template
+from interpool.native.provision.patch import Change, make_template
+from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
 from interpool.native.provision.store import copy_file, locked, new_file, private_directory
+from interpool.native.provision.system import system_library
+
+if TYPE_CHECKING:
+    from interpool.native.provision.environment import Environment
 
 _LAST_SLOT = 9999
 
 
 @dataclass(frozen=True)
-class Record:
-    """The verdict on one original file.
+class _Judged:
+    """A record, and the state of the file that it holds for."""
 
-    Attributes:
-        path: the original's real path.
-        private: whether it needs a copy per slot.
-        needs: objects found through its search path, and whether each was private.
-        soname: the template's SONAME, with the marker.
-        marks: file offsets of the slot marker in the template, in bytes.
-        size: the template's size in bytes.
-    """
-
-    path: str
-    private: bool
-    needs: dict[str, bool]
-    soname: str = ""
-    marks: tuple[int, ...] = ()
-    size: int = 0
+    stamp: tuple[int, int, int, int]
+    key: str
+    record: Record
 
 
 class Copies:
-    """The templates and slot copies of one environment; safe for threads and processes."""
+    """The templates and slot copies of one environment.
+
+    Safe for concurrent threads and processes: what is known is only ever
+    replaced as a whole, and what is made is made under a file lock.
+    """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._libpython = str(env.libpython)
-        self._records: dict[str, Record] = {}
-        # One build at a time in this process; other processes are kept out by file locks.
-        self._building = threading.RLock()
+        self._known: dict[str, _Judged] = {}
+        self._swept = False
 
     def private_copy(self, path: str, slot: int) -> list[str]:
         """See ``interpool.native.provision.private_copy``."""
-        if not 0 <= slot <= _LAST_SLOT:
-            raise ProvisioningError(f"slot {slot} is out of range (0 to {_LAST_SLOT})")
-        wanted: dict[str, Record] = {}
-        record = self._collect(path, wanted, ())
-        if not record.private:
+        if "/" not in path:
+            found = system_library(path)
+            if found is None:
+                return [path]  # dlopen answers, and fails, as it always did
+            copies = self.private_copy(found, slot)
+            return [path] if copies == [found] else copies
+        seen: dict[str, _Judged | None] = {}
+        if not self._judge(path, seen).record.private:
             return [path]
-        copies = [self.libpython_copy(slot)]
-        for key, needed in wanted.items():
-            if needed.path != self._libpython:
-                copies.append(self._slot_copy(key, needed, slot))
-        return copies
+        wanted: dict[str, _Judged] = {}
+        self._add(self._libpython, seen, wanted)
+        self._add(path, seen, wanted)
+        return [self._slot_copy(judged, slot) for judged in wanted.values()]
 
     def libpython_copy(self, slot: int) -> str:
         """The slot's libpython, made if need be."""
-        key, record = self._judge(self._libpython, ())
-        return self._slot_copy(key, record, slot)
+        return self._slot_copy(self._judge(self._libpython, {}), slot)
 
-    def _collect(self, path: str, wanted: dict[str, Record], above: tuple[str, ...]) -> Record:
-        """Put ``path``'s record, after those it needs, into ``wanted`` if it is private."""
-        key, record = self._judge(path, above)
-        if record.private and key not in wanted:
-            for needed, private in record.needs.items():
-                if private and needed not in above:
-                    self._collect(needed, wanted, (*above, path))
-            wanted[key] = record
-        return record
+    def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
+        """Put ``path`` into ``wanted`` after all private objects that it needs."""
+        judged = seen.get(path) or self._judge(path, seen)
+        if judged.key in wanted:
+            return
+        for needed, private in judged.record.needs.items():
+            if private:
+                self._add(needed, seen, wanted)
+        wanted[judged.key] = judged
 
-    def _judge(self, path: str, above: tuple[str, ...]) -> tuple[str, Record]:
-        """The file's key and a record that still holds."""
-        real = os.path.realpath(path)
+    def _judge(self, path: str, seen: dict[str, _Judged | None]) -> _Judged:
+        """The verdict on ``path``, still true. ``seen`` holds this call's verdicts so far."""
+        done = seen.get(path)
+        if done is not None:
+            return done
+        seen[path] = None  # under way: objects that need each other must not recurse for ever
         try:
-            stat = os.stat(real)
+            stat = os.stat(path)
         except OSError as error:
             raise ProvisioningError(f"cannot read {path}: {error.strerror}") from error
-        key = f"{_path_hash(real)}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
-        record = self._records.get(key) or self._load(key)
-        if record is None or not self._holds(record, (*above, path)):
-            record = self._build(key, path, real, (*above, path))
-        self._records[key] = record
-        return key, record
+        stamp = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        judged = self._known.get(path)
+        if judged is None or judged.stamp != stamp:
+            real = os.path.realpath(path)
+            key = file_key(real, stat)
+            record = load_record(self._env.directory / "files" / key)
+            judged = _Judged(stamp, key, record) if record else None
+        if judged is None or not self._holds(judged.record, seen):
+            judged = self._build(path, stat, seen)
+        seen[path] = self._known[path] = judged
+        return judged
 
-    def _holds(self, record: Record, above: tuple[str, ...]) -> bool:
+    def _holds(self, record: Record, seen: dict[str, _Judged | None]) -> bool:
+        """Whether the needed objects are there and private as they were."""
         for path, private in record.needs.items():
-            if path in above:
+            if path in seen and seen[path] is None:
                 continue
-            if not os.path.exists(path) or self._judge(path, above)[1].private != private:
+            if not os.path.exists(path) or self._judge(path, seen).record.private != private:
                 return False
         return True
 
-    def _load(self, key: str) -> Record | None:
-        try:
-            text = (self._env.directory / "files" / key / "record.json").read_text()
-        except OSError:
-            return None
-        return Record(**json.loads(text))
-
-    def _build(self, key: str, path: str, real: str, above: tuple[str, ...]) -> Record:
-        home = private_directory(self._env.directory / "files" / key)
+    def _build(self, path: str, stat: os.stat_result, seen: dict[str, _Judged | None]) -> _Judged:
         facts = examine(path, self._env)
-        judged = {found: self._judge(found, above)[1] for found in facts.found.values() if found not in above}
-        is_libpython = real == self._libpython
-        private = is_libpython or facts.uses_python or bool(facts.libpython)
-        private = private or any(record.private for record in judged.values())
-        needs = {found: record.private for found, record in judged.items()}
-        with self._building, locked(home):
-            made = self._load(key)
-            if made is not None and made.needs == needs:
-                return made
-            record = Record(real, private, needs)
-            if private:
-                record = self._template(home, record, facts, judged)
-            with new_file(home / "record.json") as draft:
-                draft.write_text(json.dumps(asdict(record)))
-        return record
+        real = os.path.realpath(path)
+        needs = self._needs(facts, seen)
+        private = real == self._libpython or facts.uses_python or bool(facts.libpython) or any(needs.values())
+        record = Record(real, private, needs)
+        key = file_key(real, stat)
+        home = self._env.directory / "files" / key
+        self._sweep_once()
+        with locked(self._env.directory, key[:2]):
+            private_directory(home)
+            made = load_record(home)
+            if made is None or made.needs != needs:
+                made = self._template(home, record, facts) if private else record
+                made.save(home)
+        stamp = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return _Judged(stamp, key, made)
 
-    def _template(self, home: Path, record: Record, facts: Facts, judged: dict[str, Record]) -> Record:
+    def _needs(self, facts: Facts, seen: dict[str, _Judged | None]) -> dict[str, bool]:
+        """The needed objects, and whether each is private; adds to ``facts.found``.
+
+        Of what the system provides only private objects are kept: the others
+        are many, and change with their system only.
+        """
+        needs: dict[str, bool] = {}
+        for name in facts.needed:
+            if name in facts.libpython:
+                continue
+            found = facts.found.get(name)
+            path = found or system_library(name)
+            if path is None or (path in seen and seen[path] is None):
+                continue
+            private = self._judge(path, seen).record.private
+            if found or private:
+                facts.found[name] = path
+                needs[path] = private
+        return needs
+
+    def _template(self, home: Path, record: Record, facts: Facts) -> Record:
+        is_libpython = record.path == self._libpython
         name = os.path.basename(record.path)
-        replace = {
-            needed: judged[found].soname
+        exchange = {
+            needed: template_soname(os.path.realpath(found))
             for needed, found in facts.found.items()
-            if found in judged and judged[found].private
+            if record.needs.get(found)
         }
         for_torch = name == TORCH_PYTHON or TORCH_PYTHON in facts.needed
         change = Change(
-            soname=_soname(record.path),
-            libpython=None if record.path == self._libpython else _soname(self._libpython),
-            replace=replace,
+            soname=template_soname(record.path),
+            libpython=None if is_libpython else template_soname(self._libpython),
+            exchange=exchange,
             interposer=self._env.has_interposer and (facts.interposed or for_torch),
         )
         with new_file(home / name) as draft:
             marks = make_template(record.path, draft, facts, change, self._env)
             size = draft.stat().st_size
-        return Record(record.path, True, record.needs, change.soname, tuple(marks), size)
+        return replace(record, marks=tuple(marks), size=size)
 
-    def _slot_copy(self, key: str, record: Record, slot: int) -> str:
+    def _slot_copy(self, judged: _Judged, slot: int) -> str:
+        if not 0 <= slot <= _LAST_SLOT:
+            raise ProvisioningError(f"slot {slot} is out of range (0 to {_LAST_SLOT})")
+        key, record = judged.key, judged.record
         name = os.path.basename(record.path)
-        home = f"{self._env.directory}/slots/{slot:04}/{key}"
-        final = f"{home}/{name}"
-        try:
-            if os.stat(final).st_size == record.size:
+        final = f"{self._env.directory}/slots/{slot:04}/{key}-{record.variant}/{name}"
+        if _has_size(final, record.size):
+            return final
+        with locked(self._env.directory, key[:2]):
+            if _has_size(final, record.size):
                 return final
-        except OSError:
-            pass
-        private_directory(Path(home))
-        template = self._env.directory / "files" / key / name
-        with new_file(Path(final)) as draft:
-            copy_file(template, draft)
-            mark = MARKER[:-4] + b"%04d" % slot
-            with open(draft, "r+b") as file:
-                for offset in record.marks:
-                    os.pwrite(file.fileno(), mark, offset)
+            private_directory(Path(final).parent)
+            with new_file(Path(final)) as draft:
+                copy_file(self._env.directory / "files" / key / name, draft)
+                with open(draft, "r+b") as file:
+                    for offset in record.marks:
+                        os.pwrite(file.fileno(), marker(slot), offset)
         return final
 
+    def _sweep_once(self) -> None:
+        """Remove, once per process, what was made from files that have changed or gone."""
+        if self._swept:
+            return
+        self._swept = True
+        for home in self._env.directory.glob("files/*"):
+            record = load_record(home)
+            if record is None:
+                continue
+            try:
+                current = file_key(record.path, os.stat(record.path))
+            except OSError:
+                current = ""
+            if current == home.name:
+                continue
+            with contextlib.suppress(ProvisioningError), locked(self._env.directory, home.name[:2]):
+                shutil.rmtree(home, ignore_errors=True)
+                for copy in self._env.directory.glob(f"slots/*/{home.name}-*"):
+                    shutil.rmtree(copy, ignore_errors=True)
 
-def _path_hash(real: str) -> str:
-    return hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
 
-
-def _soname(real: str) -> str:
-    return f"{MARKER.decode()}-{_path_hash(real)}-{os.path.basename(real)}"
+def _has_size(path: str, size: int) -> bool:
+    try:
+        return os.stat(path).st_size == size
+    except OSError:
+        return False

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from interpool.native.errors import ProvisioningError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
 
 _SHT_DYNAMIC = 6
 _SHT_DYNSYM = 11

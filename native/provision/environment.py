@@ -12,19 +12,24 @@ import platform
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import STB_GLOBAL, SharedObject
-from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.provision.store import cache_root, locked, new_file, private_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
 
 # Raised whenever the same input would be patched differently.
 _TOOL_VERSION = 1
+
+_INTERPOSER = Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,11 @@ def _environment(root: str, interposer: str) -> Environment:
         "interposer": _digest(*sorted(interposed)) if has_interposer else None,
     }
     text = json.dumps(facts, indent=1, sort_keys=True)
-    directory = private_directory(Path(root) / _digest(text.encode()))
+    directory = private_directory(private_directory(Path(root)) / _digest(text.encode()))
     note = directory / "environment.json"
-    if not note.exists() and os.access(directory, os.W_OK):
-        note.write_text(text)
+    if not note.exists():
+        with locked(directory, "environment"), new_file(note) as draft:
+            draft.write_text(text)
     return Environment(directory, libpython, _torch_libraries(), interposed, has_interposer)
 
 
@@ -87,7 +93,7 @@ def _digest(*parts: bytes) -> str:
 
 def interposer_path() -> Path:
     """Where the interposer is installed, whether or not it exists yet."""
-    return Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
+    return _INTERPOSER
 
 
 def _interposed_names(path: str) -> frozenset[bytes]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.analysis import Facts
 from interpool.native.provision.elf import (
     STB_GNU_UNIQUE,
     STB_WEAK,
@@ -20,20 +19,29 @@ from interpool.native.provision.environment import (
     Environment,
     patchelf_path,
 )
-from interpool.native.provision.store import new_file
+from interpool.native.provision.records import MARKER
+from interpool.native.provision.store import locked, new_file
 
-# Stands in a template where a slot copy has its number; equal length, so that
-# a slot copy differs in these bytes only.
-MARKER = b"ipslot0000"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from interpool.native.provision.analysis import Facts
 
 
 @dataclass(frozen=True)
 class Change:
-    """What to make of one object: its new SONAME and the needed names to exchange."""
+    """What to make of one object.
+
+    Attributes:
+        soname: its new SONAME.
+        libpython: the SONAME of libpython's template; None for libpython itself.
+        exchange: needed names of private objects, and their templates' SONAMEs.
+        interposer: whether the interposer comes before all else that it needs.
+    """
 
     soname: str
     libpython: str | None
-    replace: dict[str, str]
+    exchange: dict[str, str]
     interposer: bool
 
 
@@ -47,7 +55,7 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
         ProvisioningError: patchelf failed; names the file and repeats its output.
     """
     command = [patchelf_path(), "--output", str(target), "--set-soname", change.soname]
-    for old, new in change.replace.items():
+    for old, new in change.exchange.items():
         command += ["--replace-needed", old, new]
     first = [INTERPOSER_SONAME] if change.interposer else []
     if change.libpython:
@@ -77,14 +85,15 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
             elif symbol.binding == STB_GNU_UNIQUE:
                 # Unique symbols are merged process-wide, whatever the scope.
                 library.set_binding(symbol, STB_WEAK)
-        return library.string_offsets(MARKER)
+        return library.string_offsets(MARKER.encode())
 
 
 def _name_map(env: Environment) -> Path:
-    """patchelf's file of old and new names, made once per environment."""
+    """The file of old and new names for patchelf, made once per environment."""
     path = env.directory / "names.map"
-    if not path.exists():
-        names = sorted(name.decode() for name in env.python_names)
-        with new_file(path) as draft:
-            draft.write_text("".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names))
+    if path.exists():
+        return path
+    names = sorted(name.decode() for name in env.python_names)
+    with locked(env.directory, "names"), new_file(path) as draft:
+        draft.write_text("".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names))
     return path

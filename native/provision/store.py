@@ -1,7 +1,8 @@
 """The directory that templates and slot copies live in, and how files appear there.
 
 Nothing is ever changed in place: a file is written beside its final name and
-renamed, so that whoever sees a name sees a whole file.
+renamed, so that whoever sees a name sees a whole file. Writers hold a lock of
+the cache meanwhile, so a draft found beside a name was left by a killed process.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import errno
 import fcntl
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# copy_file_range is refused between some file systems, and on some altogether.
+_CANNOT_COPY_RANGE = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM}
 
 
 def cache_root() -> Path:
@@ -28,7 +34,7 @@ def cache_root() -> Path:
 
 
 def private_directory(path: Path) -> Path:
-    """Create ``path`` and missing parents, readable by their owner only; returns ``path``.
+    """Create ``path`` and missing parents, accessible to their owner only; returns ``path``.
 
     Raises:
         ProvisioningError: it cannot be created, or belongs to another user, whose
@@ -45,40 +51,40 @@ def private_directory(path: Path) -> Path:
                 directory.mkdir(mode=0o700)
         owner = path.stat().st_uid
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
     if owner not in (os.geteuid(), 0):
         raise ProvisioningError(
-            f"the cache directory {path} belongs to user {owner}, so its libraries are not trusted; "
-            "set INTERPOOL_CACHE to a directory of your own"
+            f"the cache directory {path} belongs to user {owner}, so the libraries in it are not "
+            "trusted; set INTERPOOL_CACHE to a directory of your own"
         )
     return path
 
 
 @contextlib.contextmanager
 def new_file(final: Path) -> Iterator[Path]:
-    """A fresh name beside ``final``; renamed to ``final`` on success, removed otherwise."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=".new-", dir=final.parent)
-    except OSError as error:
-        raise _unusable(final.parent, error) from error
-    os.close(handle)
-    draft = Path(name)
+    """A draft beside ``final``: renamed to it on success, removed on failure.
+
+    The caller holds the lock that covers ``final``.
+    """
+    draft = final.with_name(f".new-{final.name}")
     try:
         yield draft
         os.replace(draft, final)
     except OSError as error:
-        raise _unusable(final.parent, error) from error
+        raise unusable(final.parent, error) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold ``directory`` against other processes and threads that build in it."""
+def locked(directory: Path, name: str) -> Iterator[None]:
+    """Hold the lock ``name`` of an environment's directory against other threads and processes."""
     try:
-        handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        locks = private_directory(directory / "locks")
+        handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise _unusable(directory, error) from error
+        raise unusable(directory, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -94,10 +100,10 @@ def copy_file(source: Path, target: Path) -> None:
             while left > 0:
                 done = os.copy_file_range(reader.fileno(), writer.fileno(), left)
                 if done == 0:
-                    break
+                    raise OSError(errno.EIO, f"{source} shrank while it was copied")
                 left -= done
         except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+            if error.errno not in _CANNOT_COPY_RANGE:
                 raise
             reader.seek(0)
             writer.seek(0)
@@ -105,7 +111,8 @@ def copy_file(source: Path, target: Path) -> None:
             shutil.copyfileobj(reader, writer, 1 << 20)
 
 
-def _unusable(path: Path, error: OSError) -> ProvisioningError:
+def unusable(path: Path, error: OSError) -> ProvisioningError:
+    """The error for a cache directory that could not be written to."""
     return ProvisioningError(
         f"cannot write to the cache directory {path}: {error.strerror}; "
         "make room or make it writable, or set INTERPOOL_CACHE to another directory"
