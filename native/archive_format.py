@@ -46,10 +46,7 @@ class MadeWith(TypedDict):
 
 
 class Extern(TypedDict):
-    """A top-level module that the archive takes from where it is served.
-
-    ``distribution`` and ``version`` are empty for the standard library.
-    """
+    """A third-party top-level module that the archive takes from where it is served."""
 
     module: str
     distribution: str
@@ -64,9 +61,13 @@ class ModuleRecord(TypedDict):
 
 
 class Manifest(TypedDict):
-    """The manifest's JSON. ``files`` maps each member's name, without the zip's
-    root directory, to the SHA-256 of its content in hex; the manifest itself is
-    the only member left out."""
+    """The manifest's JSON.
+
+    ``files`` maps each member's name, without the zip's root directory, to the SHA-256
+    of its content in hex; the manifest itself is the only member left out. ``modules``
+    says of each module met what was done with it. ``externs`` names what must be
+    installed where the archive is served, the standard library left out.
+    """
 
     schema: int
     entry: Entry
@@ -107,4 +108,4 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
     files = value.get("files")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
         raise ArchiveError(f"{archive}: its manifest lists no digests under 'files'")
-    return cast(Manifest, value)
+    return cast("Manifest", value)

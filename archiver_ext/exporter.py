@@ -1,0 +1,110 @@
+"""torch.package's exporter, deciding by our rules and closing its silent traps."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from torch.package.package_exporter import PackageExporter
+
+from interpool.archiver_ext.imports import ImportSite, find_imports
+from interpool.archiver_ext.rules import IN_PROJECT, RuleAction, Rules, Verdict
+from interpool.native.archive_format import ENTRY_PACKAGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Names that torch.package itself puts into archives and treats apart.
+_TORCH_PACKAGE_OWN = ("torch_package_importer", "_mock")
+
+# torch.package knows `os.path`, whose parent is no package, only once `os` was imported
+# in the archive; the entry's package is what every reader imports first.
+_ENTRY_SOURCE = "import os\n"
+
+
+class HermeticExporter(PackageExporter):
+    """Writes a torch.package of one object by the project's rules.
+
+    Beyond the base class: every module gets its verdict from ``rules``; parent
+    packages of interned modules go in; a module of the project that has a standard
+    library module's name stays the project's; the top-level package of an external
+    submodule is external too.
+
+    Attributes:
+        verdicts: what was decided for each module met, by dotted name.
+    """
+
+    def __init__(self, archive: Path, rules: Rules) -> None:
+        super().__init__(str(archive))
+        self.rules = rules
+        self.verdicts: dict[str, Verdict] = {}
+
+    def add_dependency(self, module_name: str, dependencies: bool = True) -> None:
+        """Decide about one module that something in the archive needs."""
+        if module_name in self.verdicts:
+            return
+        if module_name in _TORCH_PACKAGE_OWN:
+            super().add_dependency(module_name, dependencies)
+            return
+        verdict = self.rules.verdict(module_name)
+        self.verdicts[module_name] = verdict
+        if verdict.action == "intern":
+            self._add_source(module_name, dependencies)
+            return
+        # The pattern is this one name: what others match, our rules decide.
+        {"extern": self.extern, "mock": self.mock, "deny": self.deny}[verdict.action](module_name)
+        super().add_dependency(module_name, dependencies)
+
+    def _add_source(self, module_name: str, dependencies: bool) -> None:
+        module = sys.modules.get(module_name)
+        if module is not None and _is_namespace(module):
+            self.save_source_string(module_name, "", is_package=True, dependencies=False)
+        else:
+            self.save_module(module_name, dependencies)
+        parent = module_name.rpartition(".")[0]
+        # torch.package would leave the parent's __init__.py out, and with it whatever
+        # it registers when it runs.
+        if parent:
+            self.dependency_graph.add_edge(module_name, parent)
+            self.add_dependency(parent)
+
+    def close(self) -> None:
+        """Write what is left. The exporter is of no use afterwards.
+
+        Raises:
+            torch.package.PackagingError: some module cannot be packaged as decided.
+        """
+        self._add_external_parents()
+        if "os.path" in self.verdicts:
+            self.save_source_string(ENTRY_PACKAGE, _ENTRY_SOURCE, is_package=True)
+        super().close()  # type: ignore[no-untyped-call]
+
+    def _add_external_parents(self) -> None:
+        # With only `os.path` external, `import os.path` in the archive would give an
+        # empty package `os`.
+        inside = {name.partition(".")[0] for name in self.names("intern", "mock")}
+        for name in self.names("extern"):
+            top = name.partition(".")[0]
+            if top not in inside and self.rules.verdict(top).action == "extern":
+                self.add_dependency(top)
+
+    def names(self, *actions: RuleAction) -> list[str]:
+        """Modules with one of these verdicts, in the order they were met."""
+        return [name for name, verdict in self.verdicts.items() if verdict.action in actions]
+
+    def import_sites(self, module_name: str) -> list[ImportSite]:
+        """The imports in an interned module's source, in order."""
+        node = self.dependency_graph.nodes.get(module_name, {})
+        source = node.get("source")
+        if not isinstance(source, str):
+            return []
+        return find_imports(source, module_name, bool(node.get("is_package")))
+
+    def is_own(self, module_name: str) -> bool:
+        """Whether the module is the user's own source."""
+        verdict = self.verdicts.get(module_name)
+        return verdict is not None and verdict == Verdict("intern", IN_PROJECT)
+
+
+def _is_namespace(module: object) -> bool:
+    return getattr(module, "__file__", None) is None and hasattr(module, "__path__")

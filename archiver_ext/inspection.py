@@ -1,0 +1,126 @@
+"""Says what is in an archive, without running any of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+from interpool.native.archive_format import (
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    Action,
+    Manifest,
+    parse_manifest,
+)
+from interpool.native.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in an archive.
+
+    Attributes:
+        archive: as given; ``m.mar`` when the package was found inside one.
+        manifest: the package's.
+        sizes: bytes of each member, by its name below the zip's root.
+        size: of the package, in bytes.
+    """
+
+    archive: Path
+    manifest: Manifest
+    sizes: dict[str, int]
+    size: int
+
+    def count(self, action: Action) -> int:
+        """How many modules were treated so."""
+        return sum(done["action"] == action for done in self.manifest["modules"].values())
+
+    def largest(self, count: int) -> list[tuple[str, int]]:
+        """The largest members, largest first."""
+        return sorted(self.sizes.items(), key=lambda item: (-item[1], item[0]))[:count]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        manifest = self.manifest
+        return {
+            "archive": str(self.archive),
+            "size": self.size,
+            "entry": manifest["entry"],
+            "made_with": manifest["made_with"],
+            "counts": {action: self.count(action) for action in ("intern", "extern", "mock")},
+            "modules": manifest["modules"],
+            "externs": manifest["externs"],
+            "members": self.sizes,
+        }
+
+
+def inspect_archive(archive: Path) -> Inspection:
+    """Read an archive's manifest and sizes.
+
+    Args:
+        archive: a hermetic archive, or a .mar (zip) that holds one.
+
+    Raises:
+        ArchiveError: missing, not a zip, or without a manifest.
+    """
+    with _package(archive) as package, _zip(package, archive) as file:
+        members = {"/".join(PurePosixPath(info.filename).parts[1:]): info for info in file.infolist()}
+        manifest = members.get(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}")
+        if manifest is None:
+            raise ArchiveError(
+                f"{archive}: it has no {MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}, so it was not made "
+                "by interpool pack"
+            )
+        size = package.seek(0, 2)
+        return Inspection(
+            archive=archive,
+            manifest=parse_manifest(file.read(manifest), str(archive)),
+            sizes={name: info.file_size for name, info in members.items()},
+            size=size,
+        )
+
+
+@contextlib.contextmanager
+def _package(archive: Path) -> Iterator[IO[bytes]]:
+    """The package's bytes, taken out of the .mar where there is one around it."""
+    try:
+        file = archive.open("rb")
+    except OSError as error:
+        raise ArchiveError(f"{archive}: cannot be read ({error.strerror})") from None
+    with file, _zip(file, archive) as outer:
+        if _MAR_MANIFEST not in outer.namelist():
+            yield file
+            return
+        name = _serialized_file(outer, archive)
+        with tempfile.TemporaryFile() as inner, outer.open(name) as member:
+            shutil.copyfileobj(member, inner)
+            yield inner
+
+
+def _serialized_file(outer: zipfile.ZipFile, archive: Path) -> str:
+    try:
+        name = json.loads(outer.read(_MAR_MANIFEST))["model"]["serializedFile"]
+        outer.getinfo(name)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveError(
+            f"{archive}: its {_MAR_MANIFEST} names no serialized file in it ({error})"
+        ) from None
+    return str(name)
+
+
+def _zip(file: IO[bytes], archive: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ArchiveError(f"{archive}: it is not a zip file, or is truncated ({error})") from None

@@ -1,0 +1,102 @@
+"""Makes an archive's manifest and appends it to the finished torch.package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import zipfile
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import torch
+
+from interpool.archiver_ext.distributions import distribution_of
+from interpool.native.archive_format import (
+    ENTRY_PACKAGE,
+    ENTRY_RESOURCE,
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    SCHEMA,
+    EntryKind,
+    Extern,
+    MadeWith,
+    Manifest,
+    ModuleRecord,
+)
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.rules import Verdict
+
+_CHUNK = 1 << 20
+# torch.package writes no clock into its zips, and neither do we.
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]) -> Manifest:
+    """Append the manifest to a torch.package that is complete otherwise.
+
+    Args:
+        archive: the file, closed by its exporter; changed in place.
+        kind: what the entry is.
+        verdicts: what was decided for each module, by dotted name.
+
+    Returns:
+        The manifest as written.
+    """
+    with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
+        manifest: Manifest = {
+            "schema": SCHEMA,
+            "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
+            "made_with": _versions(),
+            "externs": _externs(verdicts),
+            "modules": _modules(verdicts),
+            "files": digests(file),
+        }
+        root = PurePosixPath(file.namelist()[0]).parts[0]
+        member = zipfile.ZipInfo(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", _NO_DATE)
+        file.writestr(member, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def digests(file: zipfile.ZipFile) -> dict[str, str]:
+    """SHA-256, in hex, of each member's content, by its name below the root directory."""
+    found = {}
+    for info in file.infolist():
+        digest = hashlib.sha256()
+        with file.open(info) as member:
+            while chunk := member.read(_CHUNK):
+                digest.update(chunk)
+        found["/".join(PurePosixPath(info.filename).parts[1:])] = digest.hexdigest()
+    return found
+
+
+def _versions() -> MadeWith:
+    try:
+        own = metadata.version("interpool")
+    except metadata.PackageNotFoundError:
+        own = "not installed"
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "interpool": own,
+    }
+
+
+def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
+    tops = {name.partition(".")[0] for name, verdict in verdicts.items() if verdict.action == "extern"}
+    externs: list[Extern] = []
+    for top in sorted(tops):
+        found = distribution_of(top)
+        if found is not None:
+            externs.append({"module": top, "distribution": found.name, "version": found.version})
+    return externs
+
+
+def _modules(verdicts: dict[str, Verdict]) -> dict[str, ModuleRecord]:
+    return {
+        name: {"action": verdict.action, "reason": verdict.reason}
+        for name, verdict in sorted(verdicts.items())
+        if verdict.action != "deny"
+    }

@@ -1,0 +1,77 @@
+"""Says which part of an object cannot be pickled."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import FrameType, FunctionType, TracebackType
+
+from interpool.archiver_ext.errors import PackError
+
+
+def explain_unpicklable(error: BaseException, spec: str, root: Path) -> PackError:
+    """The error to raise for an object that pickling refused.
+
+    Args:
+        error: what pickling raised; its traceback leads through the pickler's frames,
+            whose variables hold the way from the object to its unpicklable part.
+        spec: the SPEC that gave the object.
+        root: the project's directory.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    place = "".join(f".{key}" for key in _keys(frames))
+    part = _innermost(frames)
+    line = _definition(part, root)
+    what = f"the object that {spec} gives cannot be pickled"
+    where = f" at {place[1:]}" if place else ""
+    message = f"{what}{where} ({type(part).__name__}): {type(error).__name__}: {error}"
+    advice = (
+        "  What to do: make it a class or function at the top level of a module, or make it "
+        "when the model is first used, not when it is built"
+    )
+    head = f"{line}\n  {message}" if line else message
+    return PackError(f"{head}\n{advice}", _user_frames(error.__traceback__, root, error))
+
+
+def _keys(frames: list[FrameType]) -> list[str]:
+    return [
+        str(frame.f_locals["k"])
+        for frame in frames
+        if frame.f_code.co_name == "_batch_setitems" and "k" in frame.f_locals
+    ]
+
+
+def _innermost(frames: list[FrameType]) -> object:
+    parts = [
+        frame.f_locals["obj"]
+        for frame in frames
+        if frame.f_code.co_name == "save" and "obj" in frame.f_locals
+    ]
+    return parts[-1] if parts else None
+
+
+def _definition(part: object, root: Path) -> str:
+    if not isinstance(part, FunctionType):
+        return ""
+    code = part.__code__
+    path = Path(code.co_filename).resolve()
+    if not path.is_relative_to(root) or not path.is_file():
+        return ""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    text = lines[code.co_firstlineno - 1].strip()
+    return f"{path.relative_to(root)}:{code.co_firstlineno}: {text}"
+
+
+def _user_frames(tb: TracebackType | None, root: Path, error: BaseException) -> str:
+    """The part of the traceback that lies in the project, such as its __reduce__."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(tb)
+        if Path(frame.filename).resolve().is_relative_to(root)
+        and "site-packages" not in frame.filename
+        and Path(frame.filename).resolve() != Path(__file__).resolve().with_name("building.py")
+    ]
+    if not own:
+        return ""
+    shown = "".join(traceback.format_list(own))
+    return f"Traceback (most recent call last):\n{shown}{type(error).__name__}: {error}"

@@ -1,0 +1,140 @@
+"""The process that proves an archive loads where the project's code is not.
+
+Run as ``python -P -m interpool.archiver_ext.trial_load WORKDIR`` by run_step.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch.package.package_importer import PackageImporter
+
+from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
+from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType, ModuleType, TracebackType
+
+
+class Blocker(importlib.abc.MetaPathFinder):
+    """Refuses imports that only this machine could answer.
+
+    Names of the project are refused to everyone. Names of third-party modules that
+    went into the archive are refused to code from the archive only: what is installed
+    on a server may need them too, and then they are installed there.
+    """
+
+    def __init__(self, project: set[str], third_party: set[str]) -> None:
+        self._project = project
+        self._third_party = third_party
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Raise ModuleNotFoundError for a blocked name, else leave it to others."""
+        top = fullname.partition(".")[0]
+        if top in self._project or (top in self._third_party and _asked_by_archive()):
+            raise ModuleNotFoundError(
+                f"{fullname} is in the archive, but the code looked for it outside",
+                name=fullname,
+            )
+        return None
+
+
+def _asked_by_archive() -> bool:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None and bool(frame.f_globals.get("__torch_package__"))
+
+
+def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
+    """Load the archive's entry with stock torch.package.
+
+    Args:
+        archive: the packed file.
+        sources: the project's files by module, for messages.
+
+    Returns:
+        ``{}``, or what failed: ``line`` (the user's own, or ""), ``error``, ``traceback``.
+    """
+    try:
+        PackageImporter(str(archive)).load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        return {
+            "line": _own_line(error.__traceback__, sources),
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": _readable(error, sources),
+        }
+    return {}
+
+
+_MACHINERY = ("package_importer.py", "_package_unpickler.py", "pickle.py", "trial_load.py")
+
+
+def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
+    """The innermost line of the project's in the traceback, or ""."""
+    by_member = _members(sources)
+    line = ""
+    for frame in traceback.extract_tb(tb):
+        shown = by_member.get(_member(frame.filename))
+        if shown is not None:
+            line = f"{shown}:{frame.lineno}: {(frame.line or '').strip()}"
+    return line
+
+
+def _readable(error: BaseException, sources: dict[str, str]) -> str:
+    """The traceback without the import system's frames, six for each import."""
+    by_member = _members(sources)
+    kept = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        member = _member(frame.filename)
+        if member:
+            frame.filename = by_member.get(member, f"{member} (in the archive)")
+        elif frame.filename.endswith(_MACHINERY) or "importlib" in frame.filename:
+            continue
+        kept.append(frame)
+    shown = "".join(traceback.format_list(kept))
+    return f"Traceback (most recent call last):\n{shown}{type(error).__name__}: {error}"
+
+
+def _member(filename: str) -> str:
+    """The member of the archive that a frame's code came from, or "".
+
+    Frames of packaged code are named ``<torch_package_N>.path/in/archive.py``.
+    """
+    return filename.partition(">.")[2] if filename.startswith("<torch_package_") else ""
+
+
+def _members(sources: dict[str, str]) -> dict[str, str]:
+    return {
+        f"{name.replace('.', '/')}{suffix}": shown
+        for name, shown in sources.items()
+        for suffix in (".py", "/__init__.py")
+    }
+
+
+def main(workdir: Path) -> None:
+    """Do the trial in ``workdir``; a failure is a result like any other."""
+    job = read_job("trial_load", workdir)
+    # One line per storage, about torch.package's own use of it.
+    warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
+    root = Path(job["root"])
+    sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != root]
+    sys.meta_path.insert(0, Blocker(set(job["project"]), set(job["third_party"])))
+    result = trial_load(workdir / ARCHIVE_NAME, job["sources"])
+    write_result("trial_load", workdir, result)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
