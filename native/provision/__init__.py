@@ -17,7 +17,7 @@ from interpool.native.provision.copies import Copies
 from interpool.native.provision.environment import (
     SYMBOL_PREFIX,
     Environment,
-    environment,
+    current_environment,
     interposer_path,
     libpython_path,
 )
@@ -43,9 +43,9 @@ def private_copy(path: str, slot: int) -> list[str]:
     objects that ``path`` needs, libpython foremost, and its own copy last. A ``path``
     that need not be private comes back alone and unchanged.
     """
-    return _copies(environment()).private_copy(path, slot)
+    return _copies(current_environment()).private_copy(path, slot)
 
 
 def libpython_copy(slot: int) -> str:
     """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
-    return _copies(environment()).libpython_copy(slot)
+    return _copies(current_environment()).libpython_copy(slot)

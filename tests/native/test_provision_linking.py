@@ -1,0 +1,169 @@
+"""Private copies of libraries compiled on the spot, loaded: what their symbols then bind to."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from interpool.native import provision
+from interpool.native.provision.elf import DT_NEEDED, DT_RPATH, SharedObject
+
+COMPILER = shutil.which("c++") or shutil.which("g++")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+# The shape of an inline function's static variable, as of pybind11's or torch's internals.
+COUNTER = """
+inline int &counter() { static int value = 0; return value; }
+extern "C" int count() { return ++counter(); }
+extern "C" void *PyInit_counting() { return nullptr; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_interposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(provision.environment, "_INTERPOSER", tmp_path / "none")
+
+
+def build(target: Path, source: str, *flags: str) -> str:
+    assert COMPILER
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [COMPILER, "-shared", "-fPIC", "-o", str(target), "-x", "c++", "-", "-x", "none", *flags]
+    subprocess.run(command, input=source, text=True, check=True)
+    return str(target)
+
+
+def interpose(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    """Build an interposer, load it as the pool would, and let provisioning know it."""
+    built = build(path / "libinterpool_interpose.so", source, "-Wl,-soname,libinterpool_interpose.so")
+    monkeypatch.setattr(provision.environment, "_INTERPOSER", Path(built))
+    return ctypes.CDLL(built)
+
+
+def load(path: str, slot: int) -> ctypes.CDLL:
+    return [ctypes.CDLL(copy) for copy in provision.private_copy(path, slot)][-1]
+
+
+def strings(path: str, tag: int) -> list[str]:
+    with SharedObject(path) as library:
+        return library.strings_of(tag)
+
+
+def test_two_slots_hold_two_libpythons() -> None:
+    zero, one = (ctypes.CDLL(provision.libpython_copy(slot)) for slot in (0, 1))
+    places = {ctypes.cast(copy.ip_Py_GetVersion, ctypes.c_void_p).value for copy in (zero, one)}
+    places.add(ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value)
+    assert len(places) == 3
+    assert not hasattr(zero, "Py_GetVersion")
+
+
+def test_unpatched_copies_share_a_unique_symbol(tmp_path: Path) -> None:
+    """The control of the next test: this is what would leak between interpreters."""
+    original = build(tmp_path / "_counting.so", COUNTER)
+    other = str(shutil.copy(original, tmp_path / "_other.so"))
+    assert [ctypes.CDLL(original).count(), ctypes.CDLL(other).count()] == [1, 2]
+
+
+def test_private_copies_share_no_unique_symbol(tmp_path: Path) -> None:
+    original = build(tmp_path / "_counting.so", COUNTER)
+    assert [load(original, 0).count(), load(original, 0).count(), load(original, 1).count()] == [1, 2, 1]
+
+
+def test_a_library_between_two_private_ones_is_private_too(tmp_path: Path) -> None:
+    inner = build(tmp_path / "libs/libinner.so", COUNTER, "-Wl,-soname,libinner.so")
+    rpath = "-Wl,-rpath,$ORIGIN"
+    middle = 'extern "C" int count(); extern "C" int twice() { count(); return count(); }'
+    build(tmp_path / "libs/libmiddle.so", middle, inner, "-Wl,-soname,libmiddle.so", rpath)
+    outer = 'extern "C" int twice(); extern "C" int outer() { return twice(); }'
+    path = build(tmp_path / "_outer.so", outer, str(tmp_path / "libs/libmiddle.so"), f"{rpath}/libs")
+    names = [os.path.basename(copy) for copy in provision.private_copy(path, 0)]
+    assert names == [provision.libpython_path().name, "libinner.so", "libmiddle.so", "_outer.so"]
+    assert [load(path, 0).outer(), load(path, 1).outer(), load(path, 0).outer()] == [2, 2, 4]
+
+
+def test_a_private_library_of_the_system_is_found_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = build(tmp_path / "libs/libinner.so", COUNTER, "-Wl,-soname,libinner.so")
+    path = build(tmp_path / "_outer.so", 'extern "C" int count(); int (*use)() = count;', inner)
+    assert provision.private_copy(path, 0) == [path]
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "libs"))
+    provision._copies.cache_clear()
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "another"))
+    assert len(provision.private_copy(path, 0)) == 3
+    assert len(provision.private_copy("libinner.so", 0)) == 2
+
+
+def test_origin_means_the_directory_of_a_link_and_of_its_target(tmp_path: Path) -> None:
+    original = build(
+        tmp_path / "store/_counting.so", COUNTER, "-Wl,-rpath,$ORIGIN/libs:${ORIGIN}/../x:/opt/y"
+    )
+    link = tmp_path / "site/_counting.so"
+    link.parent.mkdir()
+    link.symlink_to(original)
+    (rpath,) = strings(provision.private_copy(str(link), 0)[-1], DT_RPATH)
+    expected = [tmp_path / "site/libs", tmp_path / "store/libs", tmp_path / "x", "/opt/y"]
+    assert rpath.split(":") == [str(path) for path in expected]
+
+
+USER = 'extern "C" { int answer(); int ask() { return answer(); } void *PyInit_user() { return nullptr; } }'
+
+
+def test_an_importer_of_an_interposed_name_gets_the_interposers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = build(tmp_path / "libstock.so", 'extern "C" int answer() { return 1; }')
+    user = build(tmp_path / "_user.so", USER, stock)
+    interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    assert load(user, 0).ask() == 2
+    needed = strings(provision.private_copy(user, 0)[-1], DT_NEEDED)
+    assert needed[0] == "libinterpool_interpose.so"
+    assert re.fullmatch(r"ipslot0000-[0-9a-f]{8}-libpython.*", needed[1])
+
+
+def test_a_definer_of_an_interposed_name_gets_the_interposers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
+    interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    assert ctypes.CDLL(own).ask() == 1
+    assert load(own, 0).ask() == 2
+
+
+def test_weak_definitions_of_the_interposer_interpose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
+    weak = 'extern "C" __attribute__((weak)) int answer() { return 2; }'
+    interpose(tmp_path, weak, monkeypatch)
+    assert load(own, 0).ask() == 1
+    assert "libinterpool_interpose.so" not in strings(provision.private_copy(own, 0)[-1], DT_NEEDED)
+
+
+def test_torch_needs_the_interposer_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "_ZN5torch6detail19getTorchApiFunctionERKN3c1014OperatorHandleE"
+    interpose(tmp_path, f'extern "C" void *{name}() {{ return nullptr; }}', monkeypatch)
+    torch = next(Path(str(distribution("torch").locate_file("torch"))).glob("_C.cpython-*.so"))
+    copies = provision.private_copy(str(torch), 0)
+    for copy in copies[1:]:
+        assert strings(copy, DT_NEEDED)[0] == "libinterpool_interpose.so"
+    with SharedObject(copies[1]) as library:
+        assert [symbol.defined for symbol in library.symbols() if symbol.name == name.encode()] == [False]
+
+
+def test_a_new_interposed_name_makes_a_new_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for number, names in enumerate(("one", "one", "two")):
+        interpose(tmp_path / str(number), f'extern "C" void {names}() {{}}', monkeypatch)
+        found.append(provision.libpython_copy(0))
+    assert found[0] == found[1]
+    assert found[1] != found[2]
