@@ -118,7 +118,8 @@ class Copies:
     def _build(self, path: str, stat: os.stat_result, seen: dict[str, _Judged | None]) -> _Judged:
         facts = examine(path, self._env)
         real = os.path.realpath(path)
-        needs = self._needs(facts, seen)
+        resolved = self._resolve(facts, seen)
+        needs = dict(resolved.values())
         private = real == self._libpython or facts.uses_python or bool(facts.libpython) or any(needs.values())
         record = Record(real, private, needs)
         key = file_key(real, stat)
@@ -128,18 +129,18 @@ class Copies:
             private_directory(home)
             made = load_record(home)
             if made is None or made.needs != needs:
-                made = self._template(home, record, facts) if private else record
+                made = self._template(home, record, facts, resolved) if private else record
                 made.save(home)
         stamp = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         return _Judged(stamp, key, made)
 
-    def _needs(self, facts: Facts, seen: dict[str, _Judged | None]) -> dict[str, bool]:
-        """The needed objects, and whether each is private; adds to ``facts.found``.
+    def _resolve(self, facts: Facts, seen: dict[str, _Judged | None]) -> dict[str, tuple[str, bool]]:
+        """The file that each needed name means, and whether it is private.
 
         Of what the system provides only private objects are kept: the others
         are many, and change with their system only.
         """
-        needs: dict[str, bool] = {}
+        resolved: dict[str, tuple[str, bool]] = {}
         for name in facts.needed:
             if name in facts.libpython:
                 continue
@@ -149,17 +150,18 @@ class Copies:
                 continue
             private = self._judge(path, seen).record.private
             if found or private:
-                facts.found[name] = path
-                needs[path] = private
-        return needs
+                resolved[name] = (path, private)
+        return resolved
 
-    def _template(self, home: Path, record: Record, facts: Facts) -> Record:
+    def _template(
+        self, home: Path, record: Record, facts: Facts, resolved: dict[str, tuple[str, bool]]
+    ) -> Record:
         is_libpython = record.path == self._libpython
         name = os.path.basename(record.path)
         exchange = {
             needed: template_soname(os.path.realpath(found))
-            for needed, found in facts.found.items()
-            if record.needs.get(found)
+            for needed, (found, private) in resolved.items()
+            if private
         }
         for_torch = name == TORCH_PYTHON or TORCH_PYTHON in facts.needed
         change = Change(
