@@ -99,7 +99,7 @@ class Copies:
         if judged is None or judged.stamp != stamp:
             real = os.path.realpath(path)
             key = file_key(real, stat)
-            record = load_record(self._env.directory / "files" / key)
+            record = _load_whole(self._env.directory / "files" / key)
             judged = _Judged(stamp, key, record) if record else None
         if judged is None or not self._holds(judged.record, seen):
             judged = self._build(path, stat, seen)
@@ -127,7 +127,7 @@ class Copies:
         self._sweep_once()
         with locked(self._env.directory, key[:2]):
             private_directory(home)
-            made = load_record(home)
+            made = _load_whole(home)
             if made is None or made.needs != needs:
                 made = self._template(home, record, facts, resolved) if private else record
                 made.save(home)
@@ -213,6 +213,14 @@ class Copies:
                 shutil.rmtree(home, ignore_errors=True)
                 for copy in self._env.directory.glob(f"slots/*/{home.name}-*"):
                     shutil.rmtree(copy, ignore_errors=True)
+
+
+def _load_whole(home: Path) -> Record | None:
+    """The record in ``home``, unless the template that it speaks of is gone or cut short."""
+    record = load_record(home)
+    if record is None or not record.private:
+        return record
+    return record if _has_size(f"{home}/{os.path.basename(record.path)}", record.size) else None
 
 
 def _has_size(path: str, size: int) -> bool:

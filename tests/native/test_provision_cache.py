@@ -107,6 +107,16 @@ def test_a_damaged_record_is_written_anew(
     assert provision.private_copy(str(extension), 0) == before
 
 
+def test_a_lost_template_is_made_anew(cache: Path, extension: Path, forget: functools.partial[None]) -> None:
+    before = provision.private_copy(str(extension), 0)
+    (lost,) = templates(cache, extension.name)
+    whole = lost.read_bytes()
+    lost.unlink()
+    forget()
+    assert provision.private_copy(str(extension), 0) == before
+    assert lost.read_bytes() == whole
+
+
 def test_a_changed_file_is_patched_anew_and_the_old_copies_go(
     cache: Path, extension: Path, forget: functools.partial[None]
 ) -> None:
