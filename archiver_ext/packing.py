@@ -22,6 +22,20 @@ if TYPE_CHECKING:
 
     from interpool.native.archive_format import Action, EntryKind, Extern, ModuleRecord
 
+# What torch.package's known failures say, and what helps.
+_ADVICE = {
+    "was mocked out": "take the mocked module from the server with --extern instead",
+    "is in the archive, but the code looked for it outside": (
+        "import it with an import statement; importlib and sys.modules see only what is "
+        "installed, never the archive"
+    ),
+    "'NoneType' object has no attribute '__dict__'": (
+        "dataclasses look their module up in sys.modules, where an archive's modules are "
+        "not; leave out `from __future__ import annotations` in that file, or write the "
+        "class without @dataclass (pytorch issue 74909)"
+    ),
+}
+
 
 @dataclass(frozen=True)
 class PackReport:
@@ -152,8 +166,9 @@ def _trial(spec: str, project: Path, workdir: Path, built: dict[str, Any]) -> No
         return
     what = f"the archive of {spec} does not load in a fresh process: {failed['error']}"
     message = f"{failed['line']}\n  {what}" if failed["line"] else what
-    if "was mocked out" in failed["error"]:
-        message += "\n  What to do: take the mocked module from the server with --extern instead"
+    for symptom, advice in _ADVICE.items():
+        if symptom in failed["error"]:
+            message += f"\n  What to do: {advice}"
     raise PackError(message, failed["traceback"])
 
 

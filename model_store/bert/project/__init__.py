@@ -1,0 +1,1 @@
+"""A text classifier: BERT with a tokenizer of its own."""

@@ -1,0 +1,3 @@
+"""What the text classifier answers."""
+
+LABELS = ("praise", "complaint", "question", "small talk")

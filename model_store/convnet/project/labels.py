@@ -1,0 +1,3 @@
+"""What the image classifier answers."""
+
+LABELS = ("stripes", "dots", "gradient", "noise", "plain")
