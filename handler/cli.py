@@ -1,0 +1,132 @@
+"""The ``interpool`` command: each layer's subcommands in one place."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from interpool.handler import shim
+from interpool.native.errors import InterpoolError
+
+
+class Commands(click.Group):
+    """Imports the archiver's subcommands, and what they need, only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted({*super().list_commands(ctx), *self._archiver()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand of that name."""
+        return super().get_command(ctx, cmd_name) or self._archiver().get(cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; an error of interpool's is a message and exit status 1, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except InterpoolError as error:
+            _fail(str(error))
+
+    @staticmethod
+    def _archiver() -> dict[str, click.Command]:
+        from interpool.archiver_ext.cli import commands
+
+        return {str(command.name): command for command in commands}
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"interpool: {message}", err=True)
+    sys.exit(1)
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="interpool")
+def main() -> None:
+    """Serve ordinary PyTorch models from one process of many private interpreters."""
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+)
+@click.pass_context
+def serve(ctx: click.Context) -> None:
+    """Run torchserve with the overlay; takes torchserve's own flags.
+
+    `interpool serve --foreground --model-store DIR` serves until it is interrupted; without
+    --foreground the server goes on in the background, and `interpool serve --stop` stops it.
+    """
+    from interpool.handler.doctor import java_path
+    from interpool.handler.overlay import overlay
+
+    home = overlay()
+    asked = set(ctx.args)
+    if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
+        if java_path() is None:
+            _fail(
+                "TorchServe needs Java 11 or newer, and there is none "
+                f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; "
+                "on Debian: apt install openjdk-17-jre-headless"
+            )
+        if importlib.util.find_spec("yaml") is None:
+            _fail("TorchServe's workers need PyYAML: pip install PyYAML")
+        if "--start" not in asked:
+            ctx.args.insert(0, "--start")
+    beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
+    program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
+    if program is None:
+        _fail("the torchserve command is missing: pip install torchserve==0.12.0")
+    os.environ["TS_MODEL_SERVER_HOME"] = str(home)
+    sys.stdout.flush()
+    os.execv(program, [program, *ctx.args])
+
+
+@main.command()
+def home() -> None:
+    """Print the overlay's path, for TS_MODEL_SERVER_HOME."""
+    from interpool.handler.overlay import overlay
+
+    click.echo(overlay())
+
+
+@main.command()
+def handler() -> None:
+    """Print the handler file's path, for torch-model-archiver --handler."""
+    click.echo(Path(__file__).resolve().with_name(f"{shim.HANDLER_STEM}.py"))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="print the hosts' own answers")
+def status(as_json: bool) -> None:
+    """Show the live pools: interpreters, models, workers, memory."""
+    from interpool.handler.status import describe_pool, live_pools
+
+    pools = live_pools()
+    if as_json:
+        click.echo(json.dumps(pools, indent=2))
+    elif not pools:
+        click.echo(f"no pool host is running (looked in {shim.runtime_base()})")
+    for pool in [] if as_json else pools:
+        click.echo(describe_pool(pool))
+
+
+@main.command()
+def doctor() -> None:
+    """Check whether this machine can do it; every line says how to mend what is wrong."""
+    from interpool.handler.doctor import checks as serving_checks
+    from interpool.native.doctor import checks as native_checks
+
+    failed = 0
+    for check in (*native_checks(), *serving_checks()):
+        failed += not check.ok
+        click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
+        if check.mend:
+            click.echo(f"      mend: {check.mend}")
+    sys.exit(1 if failed else 0)

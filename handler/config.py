@@ -1,0 +1,142 @@
+"""Settings of the serving side, validated: an unknown name is refused, not ignored.
+
+A model's settings stand under ``interpool:`` in its model-config.yaml:
+
+====================  ===========  ============================================================
+key                   default      meaning
+====================  ===========  ============================================================
+``pool``              ``default``  the pool host that serves the model. Models that name
+                                   different pools live in different processes: a crash takes
+                                   down one pool's models only. Letters, digits, ``.-_``; 32 at
+                                   most.
+``interpreters``      (below)      interpreters in that pool, 1 to 256. Counts when the pool's
+                                   host starts; a host that runs keeps the number it has.
+``tracebacks``        ``false``    put the model's traceback into the answer of a request that
+                                   made it raise. It is in the model log either way.
+====================  ===========  ============================================================
+
+The environment TorchServe is started with configures the host:
+
+===========================  ==============  ===================================================
+variable                     default         meaning
+===========================  ==============  ===================================================
+``INTERPOOL_INTERPRETERS``   cores           interpreters in a pool whose models name no number
+``INTERPOOL_IDLE_EXIT_S``    ``30``          seconds after its last worker left that a host stays
+``INTERPOOL_RUNTIME_DIR``    see below       directory for sockets and locks, made with mode 0700
+``INTERPOOL_CACHE``          see below       directory for overlays and private copies
+===========================  ==============  ===================================================
+
+The runtime directory is ``$XDG_RUNTIME_DIR/interpool``, else ``/tmp/interpool-UID``; the cache
+``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
+
+As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool
+that a model's settings name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from interpool.handler.errors import SettingsError
+from interpool.handler.shim import DEFAULT_POOL
+
+Interpreters = Annotated[int, Field(ge=1, le=256)]
+
+
+class ModelSettings(BaseModel):
+    """What stands under ``interpool:`` in a model's configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,32}$")] = DEFAULT_POOL
+    interpreters: Interpreters | None = None
+    tracebacks: bool = False
+
+    @classmethod
+    def of_model(cls, model_dir: str | Path) -> Self:
+        """The settings of the model extracted in ``model_dir``; raises SettingsError."""
+        file = _config_file(Path(model_dir))
+        if file is None:
+            return cls()
+        section = _read_yaml(file).get("interpool")
+        if section is None:
+            return cls()
+        if not isinstance(section, dict):
+            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {section!r}")
+        try:
+            return cls.model_validate(section)
+        except ValidationError as error:
+            raise SettingsError(f"{file}: {_explain(error, 'interpool.', cls)}") from None
+
+
+class HostSettings(BaseModel):
+    """What the environment says to the pool host."""
+
+    model_config = ConfigDict(frozen=True)
+
+    interpreters: Interpreters = Field(
+        default_factory=lambda: min(256, len(os.sched_getaffinity(0))),
+        alias="INTERPOOL_INTERPRETERS",
+    )
+    idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """The host's settings; raises SettingsError."""
+        given = {name: value for name, value in environment.items() if value}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise SettingsError(f"environment: {_explain(error, '', cls)}") from None
+
+
+def _config_file(model_dir: Path) -> Path | None:
+    manifest = model_dir / "MAR-INF" / "MANIFEST.json"
+    try:
+        name = json.loads(manifest.read_text(encoding="utf-8"))["model"].get("configFile")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{manifest} is not a TorchServe manifest: {error}") from error
+    return model_dir / name if name else None
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise SettingsError(f"{file} cannot be read: {error}") from error
+    return document if isinstance(document, dict) else {}
+
+
+def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> str:
+    known = ", ".join(field.alias or name for name, field in settings.model_fields.items())
+    lines = []
+    for problem in error.errors():
+        name = prefix + ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown setting `{name}`; the settings are: {known}")
+        else:
+            lines.append(f"`{name}`: {problem['msg']}, not {problem['input']!r}")
+    return "; ".join(lines)
+
+
+def main(model_dir: str) -> int:
+    """Print the pool of the model in ``model_dir``; 1 with the reason on stderr if refused."""
+    try:
+        print(ModelSettings.of_model(model_dir).pool)
+    except SettingsError as error:
+        print(f"interpool: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

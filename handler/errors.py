@@ -1,0 +1,61 @@
+"""Errors of the serving side, below ``InterpoolError``.
+
+ServeError
+├── OverlayError      no overlay for the installed TorchServe can be made
+├── HostStartError    the pool host cannot start
+├── SettingsError     a setting is unknown or has a value that it cannot have
+├── WorkerRefused     the pool host does not take this worker
+└── InputError        a request's input cannot be used: HTTP 400 for that request alone
+
+``load_failure_code`` and ``predict_failure_code`` are the one place where an exception
+becomes an HTTP status code.
+"""
+
+from __future__ import annotations
+
+from interpool.native.errors import ArchiveError, InterpoolError
+
+
+class ServeError(InterpoolError):
+    """Something on the serving side failed."""
+
+
+class OverlayError(ServeError):
+    """No overlay for the installed TorchServe can be made."""
+
+
+class HostStartError(ServeError):
+    """The pool host cannot start."""
+
+
+class SettingsError(ServeError):
+    """A setting is unknown or has a value that it cannot have."""
+
+
+class WorkerRefused(ServeError):
+    """The pool host does not take this worker; the message goes to its model log."""
+
+
+class InputError(ServeError):
+    """A request's input cannot be used: that request answers 400, others are not affected."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether TorchServe counts ``error`` as lack of memory: its own rule, CUDA by name."""
+    return isinstance(error, MemoryError) or "CUDA" in str(error)
+
+
+def load_failure_code(error: BaseException) -> int:
+    """The status of a load that raised ``error``: TorchServe answers a registration with it.
+
+    507 for lack of memory, as TorchServe does; 400 for an archive or setting that is at
+    fault, as TorchServe answers a damaged .mar; 500 otherwise.
+    """
+    if out_of_memory(error):
+        return 507
+    return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500
+
+
+def predict_failure_code(error: BaseException) -> int:
+    """The status of a request whose model raised ``error``: TorchServe's own 507 and 503."""
+    return 507 if out_of_memory(error) else 503

@@ -1,0 +1,178 @@
+"""What a request's body means to a model that is not a TorchServe handler itself.
+
+A request has fields: one, named ``body`` or ``data``, for a plain body, or those of a
+multipart form. Each field's value is, by its content type and content:
+
+=========================================  ==================================================
+application/json                           the JSON value
+text/...                                   a string
+a file that ``torch.save`` wrote           what ``torch.load(weights_only=True)`` gives
+multipart field without a content type     the JSON value if it is JSON, else a string if it
+                                           is UTF-8, else bytes
+anything else                              bytes
+=========================================  ==================================================
+
+In JSON values, a list of numbers or booleans, however nested, becomes a tensor as
+``torch.tensor`` makes it: ``[1, 2]`` is int64, ``[1.0, 2]`` is float32. Everything else stays.
+
+The model is then called with
+
+- one positional argument, the value, if there is one field named ``body`` or ``data``;
+- keyword arguments if that value is an object (a dict), one for each name;
+- keyword arguments if there are several fields, or one of another name: one for each field;
+- for an object ``{"inputs": X}``, with X by these same rules; ``"dtype"`` beside it, such as
+  ``"float32"``, is the type of the tensors in X.
+
+Whatever does not follow raises InputError: HTTP 400, for this request only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from interpool.handler.errors import InputError
+
+_BODY_FIELDS = ("body", "data")
+# The pickled magic number at the start of torch.save's format before it was a zip.
+_LEGACY_TORCH_SAVE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_FORM = "application/x-www-form-urlencoded"
+_NUMBERS = (bool, int, float)
+
+
+class Arguments(NamedTuple):
+    """What the model is called with for one request."""
+
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def bytes_fields(self) -> list[str]:
+        """Names of arguments that are raw bytes; the positional one is called ``body``."""
+        fields = [*(("body", value) for value in self.positional), *self.named.items()]
+        return [name for name, value in fields if isinstance(value, bytes)]
+
+
+def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
+    """A request as arguments.
+
+    Args:
+        row: the request's fields as TorchServe's backend decodes them.
+        headers: the request's headers, and under each field's name its own.
+
+    Raises:
+        InputError: the request cannot be understood.
+    """
+    if not row:
+        raise InputError("the request has no body")
+    if _FORM in str(headers.get("content-type", headers.get("Content-Type", ""))):
+        raise InputError(
+            f"the body came as {_FORM}, which is what curl -d says on its own: "
+            "add -H 'Content-Type: application/json'"
+        )
+    values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
+    if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
+        return _call(next(iter(values.values())))
+    return Arguments((), {name: _tensors(value, None, name) for name, value in values.items()})
+
+
+def _call(value: Any) -> Arguments:
+    dtype = None
+    if isinstance(value, dict) and "inputs" in value and value.keys() <= {"inputs", "dtype"}:
+        dtype = _dtype(value.get("dtype"))
+        value = value["inputs"]
+    if isinstance(value, dict):
+        return Arguments((), {str(k): _tensors(v, dtype, str(k)) for k, v in value.items()})
+    return Arguments((_tensors(value, dtype, "the body"),), {})
+
+
+def _dtype(name: Any) -> torch.dtype | None:
+    if name is None:
+        return None
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
+        raise InputError(f"`dtype` must name a torch type such as float32 or int64, not {name!r}")
+    return dtype
+
+
+def _tensors(value: Any, dtype: torch.dtype | None, name: str) -> Any:
+    if not isinstance(value, list) or not _numeric(value):
+        return value
+    try:
+        return torch.tensor(value, dtype=dtype)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{name} is no rectangular array of numbers: {error}") from None
+
+
+def _numeric(value: Any) -> bool:
+    """Whether the leaves of a nested list are all numbers; an empty list is."""
+    if isinstance(value, list):
+        return all(_numeric(item) for item in value)
+    return isinstance(value, _NUMBERS)
+
+
+def _value(name: str, value: Any, headers: Any) -> Any:
+    """A field's value; what TorchServe left as bytes is decoded here."""
+    if not isinstance(value, (bytes, bytearray)):
+        return value
+    data = bytes(value)
+    content_type = str(headers.get("content-type", "")) if isinstance(headers, dict) else ""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if _is_torch_save(data):
+        return _torch_load(name, data)
+    if media_type == "application/json":
+        return _json(name, data)
+    if media_type.startswith("text/"):
+        return _text(name, data)
+    if media_type == "" and name not in _BODY_FIELDS:
+        return _guess(data)
+    return data
+
+
+def _json(name: str, data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is not JSON: {error}") from None
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8: {error}") from None
+
+
+def _guess(data: bytes) -> Any:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _is_torch_save(data: bytes) -> bool:
+    if data.startswith(_LEGACY_TORCH_SAVE):
+        return True
+    if not data.startswith(b"PK\x03\x04"):
+        return False
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, ValueError, OSError):
+        return False
+
+
+def _torch_load(name: str, data: bytes) -> Any:
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 -- anything can be in a client's file
+        first_line = str(error).partition("\n")[0]
+        raise InputError(f"{name} is a torch.save file that cannot be loaded: {first_line}") from None

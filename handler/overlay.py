@@ -1,0 +1,120 @@
+"""The overlay: a TorchServe home whose workers are shims.
+
+``TS_MODEL_SERVER_HOME`` names the directory from which the TorchServe frontend takes its
+backend scripts. The overlay's ``ts/`` holds symlinks to the installed ``ts`` package's entries,
+except its own ``ts/model_service_worker.py``, the shim. Nothing installed is changed.
+
+The directory is named after what it depends on, is built under a temporary name and renamed
+into place, and never changes afterwards: concurrent builders cannot disturb each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from interpool.handler import shim
+from interpool.handler.errors import OverlayError
+from interpool.native.provision.store import cache_root
+
+WORKER_SCRIPT = "model_service_worker.py"
+# Whatever else the installed package has, TorchServe's frontend asks its home for these.
+REQUIRED = (
+    "version.txt",
+    "configs/metrics.yaml",
+    "metrics/metric_collector.py",
+    "utils/setup_model_venv.py",
+    WORKER_SCRIPT,
+)
+
+
+def installed_ts() -> Path:
+    """The installed ``ts`` package's directory; raises OverlayError if TorchServe is absent.
+
+    Found without importing it: ``import ts`` inside a worker's environment could already be
+    an overlay's.
+    """
+    spec = importlib.util.find_spec("ts")
+    if spec is None or spec.origin is None:
+        raise OverlayError(f"TorchServe is not installed for {sys.executable}: pip install torchserve")
+    package = Path(spec.origin).resolve().parent
+    missing = [name for name in REQUIRED if not (package / name).is_file()]
+    if missing:
+        raise OverlayError(
+            f"the `ts` package in {package} is not TorchServe as interpool knows it: "
+            f"{', '.join(missing)} is missing; reinstall torchserve"
+        )
+    return package
+
+
+def overlay() -> Path:
+    """The overlay for the installed TorchServe and this Python, built if it is not there yet.
+
+    Raises OverlayError if TorchServe is absent or the cache directory cannot be used.
+    """
+    package = installed_ts()
+    worker = Path(shim.__file__).resolve()
+    version = (package / "version.txt").read_text(encoding="utf-8").strip()
+    record = {"python": sys.executable, "ts": str(package), "version": version}
+    entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
+    identity = "\n".join([*entries, str(worker), *map("=".join, record.items())])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    parent = cache_root() / "home"
+    home = parent / f"ts-{version}-{digest}"
+    if "site-packages" in str(home) or "dist-packages" in str(home):
+        raise OverlayError(
+            f"the overlay must not lie in {parent}: TorchServe treats a home whose path says "
+            "site-packages or dist-packages differently; set INTERPOOL_CACHE to another directory"
+        )
+    if _complete(home, package, worker):
+        return home
+    try:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        try:
+            _build(scratch, package, entries, worker, record)
+            _move_into_place(scratch, home, package, worker)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise OverlayError(f"cannot build the overlay in {parent}: {error}") from error
+    return home
+
+
+def _build(home: Path, package: Path, entries: list[str], worker: Path, record: dict[str, str]) -> None:
+    (home / "ts").mkdir()
+    for name in entries:
+        target = worker if name == WORKER_SCRIPT else package / name
+        (home / "ts" / name).symlink_to(target)
+    lines = "".join(f"{name}={value}\n" for name, value in record.items())
+    (home / shim.OVERLAY_RECORD).write_text(lines, encoding="utf-8")
+
+
+def _complete(home: Path, package: Path, worker: Path) -> bool:
+    """Whether ``home`` is whole: every file TorchServe asks for, from where it should come."""
+    return (home / shim.OVERLAY_RECORD).is_file() and all(
+        (home / "ts" / name).is_file()
+        and (home / "ts" / name).resolve()
+        == (worker if name == WORKER_SCRIPT else (package / name).resolve())
+        for name in REQUIRED
+    )
+
+
+def _move_into_place(scratch: Path, home: Path, package: Path, worker: Path) -> None:
+    """Rename ``scratch`` to ``home``; if another process was first, its work is as good.
+
+    What stands there damaged is moved out of the way first.
+    """
+    try:
+        scratch.rename(home)
+    except OSError:
+        if _complete(home, package, worker):
+            return
+        damaged = scratch.with_name(scratch.name + "-damaged")
+        home.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+        scratch.rename(home)

@@ -1,0 +1,196 @@
+"""TorchServe's backend for one frame, inside a private interpreter.
+
+The pool calls ``answer`` for every frame that TorchServe's frontend sends to a worker. It does
+what TorchServe's own worker does with it (``TorchModelServiceWorker.load_model`` and
+``handle_connection``), with TorchServe's own code for decoding, loading, predicting and
+encoding, and differs where one process per worker was taken for granted:
+
+- any interpreter may get a worker's next batch, so a model is loaded from the connection's
+  first frame wherever it is first needed, once per interpreter and not per worker;
+- what a call prints or logs goes to its own worker's pipes;
+- a failed load says what failed; a call that ends the worker's process in TorchServe ends the
+  worker's connection here;
+- the working directory is the process's and not the model's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ts.model_loader import ModelLoaderFactory
+from ts.protocol.otf_message_handler import (
+    LOAD_MSG,
+    create_load_model_response,
+    create_predict_response,
+    retrieve_msg,
+)
+from ts.service import Service
+
+from interpool.handler import stdio
+from interpool.handler.errors import ServeError, load_failure_code, predict_failure_code
+from interpool.handler.failures import describe
+from interpool.handler.metrics import ModelMetrics
+from interpool.handler.modules import handler_module
+from interpool.handler.shim import HANDLER_STEM
+from interpool.handler.wire import FrameReader, ReplyWriter
+
+SWEEP_S = 5.0
+# TorchServe's worker logs to the root logger, without names: so do its lines here.
+logger = logging.getLogger()
+
+
+class _Worker(NamedTuple):
+    """The part of the host's worker token (JSON) that is needed here."""
+
+    stdout: int
+    stderr: int
+    metrics_config: str
+
+
+class _Model(NamedTuple):
+    """What decides whether two workers can share one loaded service in an interpreter."""
+
+    hello: bytes
+    metrics_config: str
+
+
+class _LoadError(Exception):
+    """A model could not be loaded: the code and the text of the answer."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+_services: dict[_Model, Service] = {}
+_next_sweep = 0.0
+
+
+def _set_up() -> None:
+    """Once per interpreter: what the top of TorchServe's worker script does."""
+    stdio.install()
+    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO, force=True)
+
+
+_set_up()
+
+
+def answer(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """Answer one frame.
+
+    Args:
+        worker: the host's token for the worker, JSON.
+        fd: the connection, for handlers that stream replies before the last one.
+        hello: the connection's first frame, TorchServe's load command.
+        frame: this frame, whole.
+
+    Returns:
+        The reply's bytes, and whether the connection stays open. TorchServe restarts a worker
+        whose connection ends.
+    """
+    token = _parse_worker(worker)
+    with stdio.to_worker(token.stdout, token.stderr):
+        try:
+            return _answer(_Model(bytes(hello), token.metrics_config), fd, bytes(frame))
+        except (Exception, SystemExit, KeyboardInterrupt):
+            logger.exception("Backend worker process died.")
+            return b"", False
+
+
+@lru_cache(maxsize=1024)
+def _parse_worker(worker: str) -> _Worker:
+    fields = json.loads(worker)
+    return _Worker(**{name: fields[name] for name in _Worker._fields})
+
+
+def _answer(model: _Model, fd: int, frame: bytes) -> tuple[bytes, bool]:
+    _sweep()
+    command, message = retrieve_msg(FrameReader(frame))
+    if command == LOAD_MSG:
+        try:
+            _service(model)
+        except _LoadError as error:
+            return bytes(create_load_model_response(error.code, error.text)), False
+        name = message["modelName"].decode()
+        return bytes(create_load_model_response(200, f"loaded model {name}")), True
+    try:
+        service = _service(model)
+    except _LoadError as error:
+        return _refusal(message, error.text, error.code), True
+    service.set_cl_socket(ReplyWriter(fd))
+    try:
+        return bytes(service.predict(message)), True
+    except (MemoryError, Exception) as error:
+        # TorchServe's worker dies of what its encoder does not expect in a model's answer.
+        logger.exception("The answer of model %s cannot be sent", service.context.model_name)
+        text = f"Model {service.context.model_name!r}: its answer cannot be sent: {describe(error)}"
+        return _refusal(message, text, predict_failure_code(error)), True
+
+
+def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
+    ids = {index: request["requestId"].decode() for index, request in enumerate(requests)}
+    return bytes(create_predict_response(None, ids, text, code))
+
+
+# ---- loading ----------------------------------------------------------------------------------
+
+
+def _service(model: _Model) -> Service:
+    """The loaded service in this interpreter; raises _LoadError."""
+    service = _services.get(model)
+    if service is None:
+        service = _services[model] = _load(model)
+    return service
+
+
+def _load(model: _Model) -> Service:
+    """Load a model as ``TorchModelServiceWorker.load_model`` does; raises _LoadError."""
+    _, request = retrieve_msg(FrameReader(model.hello))
+    model_name = request["modelName"].decode()
+    model_dir = request["modelPath"].decode()
+    handler = request["handler"].decode()
+    batch_size = int(request["batchSize"])
+    logger.info("model_name: %s, batchSize: %d", model_name, batch_size)
+    try:
+        if not handler.startswith(HANDLER_STEM):
+            raise ServeError(
+                f"it was registered with the handler {handler!r}, but its archive is hermetic: "
+                "register it without a handler, or make an archive with that handler"
+            )
+        if not os.path.isdir(model_dir):
+            raise ServeError(f"its directory {model_dir} is gone: was it unregistered?")
+        with handler_module(model_dir):
+            return ModelLoaderFactory.get_model_loader().load(
+                model_name,
+                model_dir,
+                handler,
+                request.get("gpu"),
+                batch_size,
+                request["envelope"].decode() or None,
+                bool(request["limitMaxImagePixels"]),
+                ModelMetrics.of_model(model_name, model.metrics_config),
+            )
+    except (Exception, SystemExit) as error:
+        code = load_failure_code(error)
+        text = f"Model {model_name!r} could not be loaded: {describe(error)}"
+        logger.exception("Load model %s failed with %d: %s", model_name, code, text)
+        raise _LoadError(code, "System out of memory" if code == 507 else text) from None
+
+
+def _sweep() -> None:
+    """Let go of models whose directory is gone: unregistering a model removes it."""
+    global _next_sweep
+    now = time.monotonic()
+    if now < _next_sweep:
+        return
+    _next_sweep = now + SWEEP_S
+    for model, service in list(_services.items()):
+        if not os.path.isdir(service.context.system_properties["model_dir"]):
+            del _services[model]

@@ -1,0 +1,70 @@
+"""What a live pool looks like: for the host's own answer and for ``interpool status``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from interpool.handler import control, shim
+
+_FIELDS = {
+    "Rss": "rss",
+    "Pss": "pss",
+    "Private_Clean": "private_clean",
+    "Private_Dirty": "private_dirty",
+}
+
+
+def memory_of(pid: int) -> dict[str, int]:
+    """A process's memory in bytes: ``rss``, ``pss``, ``private_clean``, ``private_dirty``.
+
+    From ``smaps_rollup``; empty if the process is gone or another user's.
+    """
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return {}
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        if name in _FIELDS:
+            found[_FIELDS[name]] = int(rest.split()[0]) * 1024
+    return found
+
+
+def live_pools() -> list[dict[str, Any]]:
+    """The state of every pool host of this user that answers, each as its host describes it."""
+    pools = []
+    base = Path(shim.runtime_base())
+    if base.is_dir():
+        for directory in sorted(base.iterdir()):
+            try:
+                pools.append(json.loads(control.ask_status(directory)))
+            except (OSError, ValueError):
+                continue  # a directory without a host: it is being made, or was left by a crash
+    return pools
+
+
+def describe_pool(pool: dict[str, Any]) -> str:
+    """A pool's state for people."""
+    workers = pool["workers"]
+    states = {str(worker["state"]) for worker in workers}
+    counts = [f"{sum(w['state'] == state for w in workers)} {state}" for state in sorted(states)]
+    memory = pool["memory"]
+    who = f"host {pool['pid']} of TorchServe {pool['frontend_pid']}"
+    lines = [
+        f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']} s",
+        f"  interpreters: {pool['interpreters'] or 'starting'}",
+        f"  memory: {_mib(memory.get('pss'))} PSS, {_mib(memory.get('private_dirty'))} private and dirty",
+        f"  workers: {len(workers)} ({', '.join(counts) or 'none'})",
+    ]
+    for model in pool["models"]:
+        mine = [worker for worker in workers if worker["model_dir"] == model]
+        shims = sum(memory_of(worker["pid"]).get("pss", 0) for worker in mine)
+        lines.append(f"  {model}: {len(mine)} workers, their shims {_mib(shims)} PSS together")
+    return "\n".join(lines)
+
+
+def _mib(size: int | None) -> str:
+    return "?" if size is None else f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,48 @@
+"""Stand-ins for the socket that TorchServe's own backend code reads and writes.
+
+The pool reads whole frames without Python; ``ts.protocol.otf_message_handler`` decodes them
+through ``FrameReader``. Streaming handlers write their intermediate replies through
+``ReplyWriter``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+
+class TruncatedFrameError(ValueError):
+    """A frame ends before what it announces: the frontend and the pool disagree."""
+
+
+class FrameReader:
+    """Gives out a frame's bytes as a socket's ``recv`` would."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = memoryview(frame)
+        self._at = 0
+
+    def recv(self, length: int) -> memoryview:
+        """The next ``length`` bytes; raises TruncatedFrameError if there are fewer."""
+        end = self._at + length
+        if end > len(self._frame):
+            raise TruncatedFrameError(f"the frame has {len(self._frame)} bytes, {end} or more were announced")
+        part = self._frame[self._at : end]
+        self._at = end
+        return part
+
+
+class ReplyWriter:
+    """Writes to a connected socket that it does not own."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def sendall(self, data: bytes) -> None:
+        """Write all of ``data``; raises OSError if the frontend is gone."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])

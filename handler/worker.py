@@ -1,0 +1,180 @@
+"""One worker in the pool host: a shim, the socket TorchServe connects to, its log pipes.
+
+A worker is *waiting* until the pool's interpreters run, then *listening*, then *connected*
+when TorchServe has come, and *ending* while a call that still runs is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from interpool.handler import control
+from interpool.handler.config import ModelSettings
+from interpool.handler.errors import WorkerRefused
+from interpool.handler.shim import file_identity
+
+SERVICE_MODULE = "interpool.handler.service"
+SERVICE_FUNCTION = "answer"
+
+
+class Connection(Protocol):
+    """What ``InterpreterManager.serve`` returns."""
+
+    def close(self) -> None:
+        """Shut the socket down; what the running call returns is thrown away."""
+
+
+class Manager(Protocol):
+    """The part of ``InterpreterManager`` that serving needs."""
+
+    def serve(
+        self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
+    ) -> Connection:
+        """Take over a connected socket; adds 1 to the eventfd ``done_fd`` after its end."""
+        ...
+
+    def stats(self) -> dict[str, object]:
+        """The interpreters' state, JSON-able."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(eq=False)
+class Worker:
+    """A registered worker. All methods are for the host's one control thread."""
+
+    peer: socket.socket
+    registration: control.Registration
+    settings: ModelSettings
+    stdio: tuple[int, int]
+    state: str = "waiting"
+    since: float = field(default_factory=time.time)
+    listener: socket.socket | None = None
+    connection: Connection | None = None
+    done_fd: int = -1
+    _socket_file: tuple[int, int] | None = None
+
+    def listen(self) -> socket.socket:
+        """Listen where TorchServe is going to connect; raises WorkerRefused."""
+        kind, _, place = self.registration.address.partition(":")
+        listener = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+        listener.setblocking(False)
+        try:
+            if kind == "unix":
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(place)
+                listener.bind(place)
+                self._socket_file = file_identity(place)
+            else:
+                host, _, port = place.rpartition(":")
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((host, int(port)))
+            listener.listen(1)
+        except (OSError, ValueError) as error:
+            listener.close()
+            raise WorkerRefused(f"cannot listen on {self.registration.address}: {error}") from error
+        self.listener = listener
+        self._enter("listening")
+        return listener
+
+    def accept(self, manager: Manager) -> None:
+        """Take the frontend's connection and let the pool serve it from now on.
+
+        TorchServe connects once in a worker's life, so the listener has done its work.
+        """
+        if self.listener is None:
+            return
+        try:
+            stream, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        self._close_listener()
+        stream.setblocking(True)
+        self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.connection = manager.serve(
+            stream.detach(),
+            module=SERVICE_MODULE,
+            function=SERVICE_FUNCTION,
+            worker=self.token(),
+            affinity=self.registration.model_dir,
+            done_fd=self.done_fd,
+        )
+        self._enter("connected")
+
+    def token(self) -> str:
+        """What the service needs to know about its worker, as JSON."""
+        stdout, stderr = self.stdio
+        return json.dumps(
+            {
+                "stdout": stdout,
+                "stderr": stderr,
+                "metrics_config": self.registration.metrics_config,
+            }
+        )
+
+    def end(self) -> bool:
+        """Part with the shim and with TorchServe; True if nothing is left to wait for.
+
+        A call that still runs may go on writing log lines: its descriptors stay the numbers
+        they are, but lead nowhere, so that TorchServe sees its pipes closed and no other
+        worker's pipe can take the numbers.
+        """
+        if self.state == "ending":
+            return False
+        self._enter("ending")
+        self._close_listener()
+        self._remove_own_socket()
+        control.send(self.peer, "bye")
+        self.peer.close()
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        for descriptor in self.stdio:
+            os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+        if self.connection is None:
+            self.release()
+            return True
+        self.connection.close()
+        return False
+
+    def release(self) -> None:
+        """Give back the last descriptors, once no call can use them any more."""
+        for descriptor in (*self.stdio, self.done_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.connection = None
+        self.stdio = (-1, -1)
+        self.done_fd = -1
+
+    def describe(self) -> dict[str, object]:
+        """This worker's line in the host's status."""
+        return {
+            "pid": self.registration.pid,
+            "model_dir": self.registration.model_dir,
+            "address": self.registration.address,
+            "state": self.state,
+            "seconds": round(time.time() - self.since, 1),
+        }
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+        self.since = time.time()
+
+    def _close_listener(self) -> None:
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
+
+    def _remove_own_socket(self) -> None:
+        """Remove the socket file, unless the name has passed to the next worker already."""
+        kind, _, path = self.registration.address.partition(":")
+        if kind == "unix":
+            with contextlib.suppress(OSError):
+                if self._socket_file and file_identity(path) == self._socket_file:
+                    os.unlink(path)
