@@ -67,13 +67,13 @@ def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
     Raises:
         InputError: the request cannot be understood.
     """
-    if not row:
-        raise InputError("the request has no body")
-    if _FORM in str(headers.get("content-type", headers.get("Content-Type", ""))):
+    if any(name.lower() == "content-type" and _FORM in str(value) for name, value in headers.items()):
         raise InputError(
             f"the body came as {_FORM}, which is what curl -d says on its own: "
             "add -H 'Content-Type: application/json'"
         )
+    if not row:
+        raise InputError("the request has no body")
     values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
     if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
         return _call(next(iter(values.values())))

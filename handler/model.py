@@ -44,43 +44,52 @@ def open_model(context: Any) -> Model:
     return PackedModel(context)
 
 
+def model_directory(context: Any) -> str:
+    """Where TorchServe extracted the archive."""
+    return str(context.system_properties["model_dir"])
+
+
 def package_path(context: Any) -> str:
     """The archive's package file; raises ArchiveError if the manifest names none."""
-    model_dir = str(context.system_properties["model_dir"])
+    model_dir = model_directory(context)
     name = ((context.manifest or {}).get("model") or {}).get("serializedFile")
     if not name:
         raise ArchiveError(
             f"{model_dir}: the archive's manifest names no serializedFile; make it with "
             "torch-model-archiver --serialized-file MODEL.ptpkg"
         )
-    path = os.path.join(model_dir, name)
-    if not os.path.isfile(path):
-        raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
-    return path
+    return os.path.join(model_dir, name)
 
 
 class PackedModel:
     """The package's entry in this interpreter, whatever kind it is."""
 
     def __init__(self, context: Any) -> None:
-        from interpool.native.inside.archive import open_package
+        from interpool.native.inside.archive import close_package, open_package
 
-        path = package_path(context)
-        package = open_package(path)
-        manifest = parse_manifest(package.load_binary(MANIFEST_PACKAGE, MANIFEST_RESOURCE), path)
-        entry = package.load_pickle(manifest["entry"]["package"], manifest["entry"]["resource"])
         self._name = context.model_name
         settings = (context.model_yaml_config or {}).get("interpool") or {}
         self._tracebacks = bool(settings.get("tracebacks"))
-        self._answer = self._answerer(entry, context)
+        path = package_path(context)
+        try:
+            package = open_package(path)
+            self._manifest = parse_manifest(package.load_binary(MANIFEST_PACKAGE, MANIFEST_RESOURCE), path)
+            where = self._manifest["entry"]
+            entry = package.load_pickle(where["package"], where["resource"])
+            self._answer = self._answerer(entry, context)
+        except BaseException:
+            close_package(path)
+            raise
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """Answer a batch; a model's exception becomes one that names the model and itself.
 
         Raises PredictionException, or what TorchServe itself answers with 507.
         """
-        if context.get_request_header(0, "explain") == "True" and self._is_default:
+        if self._is_default and context.get_request_header(0, "explain") == "True":
             raise PredictionException(f"Model {self._name!r} has no explanations", 501)
+        if self._is_default and context.get_request_header(0, "describe") == "True":
+            return [self._describe()] * len(data)
         try:
             return self._answer(data, context)
         except PredictionException:
@@ -92,6 +101,10 @@ class PackedModel:
             if self._tracebacks:
                 text += "\n" + "".join(traceback.format_exception(error))
             raise PredictionException(text, 503) from error
+
+    def _describe(self) -> dict[str, Any]:
+        """What GET /models/NAME?customized=true shows of a model without a handler of its own."""
+        return {name: self._manifest[name] for name in ("entry", "made_with", "externs")}
 
     def _answerer(self, entry: Any, context: Any) -> Callable[..., list[Any]]:
         self._is_default = False

@@ -15,6 +15,7 @@ encoding, and differs where one process per worker was taken for granted:
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -35,10 +36,12 @@ from ts.service import Service
 from interpool.handler import stdio
 from interpool.handler.errors import ServeError, load_failure_code, predict_failure_code
 from interpool.handler.failures import describe
+from interpool.handler.model import model_directory, package_path
 from interpool.handler.metrics import ModelMetrics
 from interpool.handler.modules import handler_module
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter
+from interpool.native.inside.archive import close_package
 
 SWEEP_S = 5.0
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
@@ -191,6 +194,8 @@ def _sweep() -> None:
     if now < _next_sweep:
         return
     _next_sweep = now + SWEEP_S
-    for model, service in list(_services.items()):
-        if not os.path.isdir(service.context.system_properties["model_dir"]):
-            del _services[model]
+    gone = [m for m, s in _services.items() if not os.path.isdir(model_directory(s.context))]
+    for model in gone:
+        close_package(package_path(_services.pop(model).context))
+    if gone:
+        gc.collect()  # a package's importer and its modules refer to each other

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from model_archiver.model_archiver_config import ModelArchiverConfig
+from model_archiver.model_packaging import generate_model_archive
+from system.server import TorchServe
+
+from interpool.archiver_ext.packing import pack
+
+HERE = Path(__file__).parent
+HANDLER = HERE.parents[1] / "handler" / "interpool_handler.py"
+
+Pack = Callable[[str], Path]
+Mar = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    """Packs ``samples:NAME`` once per test run; gives the package's path."""
+    directory = tmp_path_factory.mktemp("packages")
+
+    @functools.cache
+    def build(name: str) -> Path:
+        output = directory / f"{name}.ptpkg"
+        pack(f"samples:{name}", output, root=HERE)
+        return output
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def mar(packed: Pack) -> Mar:
+    """Makes a .mar in a server's model store with the stock archiver; gives its file name."""
+
+    def archive(
+        server: TorchServe,
+        name: str,
+        model: str | Path,
+        *,
+        config: str = "",
+        version: str = "1.0",
+        handler: Path = HANDLER,
+        archive_format: str = "default",
+    ) -> str:
+        package = packed(model) if isinstance(model, str) else model
+        config_file = None
+        if config:
+            config_file = server.root / f"{name}.yaml"
+            config_file.write_text(config)
+        generate_model_archive(
+            ModelArchiverConfig(
+                model_name=name,
+                handler=str(handler),
+                version=version,
+                serialized_file=str(package),
+                export_path=str(server.store),
+                archive_format=archive_format,
+                config_file=str(config_file) if config_file else None,
+                force=True,
+            )
+        )
+        return name if archive_format == "no-archive" else f"{name}.mar"
+
+    return archive
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TorchServe]:
+    """One TorchServe with the overlay for a module's tests."""
+    with TorchServe() as running:
+        yield running

@@ -1,0 +1,292 @@
+"""A real TorchServe for tests: own ports, own directories, always stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main()"]
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class TorchServe:
+    """A TorchServe that runs in the background, in a directory of its own.
+
+    Args:
+        overlay: serve hermetic models from the pool; False is the server as it was installed.
+        environment: added to the server's.
+        properties: added to its config.properties.
+    """
+
+    overlay: bool = True
+    environment: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Short: TorchServe's sockets live below, and a socket's path may be 107 bytes long.
+        self.root = Path(tempfile.mkdtemp(prefix="ip-", dir="/tmp"))
+        self.store = self.root / "store"
+        self.tmp = self.root / "tmp"
+        self.runtime = self.root / "run"
+        self.logs = self.root / "logs"
+        for directory in (self.store, self.tmp, self.logs):
+            directory.mkdir()
+        ports = _free_ports(5)
+        self.inference = f"http://127.0.0.1:{ports[0]}"
+        self.management = f"http://127.0.0.1:{ports[1]}"
+        self.metrics = f"http://127.0.0.1:{ports[2]}"
+        properties = {
+            "inference_address": self.inference,
+            "management_address": self.management,
+            "metrics_address": self.metrics,
+            "grpc_inference_port": str(ports[3]),
+            "grpc_management_port": str(ports[4]),
+            "disable_token_authorization": "true",
+            "enable_model_api": "true",
+            "metrics_mode": "prometheus",
+            **self.properties,
+        }
+        lines = [f"{name}={value}\n" for name, value in properties.items()]
+        (self.root / "config.properties").write_text("".join(lines))
+
+    # ---- life ------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        command = self.command("--start", *self._flags())
+        with (self.root / "start.log").open("wb") as log:
+            subprocess.run(
+                command,
+                cwd=self.root,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=True,
+                timeout=60,
+            )
+        self.frontend = psutil.Process(int((self.tmp / ".model_server.pid").read_text()))
+        wait_for(lambda: self.get("/ping").status == 200, 60, f"TorchServe in {self.root}")
+        return self
+
+    def stop(self) -> None:
+        """Stop it as a user does, and wait until nothing of it runs."""
+        left = self.processes()
+        subprocess.run(
+            self.command("--stop"), cwd=self.root, env=self._environment(), timeout=60, check=False
+        )
+        _gone, alive = psutil.wait_procs(left, timeout=20)
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        assert not alive, f"still running after torchserve --stop: {alive}"
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._kill()
+            raise
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self.stop()
+        finally:
+            self._kill()
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def command(self, *arguments: str) -> list[str]:
+        if self.overlay:
+            return [*INTERPOOL, "serve", *arguments]
+        return [str(Path(sys.executable).with_name("torchserve")), *arguments]
+
+    def _flags(self) -> list[str]:
+        return ["--ncs", "--model-store", "store", "--ts-config", "config.properties"]
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            **os.environ,
+            "TEMP": str(self.tmp),
+            "TMPDIR": str(self.tmp),
+            "INTERPOOL_RUNTIME_DIR": str(self.runtime),
+            "INTERPOOL_INTERPRETERS": "2",
+            "OMP_NUM_THREADS": "1",
+            **self.environment,
+        }
+        environment.pop("TS_MODEL_SERVER_HOME", None)
+        return environment
+
+    def _kill(self) -> None:
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    # ---- processes -------------------------------------------------------------------------
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs on this server's behalf: it has the server's TEMP."""
+        return [p for p in psutil.process_iter() if self._is_mine(p)]
+
+    def _is_mine(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return process.environ().get("TEMP") == str(self.tmp)
+        return False
+
+    def hosts(self) -> list[psutil.Process]:
+        return [p for p in self.processes() if "interpool.handler.host" in _command(p)]
+
+    def shims(self) -> list[psutil.Process]:
+        return [p for p in self.processes() if "model_service_worker.py" in _command(p)]
+
+    def sockets(self) -> list[str]:
+        return sorted(path.name for path in self.tmp.glob(".ts.sock.*"))
+
+    # ---- HTTP ------------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        /,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        timeout: float = 60,
+        **query: object,
+    ) -> Answer:
+        if query:
+            words = {n: str(v).lower() if isinstance(v, bool) else v for n, v in query.items()}
+            url += "?" + urllib.parse.urlencode(words)
+        headers = {"Content-Type": content_type} if content_type else {}
+        asked = urllib.request.Request(url, body, headers, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=timeout) as answer:
+                return Answer(answer.status, answer.read(), answer.headers)
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read(), error.headers)
+
+    def get(self, path: str) -> Answer:
+        try:
+            return self.request("GET", self.inference + path)
+        except OSError as error:
+            return Answer(0, str(error).encode(), {})
+
+    def predict(self, model: str, value: object, timeout: float = 60) -> Answer:
+        """Post a JSON value to a model, ``name`` or ``name/version``."""
+        return self.post(model, json.dumps(value).encode(), JSON, timeout)
+
+    def post(self, model: str, body: bytes, content_type: str | None, timeout: float = 60) -> Answer:
+        url = f"{self.inference}/predictions/{model}"
+        return self.request("POST", url, body, content_type, timeout)
+
+    def post_form(self, model: str, fields: dict[str, tuple[bytes, str | None]]) -> Answer:
+        """Post a multipart form: name to (content, content type)."""
+        boundary = uuid.uuid4().hex
+        body = b""
+        for name, (content, content_type) in fields.items():
+            body += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"'.encode()
+            if content_type is not None:
+                body += f'; filename="{name}"\r\nContent-Type: {content_type}'.encode()
+            body += b"\r\n\r\n" + content + b"\r\n"
+        body += f"--{boundary}--\r\n".encode()
+        return self.post(model, body, f"multipart/form-data; boundary={boundary}")
+
+    def register(self, archive: str, **query: object) -> Answer:
+        query = {"initial_workers": 1, "synchronous": True, **query}
+        return self.request("POST", f"{self.management}/models", url=archive, **query)
+
+    def scale(self, model: str, workers: int, **query: object) -> Answer:
+        query = {"min_worker": workers, "max_worker": workers, "synchronous": True, **query}
+        return self.request("PUT", f"{self.management}/models/{model}", **query)
+
+    def describe(self, model: str, **query: object) -> Any:
+        return self.request("GET", f"{self.management}/models/{model}", **query).json
+
+    def unregister(self, model: str) -> Answer:
+        return self.request("DELETE", f"{self.management}/models/{model}")
+
+    # ---- logs ------------------------------------------------------------------------------
+
+    def model_log(self) -> str:
+        path = self.logs / "model_log.log"
+        return path.read_text() if path.exists() else ""
+
+    def host_log(self) -> str:
+        return "".join(path.read_text() for path in self.logs.glob("interpool_host_*.log"))
+
+    def kill_host(self) -> int:
+        """kill -9 the one pool host; gives its pid."""
+        (host,) = self.hosts()
+        host.send_signal(signal.SIGKILL)
+        wait_for(lambda: not _alive(host), 5, "the host's death")
+        return int(host.pid)
+
+
+def wait_for(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.05) -> None:
+    """Wait until ``condition`` holds; fails with what was awaited."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
+        time.sleep(pause)
+
+
+@contextlib.contextmanager
+def torchserve(**options: Any) -> Iterator[TorchServe]:
+    """A server for one test."""
+    with TorchServe(**options) as server:
+        yield server
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _command(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for probe in sockets:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in sockets]
+    for probe in sockets:
+        probe.close()
+    return ports

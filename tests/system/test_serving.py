@@ -1,0 +1,424 @@
+"""Hermetic models behind a real, unmodified TorchServe: everything a client and an operator do."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from system.conftest import Mar
+from system.server import JSON, TorchServe, wait_for
+
+HANDLER = Path(__file__).parents[2] / "handler" / "interpool_handler.py"
+
+
+@pytest.fixture
+def inside(server: TorchServe, mar: Mar) -> Iterator[str]:
+    """A registered model that says where it runs."""
+    yield from _registered(server, mar(server, "inside", "inside"), "inside")
+
+
+@pytest.fixture
+def linear(server: TorchServe, mar: Mar) -> Iterator[str]:
+    yield from _registered(server, mar(server, "linear", "linear"), "linear")
+
+
+@pytest.fixture
+def echo(server: TorchServe, mar: Mar) -> Iterator[str]:
+    yield from _registered(server, mar(server, "echo", "make_echo"), "echo")
+
+
+def _registered(server: TorchServe, archive: str, name: str) -> Iterator[str]:
+    answer = server.register(archive)
+    assert answer.status == 200, answer.text
+    yield name
+    assert server.unregister(name).status == 200
+
+
+def _tensor_file(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+# ---- one host, many workers ----------------------------------------------------------------
+
+
+def test_models_run_in_one_host_process_and_workers_are_shims(
+    server: TorchServe, inside: str, linear: str
+) -> None:
+    (host,) = server.hosts()
+    assert server.predict(inside, {}).json["pid"] == host.pid
+    assert server.predict(linear, [1.0, 1, 1]).json == [3.0, 12.0]
+    shims = {shim.pid for shim in server.shims()}
+    workers = {worker["pid"] for worker in server.describe(inside)[0]["workers"]}
+    assert len(shims) == 2
+    assert workers < shims
+    assert host.pid not in shims
+
+
+def test_a_shim_stays_small(server: TorchServe, inside: str) -> None:
+    for shim in server.shims():
+        assert shim.memory_full_info().uss < 6 * 2**20
+
+
+def test_workers_are_added_and_removed_without_new_hosts(server: TorchServe, inside: str) -> None:
+    (host,) = server.hosts()
+    assert server.scale(inside, 4).status == 200
+    assert len(server.describe(inside)[0]["workers"]) == 4
+    assert len(server.shims()) == 4
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: server.predict(inside, {}), range(32)))
+    assert {answer.json["pid"] for answer in answers} == {host.pid}
+    assert server.scale(inside, 1).status == 200
+    wait_for(lambda: len(server.shims()) == 1, 10, "three shims to end")
+    wait_for(lambda: len(server.sockets()) == 1, 10, "their sockets to go")
+    assert server.predict(inside, {}).json["pid"] == host.pid
+
+
+def test_a_waiting_connection_holds_no_interpreter(server: TorchServe, inside: str) -> None:
+    assert server.scale(inside, 6).status == 200  # of two interpreters
+    assert server.predict(inside, {}).status == 200
+
+
+def test_versions_are_served_side_by_side(server: TorchServe, mar: Mar) -> None:
+    first = mar(server, "versioned", "linear", version="1.0")
+    assert server.register(first).status == 200
+    second = mar(server, "versioned", "inside", version="2.0")
+    assert server.register(second).status == 200
+    assert server.predict("versioned/2.0", {}).json["model"] == "versioned"
+    assert server.predict("versioned", [1.0, 0, 0]).json == [0.0, 3.0]
+    url = f"{server.management}/models/versioned/2.0/set-default"
+    assert server.request("PUT", url).status == 200
+    assert server.predict("versioned", {}).json["model"] == "versioned"
+    assert server.unregister("versioned/1.0").status == 200
+    assert server.unregister("versioned/2.0").status == 200
+    assert server.predict("versioned", {}).status == 404
+
+
+def test_a_batch_is_answered_together(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "batched", "inside")
+    assert server.register(archive, batch_size=4, max_batch_delay=2000).status == 200
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: server.predict("batched", {}), range(4)))
+    assert [answer.json["batch"] for answer in answers] == [4] * 4
+    assert server.unregister("batched").status == 200
+
+
+def test_one_bad_request_does_not_spoil_its_batch(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "mixed", "linear")
+    assert server.register(archive, batch_size=3, max_batch_delay=2000).status == 200
+    bodies: list[object] = [[1.0, 1, 1], [[1.0], [1, 2]], [1.0, 2]]
+    with ThreadPoolExecutor(3) as threads:
+        good, ragged, short = threads.map(lambda body: server.predict("mixed", body), bodies)
+    assert (good.status, good.json) == (200, [3.0, 12.0])
+    assert ragged.status == 400
+    assert "no rectangular array" in ragged.json["message"]
+    assert short.status == 503
+    assert "RuntimeError" in short.json["message"]
+    assert server.unregister("mixed").status == 200
+
+
+def test_a_model_without_archive_is_served_until_it_is_unregistered(server: TorchServe, mar: Mar) -> None:
+    directory = mar(server, "plain", "linear", archive_format="no-archive")
+    assert server.register(directory).status == 200
+    assert server.predict("plain", [1.0, 1, 1]).json == [3.0, 12.0]
+    assert server.unregister("plain").status == 200
+    assert (server.store / "plain" / "linear.ptpkg").is_file()
+
+
+# ---- inputs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "expected"),
+    [
+        (b"[1, 2.5]", JSON, "tensor([1.0000, 2.5000])"),
+        (b'{"inputs": [1, 2], "dtype": "float16"}', JSON, "tensor([1., 2.], dtype=torch.float16)"),
+        (b"[1, 2]", f"{JSON}; charset=utf-8", "tensor([1, 2])"),
+        (b'"words"', JSON, "'words'"),
+        (b'["a", "b"]', JSON, "['a', 'b']"),
+        ("größe".encode(), "text/plain", "'größe'"),
+        (b"\x00\x01", "application/octet-stream", r"b'\x00\x01'"),
+        (_tensor_file(torch.ones(2)), "application/octet-stream", "tensor([1., 1.])"),
+        (_tensor_file(torch.ones(2)), None, "tensor([1., 1.])"),
+    ],
+)
+def test_a_body_becomes_the_argument(
+    server: TorchServe, echo: str, body: bytes, content_type: str | None, expected: str
+) -> None:
+    answer = server.post(echo, body, content_type or "application/x-unknown")
+    assert answer.status == 200, answer.text
+    assert answer.json == {"positional": [expected], "named": {}}
+    assert answer.headers["content-type"] == JSON
+
+
+def test_a_json_object_and_a_form_become_named_arguments(server: TorchServe, echo: str) -> None:
+    answer = server.predict(echo, {"x": [1, 2], "greedy": True, "text": "hi"})
+    assert answer.json["named"] == {"x": "tensor([1, 2])", "greedy": "True", "text": "'hi'"}
+    answer = server.post_form(
+        echo,
+        {
+            "x": (b"[1, 2]", None),
+            "text": (b"hi", None),
+            "file": (b"\xff\xd8", "image/jpeg"),
+            "tensor": (_tensor_file(torch.ones(1)), "application/octet-stream"),
+        },
+    )
+    expected = {
+        "x": "tensor([1, 2])",
+        "text": "'hi'",
+        "file": r"b'\xff\xd8'",
+        "tensor": "tensor([1.])",
+    }
+    assert answer.json["named"] == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "message"),
+    [
+        (b"{nope", JSON, "body is not JSON"),
+        (b"[[1.0], [1, 2]]", JSON, "no rectangular array"),
+        (b'{"inputs": [1], "dtype": "float"}', JSON, ""),
+        (b'{"inputs": [1], "dtype": "floaty"}', JSON, "must name a torch type"),
+        (b"[1]", "application/x-www-form-urlencoded", "-H 'Content-Type: application/json'"),
+        (_tensor_file(torch.ones(9))[:-9] + b"x" * 9, "application/octet-stream", ""),
+    ],
+)
+def test_a_bad_input_is_the_clients_fault(
+    server: TorchServe, linear: str, body: bytes, content_type: str, message: str
+) -> None:
+    answer = server.post(linear, body, content_type)
+    assert message in answer.text
+    assert answer.status in ((400, 503) if not message else (400,))
+
+
+def test_bytes_for_a_module_are_refused_with_what_to_send(server: TorchServe, linear: str) -> None:
+    answer = server.post(linear, b"abc", "application/octet-stream")
+    assert answer.status == 400
+    assert "send JSON, or a file that torch.save wrote" in answer.json["message"]
+
+
+def test_a_pickle_that_runs_code_is_not_loaded(server: TorchServe, linear: str, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return open, (str(tmp_path / "evil"), "w")  # type: ignore[return-value]
+
+    answer = server.post(linear, _tensor_file(Evil()), "application/octet-stream")
+    assert answer.status == 400
+    assert "weights_only" in answer.text or "cannot be loaded" in answer.text
+    assert not (tmp_path / "evil").exists()
+
+
+# ---- logs and metrics ----------------------------------------------------------------------
+
+
+def test_prints_and_metrics_are_the_right_workers(server: TorchServe, mar: Mar) -> None:
+    for name in ("anna", "bert"):
+        assert server.register(mar(server, name, "inside")).status == 200
+    for name in ("anna", "bert", "anna"):
+        assert server.predict(name, {"say": f"word of {name}"}).status == 200
+    threads = {name: server.describe(name)[0]["workers"][0]["id"] for name in ("anna", "bert")}
+    log = server.model_log().splitlines()
+    for name in ("anna", "bert"):
+        said = [line for line in log if line.endswith(f"- word of {name}")]
+        sources = {line.split("] ")[1].split(" ")[0] for line in said}
+        assert sources == {
+            f"W-{threads[name]}-{name}_1.0-stdout",
+            f"W-{threads[name]}-{name}_1.0-stderr",
+        }
+    assert not any("a thread says" in line for line in log)
+    assert "a thread says word of anna" in server.host_log()
+
+    text = server.request("GET", f"{server.metrics}/metrics").text
+    counts = [line for line in text.splitlines() if line.startswith("PredictionTime{")]
+    assert any('ModelName="anna"' in line for line in counts)
+    assert any('ModelName="bert"' in line for line in counts)
+    for name in ("anna", "bert"):
+        assert server.unregister(name).status == 200
+
+
+# ---- errors --------------------------------------------------------------------------------
+
+
+def test_a_model_that_raises_answers_503_and_lives_on(server: TorchServe, inside: str) -> None:
+    answer = server.predict(inside, {"raise": "not today"})
+    assert answer.status == 503
+    message = answer.json["message"]
+    assert "Model 'inside' raised ValueError: not today" in message
+    assert "samples.py" in message
+    assert "Traceback" not in message
+    log = server.model_log()
+    assert "Traceback" in log
+    assert "ValueError: not today" in log
+    assert server.predict(inside, {}).status == 200
+
+
+def test_a_models_traceback_is_sent_when_its_settings_say_so(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "open", "inside", config="interpool: {tracebacks: true}\n")
+    assert server.register(archive).status == 200
+    message = server.predict("open", {"raise": "not today"}).json["message"]
+    assert "Traceback (most recent call last)" in message
+    assert server.unregister("open").status == 200
+
+
+def test_lack_of_memory_answers_507(server: TorchServe, inside: str) -> None:
+    assert server.predict(inside, {"memory": 1}).status == 507
+    assert server.predict(inside, {}).status == 200
+
+
+def test_an_answer_that_cannot_be_sent_is_the_models_fault(server: TorchServe, inside: str) -> None:
+    answer = server.predict(inside, {"odd": 1})
+    assert answer.status == 503
+    assert server.predict(inside, {}).status == 200
+
+
+def test_a_model_that_exits_restarts_its_worker_and_nothing_else(server: TorchServe, inside: str) -> None:
+    (host,) = server.hosts()
+    (before,) = server.describe(inside)[0]["workers"]
+    assert server.predict(inside, {"exit": 3}).status == 500
+    wait_for(lambda: server.predict(inside, {}).status == 200, 20, "the worker's restart")
+    (after,) = server.describe(inside)[0]["workers"]
+    assert before["pid"] != after["pid"]
+    assert server.hosts() == [host]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("missing", "is missing"),
+        ("truncated", "cut short"),
+        ("no zip", "not a zip"),
+        ("raises", "FileNotFoundError: no vocabulary here"),
+    ],
+)
+def test_a_package_that_cannot_be_loaded_says_why(
+    server: TorchServe, mar: Mar, tmp_path: Path, packed: object, damage: str, words: str, inside: str
+) -> None:
+    name = damage.replace(" ", "-")
+    package = tmp_path / f"{name}.ptpkg"
+    good = packed("linear")  # type: ignore[operator]
+    if damage == "truncated":
+        package.write_bytes(good.read_bytes()[:-500])
+    elif damage == "raises":
+        package = packed("raises")  # type: ignore[operator]
+    else:
+        package.write_bytes(b"these are no weights at all")
+    archive = mar(server, name, package)
+    if damage == "missing":
+        subprocess.run(["zip", "-qd", archive, package.name], cwd=server.store, check=True)
+    answer = server.register(archive)
+    assert answer.status == (500 if damage == "raises" else 400)
+    assert f"Failed to start workers for model {name}" in answer.text
+    log = server.model_log()
+    line = next(line for line in log.splitlines() if f"Model '{name}' could not be loaded" in line)
+    assert words in line
+    assert package.name in line or damage == "raises"
+    assert server.predict(inside, {}).status == 200
+
+
+def test_an_unknown_setting_is_refused_by_name(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "typo", "linear", config="interpool: {interpeters: 3}\n")
+    assert server.register(archive).status == 500
+    assert "unknown setting `interpool.interpeters`" in server.model_log()
+
+
+def test_the_async_protocol_is_refused(server: TorchServe, mar: Mar) -> None:
+    config = "asyncCommunication: true\nparallelLevel: 1\n"
+    archive = mar(server, "async", "linear", config=config)
+    assert server.register(archive).status == 500
+    assert "asyncCommunication is not supported" in server.model_log()
+
+
+# ---- beside the pool -----------------------------------------------------------------------
+
+
+def test_a_model_that_is_not_hermetic_is_served_by_the_stock_worker(
+    server: TorchServe, mar: Mar, tmp_path: Path
+) -> None:
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(b"")
+    stock = Path(__file__).with_name("stock_handler.py")
+    archive = mar(server, "stock", weights, handler=stock)
+    with TorchServe(overlay=False) as plain:
+        mar(plain, "stock", weights, handler=stock)
+        assert plain.register(archive).status == 200
+        expected = plain.predict("stock", {}).json
+    assert server.register(archive).status == 200
+    found = server.predict("stock", {}).json
+    assert found["pid"] == server.describe("stock")[0]["workers"][0]["pid"]
+    assert found["interpool"] == []
+    assert found["ts"] == expected["ts"]
+    assert _without_places(found, server) == _without_places(expected, plain)
+    assert server.unregister("stock").status == 200
+
+
+def _without_places(found: dict[str, object], server: TorchServe) -> str:
+    """What a worker said of itself, with its own directories and pid blanked out."""
+    found = {name: value for name, value in found.items() if name != "pid"}
+    text = json.dumps(found).replace(str(server.root), "ROOT").replace(str(found["cwd"]), "CWD")
+    directory = str(found["cwd"]).replace(str(server.root), "ROOT")
+    return text.replace(directory, "CWD").replace(_port(text), "PORT")
+
+
+def _port(text: str) -> str:
+    return text.partition(".ts.sock.")[2].partition('"')[0]
+
+
+def test_status_shows_the_pool(server: TorchServe, inside: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from interpool.handler.cli import main; main()", "status", "--json"],
+        env=server._environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (pool,) = json.loads(done.stdout)
+    (host,) = server.hosts()
+    assert pool["pid"] == host.pid
+    assert pool["frontend_pid"] == server.frontend.pid
+    assert [worker["state"] for worker in pool["workers"]] == ["connected"]
+    assert pool["memory"]["pss"] > 0
+
+
+def test_the_host_keeps_none_of_a_workers_pipes(server: TorchServe, inside: str) -> None:
+    """A pipe that the host inherited would keep TorchServe's reader threads for ever."""
+    (host,) = server.hosts()
+    before = host.num_fds()
+    for _ in range(3):
+        assert server.scale(inside, 5).status == 200
+        assert server.scale(inside, 1).status == 200
+    wait_for(lambda: host.num_fds() <= before, 10, "the host's descriptors")
+
+
+def test_unregistering_leaves_nothing(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "gone", "linear")
+    assert server.register(archive, initial_workers=2).status == 200
+    workers = [worker["pid"] for worker in server.describe("gone")[0]["workers"]]
+    assert server.unregister("gone").status == 200
+    wait_for(lambda: not any(map(psutil.pid_exists, workers)), 10, "its shims to end")
+    wait_for(lambda: server.sockets() == [], 10, "its sockets to go")
+
+
+def test_a_slow_call_is_cut_off_and_the_worker_name_is_used_again(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "slow", "inside")
+    assert server.register(archive, response_timeout=1).status == 200
+    (before,) = server.describe("slow")[0]["workers"]
+    began = time.monotonic()
+    answer = server.predict("slow", {"sleep": 6})
+    assert answer.status == 500
+    assert "Worker died" in answer.text
+    assert time.monotonic() - began < 5
+    wait_for(lambda: server.predict("slow", {}).status == 200, 15, "the new worker")
+    (after,) = server.describe("slow")[0]["workers"]
+    assert after["id"] == before["id"]
+    assert after["pid"] != before["pid"]
+    assert server.unregister("slow").status == 200
