@@ -20,14 +20,17 @@ from interpool.native.provision.environment import (
     current_environment,
     interposer_path,
     libpython_path,
+    torch_libraries,
 )
 
 __all__ = [
     "SYMBOL_PREFIX",
+    "host_copy",
     "interposer_path",
     "libpython_copy",
     "libpython_path",
     "private_copy",
+    "torch_libraries",
 ]
 
 
@@ -49,3 +52,12 @@ def private_copy(path: str, slot: int) -> list[str]:
 def libpython_copy(slot: int) -> str:
     """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
     return _copies(current_environment()).libpython_copy(slot)
+
+
+def host_copy(path: str) -> str:
+    """A copy of ``path`` for the host's own Python, with the interposer before libtorch.
+
+    SONAME and ``Py*`` names stay as they are. Loaded before the stock file, it is
+    found in its place by everything that needs it.
+    """
+    return _copies(current_environment()).host_copy(path)

@@ -7,6 +7,7 @@ Layout of an environment's directory::
     locks/                           held while something is made
     files/<key>/record.json          the verdict on one original file
     files/<key>/<basename>           its patched template, if it is private
+    files/<key>/host/<basename>      the copy for a host that loads it after the pool
     slots/<slot>/<key>-<variant>/<basename>   a slot's own copy
 """
 
@@ -73,6 +74,20 @@ class Copies:
     def libpython_copy(self, slot: int) -> str:
         """The slot's libpython, made if need be."""
         return self._slot_copy(self._judge(self._libpython, {}), slot)
+
+    def host_copy(self, path: str) -> str:
+        """See ``interpool.native.provision.host_copy``."""
+        facts = examine(path, self._env)
+        key = file_key(os.path.realpath(path), os.stat(path))
+        final = self._env.directory / "files" / key / "host" / os.path.basename(path)
+        if not final.exists():
+            change = Change(os.path.basename(path), None, {}, interposer=True, rename=False)
+            with locked(self._env.directory, key[:2]):
+                private_directory(final.parent.parent)
+                private_directory(final.parent)
+                with new_file(final) as draft:
+                    make_template(path, draft, facts, change, self._env)
+        return str(final)
 
     def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
         """Put ``path`` into ``wanted`` after all private objects that it needs."""

@@ -84,7 +84,7 @@ def _environment(root: str, interposer: str) -> Environment:
     if not note.exists():
         with locked(directory, "environment"), new_file(note) as draft:
             draft.write_text(text)
-    return Environment(directory, libpython, _torch_libraries(), interposed, has_interposer)
+    return Environment(directory, libpython, torch_libraries(), interposed, has_interposer)
 
 
 def _digest(*parts: bytes) -> str:
@@ -111,7 +111,7 @@ def _torch_version() -> str | None:
         return None
 
 
-def _torch_libraries() -> Path | None:
+def torch_libraries() -> Path | None:
     """torch/lib, found without importing torch."""
     try:
         files = importlib.metadata.distribution("torch")

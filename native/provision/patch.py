@@ -37,12 +37,14 @@ class Change:
         libpython: the SONAME of libpython's template; None for libpython itself.
         exchange: needed names of private objects, and their templates' SONAMEs.
         interposer: whether the interposer comes before all else that it needs.
+        rename: whether the Py* names get their prefix; not in the host's own copy.
     """
 
     soname: str
     libpython: str | None
     exchange: dict[str, str]
     interposer: bool
+    rename: bool = True
 
 
 def make_template(source: str, target: Path, facts: Facts, change: Change, env: Environment) -> list[int]:
@@ -68,7 +70,9 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
         command += ["--add-needed", INTERPOSER_SONAME]
     if facts.search:
         command += ["--force-rpath", "--set-rpath", ":".join(facts.search)]
-    command += ["--rename-dynamic-symbols", str(_name_map(env)), source]
+    if change.rename:
+        command += ["--rename-dynamic-symbols", str(_name_map(env))]
+    command.append(source)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProvisioningError(

@@ -1,0 +1,108 @@
+#include "connection.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "frames.h"
+
+namespace interpool {
+namespace {
+
+void report(const Service& service, const std::string& what) {
+  std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what.c_str());
+}
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd)
+    : pool_(std::move(pool)), fd_(fd), service_(std::move(service)), done_fd_(done_fd) {}
+
+std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd, Service service,
+                                              int done_fd) {
+  std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
+  std::thread([connection] {
+    pthread_setname_np(pthread_self(), "interpool-conn");
+    connection->run();
+  }).detach();
+  return connection;
+}
+
+void Connection::run() {
+  try {
+    FrameReader reader(fd_);
+    std::string hello;
+    std::string frame;
+    while (reader.next(frame)) {
+      if (hello.empty()) {
+        hello = frame;
+      }
+      if (!answer(hello, frame)) {
+        break;
+      }
+    }
+  } catch (const RemoteError& error) {
+    report(service_, error.what() + ("\n" + error.traceback_text));
+  } catch (const std::exception& error) {
+    // An end of stream that close() asked for is no news.
+    if (alive()) {
+      report(service_, error.what());
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+    ::close(fd_);
+  }
+  ended_.notify_all();
+  const uint64_t one = 1;
+  if (::write(done_fd_, &one, sizeof one) != sizeof one) {
+    report(service_, "nobody listens for its end");
+  }
+}
+
+bool Connection::answer(const std::string& hello, const std::string& frame) {
+  // Gives the interpreter back before the answer is written.
+  struct Lease {
+    Pool& pool;
+    Interpreter& interpreter;
+    ~Lease() { pool.release(interpreter); }
+  };
+  Interpreter::Answer result;
+  {
+    const Lease lease{*pool_, pool_->acquire(service_.affinity, std::nullopt)};
+    const Entered entered(lease.interpreter);
+    void* callable = lease.interpreter.global(service_.module, service_.function);
+    try {
+      result = lease.interpreter.answer(callable, service_.worker, fd_, hello, frame);
+    } catch (...) {
+      lease.interpreter.release(callable);
+      throw;
+    }
+    lease.interpreter.release(callable);
+  }
+  return send_all(fd_, result.bytes) && result.keep_open;
+}
+
+void Connection::close() {
+  const std::lock_guard lock(mutex_);
+  if (open_) {
+    ::shutdown(fd_, SHUT_RDWR);  // wakes the thread; it closes the descriptor
+  }
+}
+
+bool Connection::alive() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
+}
+
+bool Connection::join(double timeout) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return !open_; });
+}
+
+}  // namespace interpool

@@ -1,0 +1,52 @@
+// One of TorchServe's worker connections, served by a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "pool.h"
+
+namespace interpool {
+
+// What a connection does with each message: `module.function(worker, fd, hello,
+// frame) -> (bytes, keep_open)` inside a leased interpreter.
+struct Service {
+  std::string module;
+  std::string function;
+  std::string worker;
+  std::string affinity;
+};
+
+// The thread waits for a message without an interpreter and without any GIL, and
+// leases an interpreter only while one is being answered. `mutex_` guards `open_`
+// and orders shutdown against close of the descriptor; a leaf lock.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // Takes `fd` over. When all is over, writes a uint64 1 to `done_fd`, which the
+  // caller keeps open until then.
+  static std::shared_ptr<Connection> serve(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
+
+  // Ends it: a running call finishes in its interpreter, its answer is dropped.
+  // Any thread.
+  void close();
+  bool alive() const;
+  // False when it is still alive after `timeout` seconds. No GIL may be held.
+  bool join(double timeout);
+
+ private:
+  Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
+  void run();
+  bool answer(const std::string& hello, const std::string& frame);
+
+  const std::shared_ptr<Pool> pool_;
+  const int fd_;
+  const Service service_;
+  const int done_fd_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  bool open_ = true;
+};
+
+}  // namespace interpool

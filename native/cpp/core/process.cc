@@ -1,0 +1,123 @@
+#include "process.h"
+
+#include <dlfcn.h>
+
+#include <exception>
+#include <thread>
+
+namespace interpool {
+namespace {
+
+void* load(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    throw InterpreterStartError(path + " cannot be loaded: " + dlerror() +
+                                ". Run `interpool doctor` to see what is missing.");
+  }
+  return handle;
+}
+
+template <typename Function>
+Function find(void* handle, const char* name) {
+  void* found = dlsym(handle, name);
+  if (found == nullptr) {
+    throw InterpreterStartError(std::string("a library of interpool's lacks ") + name +
+                                "; reinstall interpool.");
+  }
+  return reinterpret_cast<Function>(found);
+}
+
+}  // namespace
+
+Process& Process::get() {
+  static auto* const process = new Process;
+  return *process;
+}
+
+void Process::prepare(Installation installation, Provisioner provisioner) {
+  std::call_once(prepared_, [&] {
+    installation_ = std::move(installation);
+    provisioner_ = std::move(provisioner);
+    // By path, and local: the host may bring its own torch extension modules, and
+    // all find these by SONAME.
+    for (const char* name : {"libc10.so", "libtorch_cpu.so", "libtorch.so"}) {
+      load(installation_.torch_lib + "/" + name);
+    }
+    load(installation_.interposer);
+  });
+}
+
+Interpreter& Process::host() {
+  // The host's GIL, which the caller holds, guards host_.
+  if (host_ == nullptr) {
+    StartOptions options;
+    options.services = this;
+    host_ = find<OpenInterpreter>(load(installation_.slot_library), kOpenInterpreter)(options);
+  }
+  return *host_;
+}
+
+std::vector<std::string> Process::private_copy(const std::string& path, int slot) {
+  const auto key = std::make_pair(path, slot);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = copies_.find(key); known != copies_.end()) {
+      return known->second;
+    }
+  }
+  auto files = provisioner_.private_copy(path, slot);
+  const std::lock_guard lock(mutex_);
+  return copies_[key] = std::move(files);
+}
+
+std::shared_ptr<const Snapshot> Process::open_archive(const std::string& path) {
+  return snapshots_.open(path);
+}
+
+Interpreter* Process::start_one(int slot, const std::vector<std::string>& search_path) {
+  StartOptions options;
+  options.id = slot;
+  options.executable = installation_.executable;
+  options.search_path = search_path;
+  options.symbol_prefix = installation_.symbol_prefix;
+  options.loader = installation_.loader;
+  options.services = this;
+  options.libpython = provisioner_.libpython_copy(slot);
+  load(options.libpython);
+  void* library = nullptr;
+  for (const std::string& file : private_copy(installation_.slot_library, slot)) {
+    library = load(file);
+  }
+  return find<OpenInterpreter>(library, kOpenInterpreter)(options);
+}
+
+std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path) {
+  std::vector<Interpreter*> started(count);
+  std::vector<std::exception_ptr> failures(count);
+  std::vector<std::thread> starters;
+  for (size_t i = 0; i < count; ++i) {
+    int slot = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      slot = ++slots_;
+    }
+    starters.emplace_back([&, i, slot] {
+      try {
+        started[i] = start_one(slot, search_path);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& starter : starters) {
+    starter.join();
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+  }
+  return started;
+}
+
+}  // namespace interpool

@@ -1,0 +1,66 @@
+// The process that hosts the interpreters: loads what they share, opens slots.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../seam/interpreter.h"
+#include "snapshots.h"
+
+namespace interpool {
+
+// Where things are; found by Python's side of provisioning.
+struct Installation {
+  std::string executable;  // sys.executable
+  std::string symbol_prefix;
+  std::string torch_lib;     // folder of libtorch_cpu.so
+  std::string interposer;    // libinterpool_interpose.so
+  std::string slot_library;  // libinterpool_slot.so
+  std::string loader;        // interpool/native/inside/loader.py
+};
+
+// Makes private copies; takes the host's GIL itself when it is Python.
+struct Provisioner {
+  std::function<std::vector<std::string>(const std::string& path, int slot)> private_copy;
+  std::function<std::string(int slot)> libpython_copy;
+};
+
+// One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
+// slot count and the memo of copies; it is never held while something is loaded.
+class Process final : public Services {
+ public:
+  static Process& get();
+
+  // Loads libtorch, the interposer and its router; the first call's arguments
+  // stand. Throws InterpreterStartError.
+  void prepare(Installation installation, Provisioner provisioner);
+
+  // Starts that many further interpreters, at the same time. When one fails the
+  // others are parked and its error is thrown.
+  std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
+
+  // The host program's own Python behind the seam; its GIL is held by the caller.
+  Interpreter& host();
+
+  std::vector<std::string> private_copy(const std::string& path, int slot) override;
+  std::shared_ptr<const Snapshot> open_archive(const std::string& path) override;
+
+ private:
+  Process() = default;
+  Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
+
+  std::once_flag prepared_;
+  Installation installation_;
+  Provisioner provisioner_;
+  Snapshots snapshots_;
+  std::mutex mutex_;
+  int slots_ = 0;
+  std::map<std::pair<std::string, int>, std::vector<std::string>> copies_;
+  Interpreter* host_ = nullptr;
+};
+
+}  // namespace interpool

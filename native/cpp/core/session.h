@@ -1,0 +1,78 @@
+// A lease of one interpreter, and handles to the objects inside it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "pool.h"
+
+namespace interpool {
+
+class PyObj;
+
+// Ends when close() is called or the last handle to it goes. Callers hold no GIL.
+// The interpreter's own GIL guards `open_` and `objects_`; `mutex_` guards
+// `dropped_` and is a leaf lock (handles may be dropped anywhere).
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  static std::shared_ptr<Session> acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
+                                          std::optional<double> timeout);
+  ~Session();
+
+  PyObj global(const std::string& module, const std::string& name);
+  PyObj from_value(const Value& value);
+  // Gives the interpreter back; objects of the session are dead from here on.
+  // Idempotent.
+  void close();
+  int interpreter_id() const { return interpreter_.id(); }
+  bool is_open() const { return open_; }
+
+ private:
+  friend class PyObj;
+  Session(std::shared_ptr<Pool> pool, Interpreter& interpreter)
+      : pool_(std::move(pool)), interpreter_(interpreter) {}
+
+  // Enters, checks that the session is open, frees what was dropped, works.
+  template <typename Work>
+  auto inside(const Work& work);
+  PyObj keep(void* object);
+  void drop(void* object) noexcept;
+
+  const std::shared_ptr<Pool> pool_;
+  Interpreter& interpreter_;
+  std::atomic<bool> open_{true};  // written under the GIL; read without it by is_open()
+  std::vector<void*> objects_;
+  std::mutex mutex_;
+  std::vector<void*> dropped_;
+};
+
+// Lives no longer than its session: every use afterwards throws
+// SessionClosedError.
+class PyObj {
+ public:
+  PyObj(std::shared_ptr<Session> session, void* object) : session_(std::move(session)), object_(object) {}
+  ~PyObj();
+  PyObj(PyObj&& other) noexcept
+      : session_(std::move(other.session_)), object_(std::exchange(other.object_, nullptr)) {}
+  PyObj& operator=(PyObj&&) = delete;
+  PyObj(const PyObj&) = delete;
+  PyObj& operator=(const PyObj&) = delete;
+
+  // An argument that is a PyObj of another interpreter: WrongInterpreterError.
+  PyObj call(const std::vector<Value>& args, const Keywords& keywords) const;
+  PyObj attribute(const std::string& name) const;
+  Value to_value() const;
+
+  // For use as an argument. Throws SessionClosedError.
+  ObjectRef reference() const;
+  const std::shared_ptr<Session>& session() const { return session_; }
+
+ private:
+  std::shared_ptr<Session> session_;
+  void* object_;
+};
+
+}  // namespace interpool

@@ -1,0 +1,101 @@
+#include "snapshots.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace interpool {
+namespace {
+
+// A descriptor that closes itself.
+struct File {
+  explicit File(int descriptor) : fd(descriptor) {}
+  ~File() {
+    if (fd >= 0) {
+      ::close(fd);
+    }
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int release() { return std::exchange(fd, -1); }
+  int fd;
+};
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw ArchiveError(path + " " + why);
+}
+
+// Beside the archive, where a copy may be a reflink and its pages can go back to
+// disk; in memory where the file system has no unnamed files.
+int unnamed_file(const std::string& beside) {
+  const auto folder = std::filesystem::path(beside).parent_path();
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  return fd >= 0 ? fd : ::memfd_create("interpool-archive", MFD_CLOEXEC);
+}
+
+void copy(int from, int to, size_t bytes, const std::string& path) {
+  if (::ioctl(to, FICLONE, from) == 0) {
+    return;
+  }
+  size_t done = 0;
+  while (done < bytes) {
+    ssize_t count = ::copy_file_range(from, nullptr, to, nullptr, bytes - done, 0);
+    if (count < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)) {
+      count = ::sendfile(to, from, nullptr, bytes - done);
+    }
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      refuse(path, std::string("cannot be copied: ") + std::strerror(errno) +
+                       ". There must be room for one more copy of the archive beside it.");
+    }
+    if (count == 0) {
+      refuse(path, "became shorter while it was being opened; somebody is writing to it.");
+    }
+    done += static_cast<size_t>(count);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Snapshot> Snapshots::open(const std::string& path) {
+  const File source(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (source.fd < 0) {
+    refuse(path, std::string("cannot be opened: ") + std::strerror(errno) + ".");
+  }
+  struct stat info{};
+  if (::fstat(source.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    refuse(path, "is not a file; a hermetic archive is a single file made by `interpool pack`.");
+  }
+  if (info.st_size == 0) {
+    refuse(path, "is empty; it was probably cut off while being copied.");
+  }
+  const Identity identity{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  const std::lock_guard lock(mutex_);
+  std::erase_if(known_, [](const auto& item) { return item.second.expired(); });
+  if (const auto found = known_.find(identity); found != known_.end()) {
+    if (auto snapshot = found->second.lock()) {
+      return snapshot;
+    }
+  }
+  File target(unnamed_file(path));
+  if (target.fd < 0) {
+    refuse(path, std::string("cannot be copied: ") + std::strerror(errno) + ".");
+  }
+  const auto bytes = static_cast<size_t>(info.st_size);
+  copy(source.fd, target.fd, bytes, path);
+  auto snapshot = std::make_shared<const Snapshot>(target.fd, bytes);
+  target.release();
+  known_[identity] = snapshot;
+  return snapshot;
+}
+
+}  // namespace interpool

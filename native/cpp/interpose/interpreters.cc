@@ -1,0 +1,80 @@
+#include "interpreters.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace interpool {
+namespace {
+
+std::mutex mutex;  // guards writes to `routes` and `count`
+std::array<std::atomic<const Route*>, kMaxInterpreters> routes;
+std::atomic<InterpreterId> count{0};  // one past the highest id in use
+
+thread_local InterpreterId entered = kNone;
+
+// The head of CPython's PyObject, 3.11 to 3.13 with a GIL: a reference count
+// and the type. Read without any GIL: an object's type pointer does not change
+// while somebody owns a reference to it, except between heap types of one
+// interpreter, which share their owner.
+struct ObjectHead {
+  intptr_t refcount;
+  const ObjectHead* type;
+};
+
+}  // namespace
+
+void add_route(const Route& route) {
+  const std::lock_guard lock(mutex);
+  // Replaced routes are leaked on purpose: readers take no lock.
+  routes.at(static_cast<size_t>(route.id)).store(new Route(route), std::memory_order_release);
+  if (route.id >= count.load(std::memory_order_relaxed)) {
+    count.store(route.id + 1, std::memory_order_release);
+  }
+}
+
+const Route* route_of(InterpreterId id) noexcept {
+  if (id < 0 || id >= kMaxInterpreters) {
+    return nullptr;
+  }
+  return routes[static_cast<size_t>(id)].load(std::memory_order_acquire);
+}
+
+const Route* owner_of(const PyObject* object) noexcept {
+  const auto* type = reinterpret_cast<const ObjectHead*>(object)->type;
+  while (type->type != type) {
+    type = type->type;
+  }
+  const InterpreterId end = count.load(std::memory_order_acquire);
+  for (InterpreterId id = 0; id < end; ++id) {
+    const Route* route = route_of(id);
+    if (route != nullptr && route->type_type == type) {
+      return route;
+    }
+  }
+  return nullptr;
+}
+
+InterpreterId enter_interpreter(InterpreterId id) noexcept {
+  const InterpreterId before = entered;
+  entered = id;
+  return before;
+}
+
+InterpreterId current_interpreter() noexcept {
+  if (entered != kNone) {
+    return entered;
+  }
+  // A thread that a model started by itself, in C or in Python. Never cached:
+  // the answer changes whenever such a thread lets its GIL go.
+  const InterpreterId end = count.load(std::memory_order_acquire);
+  for (InterpreterId id = 0; id < end; ++id) {
+    const Route* route = route_of(id);
+    if (route != nullptr && route->holds_gil != nullptr && route->holds_gil(id)) {
+      return id;
+    }
+  }
+  return kNone;
+}
+
+}  // namespace interpool

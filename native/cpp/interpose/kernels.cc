@@ -1,0 +1,169 @@
+#include "kernels.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <typeinfo>
+#include <vector>
+
+namespace interpool {
+namespace {
+
+// The functor inside a KernelFunction is private to c10. Explicit instantiation
+// may name private members ([temp.spec]/6), which is how these read it.
+template <typename Tag, typename Tag::type Member>
+struct Access {
+  friend typename Tag::type member(Tag) { return Member; }
+};
+struct BoxedOfKernel {
+  using type = c10::BoxedKernel c10::KernelFunction::*;
+  friend type member(BoxedOfKernel);
+};
+struct FunctorOfBoxed {
+  using type = c10::intrusive_ptr<c10::OperatorKernel> c10::BoxedKernel::*;
+  friend type member(FunctorOfBoxed);
+};
+template struct Access<BoxedOfKernel, &c10::KernelFunction::boxed_kernel_func_>;
+template struct Access<FunctorOfBoxed, &c10::BoxedKernel::functor_>;
+struct KernelOfSafe {
+  using type = c10::KernelFunction c10::SafeKernelFunction::*;
+  friend type member(KernelOfSafe);
+};
+template struct Access<KernelOfSafe, &c10::SafeKernelFunction::kernel_>;
+
+using Kernel = std::shared_ptr<c10::KernelFunction>;
+
+// One (operator, dispatch key). Owned by `cells`, for ever: the dispatcher holds
+// its multiplexer. `kernels` is copied on write under `mutex` and read without a
+// lock, because it is read at each call.
+struct Cell {
+  std::string what;
+  std::atomic<std::shared_ptr<const std::map<InterpreterId, Kernel>>> kernels;
+  std::optional<c10::SafeKernelFunction> base;
+  std::optional<c10::RegistrationHandleRAII> registration;
+};
+
+class Multiplexer final : public c10::OperatorKernel {
+ public:
+  explicit Multiplexer(Cell& cell) : cell_(cell) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) {
+    const InterpreterId id = current_interpreter();
+    const auto kernels = cell_.kernels.load(std::memory_order_acquire);
+    const auto own = kernels->find(id);
+    if (own != kernels->end()) {
+      const Kernel kernel = own->second;  // keeps it alive should the call unregister it
+      kernel->callBoxed(op, keys, stack);
+      return;
+    }
+    if (cell_.base.has_value()) {
+      // The host's own Python kernel stays the host's.
+      const bool python = is_python_kernel((*cell_.base).*member(KernelOfSafe{}));
+      if (!python || id == kHost) {
+        cell_.base->callBoxed(op, keys, stack);
+        return;
+      }
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "interpool: ", cell_.what,
+        " is a Python kernel that other interpreters of this process registered, and interpreter ", id,
+        " did not. A Python kernel runs only in the interpreter that registered it: import the "
+        "module that registers it in this interpreter, too.");
+  }
+
+ private:
+  Cell& cell_;
+};
+
+// Lock order: this mutex before the dispatcher's. Recursive, because taking a
+// kernel back may destroy Python objects whose finalisers unregister more.
+std::recursive_mutex mutex;
+
+using CellKey = std::pair<c10::OperatorName, int>;
+struct CellLess {
+  bool operator()(const CellKey& a, const CellKey& b) const {
+    return std::tie(a.first.name, a.first.overload_name, a.second) <
+           std::tie(b.first.name, b.first.overload_name, b.second);
+  }
+};
+
+std::map<CellKey, std::unique_ptr<Cell>, CellLess>& cells() {
+  static auto* const all = new std::map<CellKey, std::unique_ptr<Cell>, CellLess>;
+  return *all;
+}
+
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+std::optional<c10::SafeKernelFunction> kernel_before(const c10::OperatorName& name,
+                                                     std::optional<c10::DispatchKey> key) {
+  if (!key.has_value() || c10::isAliasDispatchKey(*key)) {
+    return std::nullopt;
+  }
+  const auto op = c10::Dispatcher::singleton().findOp(name);
+  if (!op.has_value() || !op->hasComputedKernelForDispatchKey(*key)) {
+    return std::nullopt;
+  }
+  return op->getComputedKernelForDispatchKey(*key);
+}
+
+void replace(Cell& cell, InterpreterId id, Kernel kernel) {
+  const auto before = cell.kernels.load(std::memory_order_relaxed);
+  auto after = before ? std::make_shared<std::map<InterpreterId, Kernel>>(*before)
+                      : std::make_shared<std::map<InterpreterId, Kernel>>();
+  if (kernel) {
+    (*after)[id] = std::move(kernel);
+  } else {
+    after->erase(id);
+  }
+  cell.kernels.store(std::move(after), std::memory_order_release);
+}
+
+}  // namespace
+
+bool is_python_kernel(const c10::KernelFunction& kernel) {
+  const auto& functor = (kernel.*member(BoxedOfKernel{})).*member(FunctorOfBoxed{});
+  return functor && std::strstr(typeid(*functor).name(), "PythonKernelHolder") != nullptr;
+}
+
+c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
+                                              std::optional<c10::DispatchKey> key, InterpreterId id,
+                                              c10::KernelFunction kernel) {
+  auto shared = std::make_shared<c10::KernelFunction>(std::move(kernel));
+  const std::lock_guard lock(mutex);
+  auto& cell = cells()[{op, key.has_value() ? static_cast<int>(*key) : -1}];
+  if (!cell) {
+    auto fresh = std::make_unique<Cell>();
+    fresh->what =
+        c10::toString(op) + (key.has_value() ? std::string(" for ") + c10::toString(*key) : std::string());
+    fresh->base = kernel_before(op, key);
+    replace(*fresh, id, shared);
+    // torch warns of the override, which is the point here.
+    Silence silence;
+    const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+    fresh->registration = c10::Dispatcher::singleton().registerImpl(
+        op, key, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Multiplexer>(*fresh)),
+        std::nullopt, nullptr, "interpool: one Python kernel per interpreter");
+    cell = std::move(fresh);
+  } else {
+    replace(*cell, id, shared);
+  }
+  return c10::RegistrationHandleRAII([cell = cell.get(), id, shared] {
+    const std::lock_guard again(mutex);
+    const auto kernels = cell->kernels.load();
+    const auto mine = kernels->find(id);
+    // A later registration by the same interpreter stays.
+    if (mine != kernels->end() && mine->second == shared) {
+      replace(*cell, id, nullptr);
+    }
+  });
+}
+
+}  // namespace interpool

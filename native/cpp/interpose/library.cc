@@ -1,0 +1,248 @@
+// torch::Library as private copies see it.
+//
+// Every copy of libtorch_python, and of an extension with a TORCH_LIBRARY block,
+// runs the same static initialisers against one dispatcher. The first to define
+// an operator defines it for the process; copies that follow become further
+// holders of that definition, which goes when its last holder goes. C++ kernels
+// are shared the same way; Python kernels are kept per interpreter (kernels.h).
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "interpreters.h"
+#include "kernels.h"
+#include "original.h"
+
+namespace interpool {
+namespace {
+
+// One registration with the dispatcher, held by interpreters.
+struct Shared {
+  std::optional<c10::RegistrationHandleRAII> registration;  // absent: was there before us
+  std::optional<c10::FunctionSchema> schema;                // definitions only
+  std::multiset<InterpreterId> holders;
+};
+
+// Guards `table`. Lock order: before the dispatcher's own. Recursive: destroying
+// a registration may run Python finalisers that unregister more.
+std::recursive_mutex mutex;
+
+std::map<std::string, Shared>& table() {
+  static auto* const all = new std::map<std::string, Shared>;
+  return *all;
+}
+
+// Has the host imported torch, and perhaps before there was a pool? What its stock
+// library registered then was not seen here; a slot's is the same.
+bool host_came_first(InterpreterId id) {
+  const Route* host = route_of(kHost);
+  return id != kHost && host != nullptr && host->vtable != nullptr;
+}
+
+c10::RegistrationHandleRAII hold(const std::string& key, InterpreterId id) {
+  table()[key].holders.insert(id);
+  return c10::RegistrationHandleRAII([key, id] {
+    std::optional<c10::RegistrationHandleRAII> last;
+    const std::lock_guard lock(mutex);
+    auto found = table().find(key);
+    if (found == table().end()) {
+      return;
+    }
+    auto& holders = found->second.holders;
+    if (auto mine = holders.find(id); mine != holders.end()) {
+      holders.erase(mine);
+    }
+    if (holders.empty()) {
+      last = std::move(found->second.registration);
+      table().erase(found);
+    }
+  });
+}
+
+void check_same_schema(const c10::FunctionSchema& known, const c10::FunctionSchema& wanted) {
+  TORCH_CHECK(c10::toString(known) == c10::toString(wanted), "interpool: operator ",
+              c10::toString(known.operator_name()),
+              " is defined by another interpreter of this process as\n  ", c10::toString(known),
+              "\nand this one defines it as\n  ", c10::toString(wanted),
+              "\nOne name can have only one schema in a process: rename one of them.");
+}
+
+}  // namespace
+}  // namespace interpool
+
+using namespace interpool;
+using torch::CppFunction;
+using torch::Library;
+
+namespace {
+
+// The constructor, under its own name: written as a constructor it would
+// initialise the members before the original does.
+using Constructor = void (*)(void* self, Library::Kind, std::string, std::optional<c10::DispatchKey>,
+                             const char* file, uint32_t line);
+
+void construct(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key,
+               const char* file, uint32_t line) {
+  static const auto forward = original<Constructor>(
+      "_ZN5torch7LibraryC1ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt8"
+      "optionalIN3c1011DispatchKeyEEPKcj");
+  // A namespace may be opened once per process with DEF, any number of times as
+  // a fragment, and each copy opens it.
+  forward(self, kind == Library::DEF ? Library::FRAGMENT : kind, std::move(ns), key, file, line);
+}
+
+}  // namespace
+
+extern "C" {
+INTERPOOL_API void
+interpool_library_c1(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key, const char* file, uint32_t line) asm(
+    "_ZN5torch7LibraryC1ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt8optional"
+    "IN3c1011DispatchKeyEEPKcj");
+INTERPOOL_API void
+interpool_library_c2(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key, const char* file, uint32_t line) asm(
+    "_ZN5torch7LibraryC2ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt8optional"
+    "IN3c1011DispatchKeyEEPKcj");
+
+void interpool_library_c1(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key,
+                          const char* file, uint32_t line) {
+  construct(self, kind, std::move(ns), key, file, line);
+}
+void interpool_library_c2(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key,
+                          const char* file, uint32_t line) {
+  construct(self, kind, std::move(ns), key, file, line);
+}
+}
+
+namespace torch {
+
+INTERPOOL_API Library& Library::_def(c10::FunctionSchema&& schema, c10::OperatorName* out_name,
+                                     const std::vector<at::Tag>& tags, _RegisterOrVerify) & {
+  using Define = Library& (*)(Library*, c10::FunctionSchema&&, c10::OperatorName*,
+                              const std::vector<at::Tag>&, _RegisterOrVerify);
+  static const auto forward = original<Define>(
+      "_ZNR5torch7Library4_defEON3c1014FunctionSchemaEPNS1_12OperatorNameERKSt6vectorINS_10"
+      "headeronly3TagESaIS8_EENS_17_RegisterOrVerifyE");
+  const InterpreterId id = current_interpreter();
+  c10::FunctionSchema named = schema.cloneWithName(schema.name(), schema.overload_name());
+  if (ns_.has_value()) {
+    named.setNamespaceIfNotSet(ns_->c_str());
+  }
+  const c10::OperatorName name = named.operator_name();
+  const std::string key = "def " + c10::toString(name);
+
+  const std::lock_guard lock(mutex);
+  auto known = table().find(key);
+  if (known == table().end()) {
+    const auto before = c10::Dispatcher::singleton().findSchema(name);
+    if (before.has_value() && host_came_first(id)) {
+      Shared& shared = table()[key];
+      shared.schema = before->schema();
+      shared.holders.insert(kHost);
+      known = table().find(key);
+    }
+  }
+  if (known != table().end() && known->second.holders.count(id) == 0) {
+    check_same_schema(*known->second.schema, named);
+    registrars_.push_back(hold(key, id));
+  } else {
+    // New to the process, or a second time in one interpreter: torch's own error.
+    forward(this, std::move(schema), nullptr, tags, _RegisterOrVerify::REGISTER);
+    Shared& shared = table()[key];
+    shared.registration = std::move(registrars_.back());
+    shared.schema = std::move(named);
+    registrars_.back() = hold(key, id);
+  }
+  if (out_name != nullptr) {
+    *out_name = name;
+  }
+  return *this;
+}
+
+INTERPOOL_API Library& Library::_def(std::variant<c10::OperatorName, c10::FunctionSchema>&& name_or_schema,
+                                     CppFunction&& function, const std::vector<at::Tag>& tags) & {
+  c10::FunctionSchema schema = [&] {
+    if (std::holds_alternative<c10::FunctionSchema>(name_or_schema)) {
+      return std::get<c10::FunctionSchema>(std::move(name_or_schema));
+    }
+    auto name = std::get<c10::OperatorName>(std::move(name_or_schema));
+    TORCH_CHECK(function.schema_, "interpool: the schema of ", c10::toString(name),
+                " cannot be inferred from its function; give it to def()");
+    auto inferred = function.schema_->cloneWithName(std::move(name.name), std::move(name.overload_name));
+    inferred.setAliasAnalysis(c10::AliasAnalysisKind::CONSERVATIVE);
+    return inferred;
+  }();
+  c10::OperatorName name("", "");
+  _def(std::move(schema), &name, tags, _RegisterOrVerify::REGISTER);
+  // The block's own key, as in torch: def(..., function) under no key is the
+  // kernel for every backend, CompositeImplicitAutograd.
+  const std::string full = name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
+  return _impl(full.c_str(), std::move(function), _RegisterOrVerify::REGISTER);
+}
+
+INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& function, _RegisterOrVerify) & {
+  using Implement = Library& (*)(Library*, const char*, CppFunction&&, _RegisterOrVerify);
+  static const auto forward =
+      original<Implement>("_ZNR5torch7Library5_implEPKcONS_11CppFunctionENS_17_RegisterOrVerifyE");
+  const InterpreterId id = current_interpreter();
+  const c10::OperatorName name = _resolve(name_text);
+  const auto key = function.dispatch_key_.has_value() ? function.dispatch_key_ : dispatch_key_;
+
+  if (is_python_kernel(function.func_)) {
+    registrars_.push_back(add_python_kernel(name, key, id, std::move(function.func_)));
+    return *this;
+  }
+  // The same line of source in another copy of the same library: one is enough.
+  const std::string source = std::string("impl ") + (file_ != nullptr ? file_ : "") + ":" +
+                             std::to_string(line_) + " " + c10::toString(name) + " " +
+                             (key.has_value() ? c10::toString(*key) : "");
+  const std::lock_guard lock(mutex);
+  if (table().count(source) == 0 && host_came_first(id)) {
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    const std::string place = std::string(file_ != nullptr ? file_ : "") + ":" + std::to_string(line_);
+    if (op.has_value() && op->dumpState().find(place) != std::string::npos) {
+      table()[source].holders.insert(kHost);
+    }
+  }
+  if (auto known = table().find(source); known != table().end() && known->second.holders.count(id) == 0) {
+    registrars_.push_back(hold(source, id));
+    return *this;
+  }
+  forward(this, name_text, std::move(function), _RegisterOrVerify::REGISTER);
+  Shared& shared = table()[source];
+  shared.registration = std::move(registrars_.back());
+  registrars_.back() = hold(source, id);
+  return *this;
+}
+
+INTERPOOL_API Library& Library::_fallback(CppFunction&& function) & {
+  using Fall = Library& (*)(Library*, CppFunction&&);
+  static const auto forward = original<Fall>("_ZNR5torch7Library9_fallbackEONS_11CppFunctionE");
+  TORCH_CHECK(!is_python_kernel(function.func_),
+              "interpool: a backend fallback written in Python is one per process and would run in "
+              "the wrong interpreter; register kernels for the operators that need it instead.");
+  const auto key = function.dispatch_key_.has_value() ? function.dispatch_key_ : dispatch_key_;
+  const InterpreterId id = current_interpreter();
+  const std::string source = std::string("fallback ") + (key.has_value() ? c10::toString(*key) : "");
+  const std::lock_guard lock(mutex);
+  if (auto known = table().find(source); known != table().end() && known->second.holders.count(id) == 0) {
+    registrars_.push_back(hold(source, id));
+    return *this;
+  }
+  const size_t before = registrars_.size();
+  forward(this, std::move(function));
+  // One fallback may register several keys: keep them together.
+  auto all = std::make_shared<std::vector<c10::RegistrationHandleRAII>>();
+  while (registrars_.size() > before) {
+    all->push_back(std::move(registrars_.back()));
+    registrars_.pop_back();
+  }
+  table()[source].registration.emplace([all]() mutable { all.reset(); });
+  registrars_.push_back(hold(source, id));
+  return *this;
+}
+
+}  // namespace torch

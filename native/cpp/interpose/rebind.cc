@@ -1,0 +1,121 @@
+#include "rebind.h"
+
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <mutex>
+
+#include "interpreters.h"
+
+namespace interpool {
+namespace {
+
+#if defined(__x86_64__)
+constexpr bool is_slot(uint64_t type) {
+  return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT;
+}
+#elif defined(__aarch64__)
+constexpr bool is_slot(uint64_t type) {
+  return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT;
+}
+#else
+#error "interpool knows the relocations of x86-64 and AArch64 only"
+#endif
+
+struct Dynamic {
+  explicit Dynamic(const link_map& map) {
+    for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
+      // glibc has relocated the addresses in here already.
+      switch (entry->d_tag) {
+        case DT_SYMTAB:
+          symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+          break;
+        case DT_STRTAB:
+          strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+          break;
+        case DT_JMPREL:
+          calls = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
+          break;
+        case DT_PLTRELSZ:
+          call_count = entry->d_un.d_val / sizeof(ElfW(Rela));
+          break;
+        case DT_RELA:
+          others = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
+          break;
+        case DT_RELASZ:
+          other_count = entry->d_un.d_val / sizeof(ElfW(Rela));
+          break;
+        default:
+          break;
+      }
+    }
+  }
+  const ElfW(Sym) * symbols = nullptr;
+  const char* strings = nullptr;
+  const ElfW(Rela) * calls = nullptr;
+  const ElfW(Rela) * others = nullptr;
+  size_t call_count = 0;
+  size_t other_count = 0;
+};
+
+void write_slot(void** slot, void* value) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) & ~(page - 1));
+  // Usually read-only after relocation (RELRO). Left writable: other slots on the
+  // page follow, and lazily bound ones must stay writable anyway.
+  TORCH_CHECK(mprotect(start, page, PROT_READ | PROT_WRITE) == 0,
+              "interpool: a loaded library cannot be rebound: ", std::strerror(errno));
+  __atomic_store_n(slot, value, __ATOMIC_RELEASE);
+}
+
+void rebind_each(void* library, const std::function<void*(const char*)>& definition_of) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  link_map* map = nullptr;
+  TORCH_CHECK(dlinfo(library, RTLD_DI_LINKMAP, &map) == 0, "interpool: dlinfo: ", dlerror());
+  const Dynamic dynamic(*map);
+  auto walk = [&](const ElfW(Rela)* entries, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      const ElfW(Rela) & entry = entries[i];
+      const auto symbol = ELF64_R_SYM(entry.r_info);
+      if (symbol == 0 || !is_slot(ELF64_R_TYPE(entry.r_info))) {
+        continue;
+      }
+      if (void* found = definition_of(dynamic.strings + dynamic.symbols[symbol].st_name)) {
+        write_slot(reinterpret_cast<void**>(map->l_addr + entry.r_offset), found);
+      }
+    }
+  };
+  walk(dynamic.calls, dynamic.call_count);
+  walk(dynamic.others, dynamic.other_count);
+}
+
+}  // namespace
+
+void rebind_to_interposer(void* library) {
+  Dl_info self{};
+  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&rebind_to_interposer), &self) != 0,
+              "interpool: the interposer does not find itself");
+  void* interposer = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  TORCH_CHECK(interposer != nullptr, "interpool: ", dlerror());
+  rebind_each(library, [&](const char* name) -> void* {
+    // torch's and c10's C++ names only: not, say, malloc.
+    if (std::strncmp(name, "_ZN", 3) != 0) {
+      return nullptr;
+    }
+    void* found = dlsym(interposer, name);
+    Dl_info where{};
+    const bool ours = found != nullptr && dladdr(found, &where) != 0 && where.dli_fbase == self.dli_fbase;
+    return ours ? found : nullptr;
+  });
+  dlclose(interposer);
+}
+
+}  // namespace interpool

@@ -1,0 +1,148 @@
+// Process-wide function pointers that every libtorch_python sets for itself.
+// The last writer would win for all; here each interpreter keeps its own, and
+// what libtorch gets is a function that picks the calling thread's.
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/runtime/operator.h>
+#include <torch/csrc/jit/runtime/print_handler.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <set>
+
+#include "interpreters.h"
+#include "original.h"
+
+namespace interpool {
+namespace {
+
+// One function pointer per interpreter. Lock-free: a slot is written by its own
+// interpreter while it imports torch and read by threads that are inside it.
+template <typename Function>
+class PerInterpreter {
+ public:
+  void set(Function function) noexcept { cell(current_interpreter()).store(function); }
+  Function get() const noexcept { return cell(current_interpreter()).load(); }
+
+ private:
+  std::atomic<Function>& cell(InterpreterId id) const noexcept { return cells_[static_cast<size_t>(id + 1)]; }
+  mutable std::array<std::atomic<Function>, kMaxInterpreters + 1> cells_{};
+};
+
+PerInterpreter<torch::autograd::EngineStub> engines;
+torch::autograd::Engine* first_engine = nullptr;  // what stood before any slot; set once
+
+torch::autograd::Engine& engine_here() {
+  if (auto stub = engines.get()) {
+    return stub();
+  }
+  return *first_engine;
+}
+
+PerInterpreter<torch::jit::PrintHandler> print_handlers;
+
+void print_here(const std::string& text) {
+  auto handler = print_handlers.get();
+  (handler != nullptr ? handler : torch::jit::getDefaultPrintHandler())(text);
+}
+
+using Callstack = std::vector<torch::jit::StackEntry>;
+PerInterpreter<Callstack (*)()> callstacks;
+
+Callstack callstack_here() {
+  auto function = callstacks.get();
+  return function != nullptr ? function() : Callstack{};
+}
+
+using torch::jit::tracer::warn_fn_type;
+PerInterpreter<warn_fn_type> tracer_warnings;
+
+void tracer_warn_here(const std::string& text) {
+  if (auto function = tracer_warnings.get()) {
+    function(text);
+  }
+}
+
+// prim::PythonOp: TorchScript's call back into Python.
+std::array<std::atomic<torch::jit::Operator*>, kMaxInterpreters + 1> python_ops;
+
+torch::jit::Operation python_op_here(const torch::jit::Node* node) {
+  auto* op = python_ops[static_cast<size_t>(current_interpreter() + 1)].load();
+  TORCH_CHECK(op != nullptr,
+              "interpool: TorchScript calls back into Python on a thread outside any interpreter");
+  return op->getOperation(node);
+}
+
+}  // namespace
+}  // namespace interpool
+
+using namespace interpool;
+
+namespace torch::autograd {
+
+INTERPOOL_API void set_default_engine_stub(EngineStub stub) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    first_engine = &Engine::get_default_engine();
+    original<void (*)(EngineStub)>("_ZN5torch8autograd23set_default_engine_stubEPFRNS0_6EngineEvE")(
+        engine_here);
+  });
+  engines.set(stub);
+}
+
+}  // namespace torch::autograd
+
+namespace torch::jit {
+
+INTERPOOL_API void setPrintHandler(PrintHandler handler) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    original<void (*)(PrintHandler)>(
+        "_ZN5torch3jit15setPrintHandlerEPFvRKNSt7__cxx1112basic_stringIcSt11char_"
+        "traitsIcESaIcEEEE")(print_here);
+  });
+  print_handlers.set(handler);
+}
+
+INTERPOOL_API void registerOperator(Operator&& op) {
+  static std::mutex mutex;
+  static std::set<std::string> known;
+  auto forward = original<void (*)(Operator&&)>("_ZN5torch3jit16registerOperatorEONS0_8OperatorE");
+  const std::lock_guard lock(mutex);
+  const c10::Symbol symbol = c10::Symbol::fromQualString(op.schema().name());
+  const bool first = known.insert(c10::toString(op.schema())).second;
+  if (symbol == c10::prim::PythonOp) {
+    python_ops[static_cast<size_t>(current_interpreter() + 1)].store(new Operator(std::move(op)));
+    if (first) {
+      forward(Operator(symbol, python_op_here, c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE));
+    }
+  } else if (first) {
+    forward(std::move(op));
+  }
+}
+
+namespace tracer {
+
+INTERPOOL_API void setPythonCallstack(std::vector<StackEntry> (*function)()) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    original<void (*)(Callstack (*)())>(
+        "_ZN5torch3jit6tracer18setPythonCallstackEPFSt6vectorINS0_10StackEntryESaIS3_EEvE")(callstack_here);
+  });
+  callstacks.set(function);
+}
+
+INTERPOOL_API void setWarn(warn_fn_type function) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    original<void (*)(warn_fn_type)>(
+        "_ZN5torch3jit6tracer7setWarnEPFvRKNSt7__cxx1112basic_stringIcSt11char_"
+        "traitsIcESaIcEEEE")(tracer_warn_here);
+  });
+  tracer_warnings.set(function);
+}
+
+}  // namespace tracer
+}  // namespace torch::jit

@@ -1,0 +1,115 @@
+// The seam: everything that touches an interpreter's Python C API stands behind
+// `Interpreter`, which each slot's private copy of libinterpool_slot.so provides
+// through one exported symbol. Nothing above it links a libpython.
+//
+// The host program's own Python, when it has one, stands behind the same seam:
+// the unpatched library is bound to it.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "value.h"
+
+namespace interpool {
+
+// A copy of an archive's bytes that nobody else can write or truncate. The file
+// goes when the last interpreter has unmapped it.
+struct Snapshot {
+  Snapshot(int file, size_t size) : fd(file), bytes(size) {}
+  ~Snapshot() { ::close(fd); }
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  const int fd;
+  const size_t bytes;
+};
+
+// What a slot asks of the process it lives in. Called on threads that hold no
+// slot's GIL (the slot lets go of its own first).
+class Services {
+ public:
+  // Files to dlopen, in order, so that `path` is loaded for `slot`: private
+  // copies of its private dependencies, then its own. Throws ProvisioningError.
+  virtual std::vector<std::string> private_copy(const std::string& path, int slot) = 0;
+
+  // A hermetic archive, opened once per process for all interpreters that map
+  // it. Throws ArchiveError.
+  virtual std::shared_ptr<const Snapshot> open_archive(const std::string& path) = 0;
+
+ protected:
+  ~Services() = default;
+};
+
+struct StartOptions {
+  int id = 0;                            // 0: attach to the host's running Python
+  std::string executable;                // sys.executable, absolute
+  std::vector<std::string> search_path;  // sys.path
+  std::string symbol_prefix;             // of the Py* names in private copies
+  std::string libpython;                 // the slot's copy; empty for the host
+  std::string loader;                    // path of interpool/native/inside/loader.py
+  Services* services = nullptr;          // outlives the interpreter
+};
+
+// One interpreter. Never destroyed: a slot is parked, not finalised.
+class Interpreter {
+ public:
+  virtual int id() const = 0;
+
+  // Takes the GIL for the calling thread, making a thread state on its first
+  // visit; leave() lets go and keeps the thread state until the thread ends.
+  // Not recursive. The calling thread must hold no other interpreter's GIL.
+  virtual void enter() = 0;
+  virtual void leave() noexcept = 0;
+
+  // All below: between enter() and leave(), on the thread that entered. Objects
+  // are PyObject*, and a returned one is a new reference, given back by
+  // release(). They throw RemoteError for Python exceptions, ConversionError
+  // for values that cannot cross.
+  virtual void* global(const std::string& module, const std::string& name) = 0;
+  virtual void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords) = 0;
+  virtual void* attribute(void* object, const std::string& name) = 0;
+  virtual void* from_value(const Value& value) = 0;
+  virtual Value to_value(void* object) = 0;
+  virtual void release(void* object) noexcept = 0;
+  // `callable(worker, fd, hello, frame)` for a served connection.
+  struct Answer {
+    std::string bytes;
+    bool keep_open = false;
+  };
+  virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
+                        const std::string& frame) = 0;
+
+  // Tells the router that this interpreter's libtorch_python was mapped from this
+  // file, before any of its tensors exists.
+  virtual void adopt_torch(const std::string& libtorch_python) = 0;
+
+ protected:
+  ~Interpreter() = default;
+};
+
+// Calls enter() and leave().
+class Entered {
+ public:
+  explicit Entered(Interpreter& interpreter) : interpreter_(interpreter) { interpreter_.enter(); }
+  ~Entered() { interpreter_.leave(); }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+};
+
+// The one symbol that libinterpool_slot.so exports. Starts the interpreter (or
+// attaches to the host's, whose GIL the caller then holds) on the calling thread,
+// which must be one that lasts as long as the process: Python takes it for its
+// main thread. Returns with no GIL held. Throws InterpreterStartError.
+using OpenInterpreter = Interpreter* (*)(const StartOptions&);
+inline constexpr const char* kOpenInterpreter = "interpool_open_interpreter";
+
+}  // namespace interpool

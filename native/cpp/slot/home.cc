@@ -1,0 +1,64 @@
+#include "home.h"
+
+#include <pthread.h>
+
+#include <exception>
+#include <future>
+#include <memory>
+
+namespace interpool {
+
+Home& Home::get() {
+  static auto* const home = new Home;
+  return *home;
+}
+
+void Home::start(const std::function<void()>& first) {
+  auto started = std::make_shared<std::promise<void>>();
+  auto result = started->get_future();
+  std::thread([this, &first, started] {
+    pthread_setname_np(pthread_self(), "interpool-home");
+    try {
+      first();
+    } catch (...) {
+      started->set_exception(std::current_exception());
+      return;
+    }
+    started->set_value();
+    loop();
+  }).detach();
+  result.get();
+}
+
+void Home::run_later(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  wake_.notify_one();
+}
+
+void Home::drain() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
+}
+
+void Home::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return !queue_.empty(); });
+    std::vector<std::function<void()>> work;
+    work.swap(queue_);
+    busy_ = true;
+    lock.unlock();
+    for (const auto& item : work) {
+      item();
+    }
+    work.clear();
+    lock.lock();
+    busy_ = false;
+    idle_.notify_all();
+  }
+}
+
+}  // namespace interpool

@@ -1,0 +1,41 @@
+// An interpreter's home thread: the one that started it, which Python takes for
+// its main thread, and where other threads leave what must be released without
+// any GIL held.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace interpool {
+
+// One per interpreter, since each has its own copy of this library. `mutex_`
+// guards the queue and is a leaf lock: nothing is called while it is held.
+class Home {
+ public:
+  // Never destroyed: memory may come back from static destructors.
+  static Home& get();
+
+  // Starts the thread and runs `first` on it; returns when that is done, or
+  // throws what it threw.
+  void start(const std::function<void()>& first);
+
+  // Any thread, any GIL.
+  void run_later(std::function<void()> work);
+
+  // Blocks until all that was queued before has run.
+  void drain();
+
+ private:
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  std::vector<std::function<void()>> queue_;
+  bool busy_ = false;
+};
+
+}  // namespace interpool

@@ -1,0 +1,209 @@
+#include "inside.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "home.h"
+#include "tensors.h"
+#include "torch_python.h"
+
+namespace interpool {
+namespace {
+
+const StartOptions* options = nullptr;
+
+// Runs `work` without this interpreter's GIL; C++ errors become Python ones.
+template <typename Work>
+bool without_gil(const Work& work) {
+  std::string failure;
+  PyObject* type = PyExc_RuntimeError;
+  PyThreadState* state = PyEval_SaveThread();
+  try {
+    work();
+  } catch (const ProvisioningError& error) {
+    failure = error.what();
+    type = PyExc_ImportError;
+  } catch (const ArchiveError& error) {
+    failure = error.what();
+    type = PyExc_OSError;
+  } catch (const std::exception& error) {
+    failure = error.what();
+    if (failure.empty()) {
+      failure = "unknown error";
+    }
+  }
+  PyEval_RestoreThread(state);
+  if (!failure.empty()) {
+    PyErr_SetString(type, failure.c_str());
+    return false;
+  }
+  return true;
+}
+
+// load_library(path: str, mode: int) -> str
+//
+// Loads what stands for `path` in this interpreter (its private copy, or the file
+// itself when it may be shared) and returns that file's path. OSError when the
+// dynamic linker refuses.
+PyObject* load_library(PyObject*, PyObject* args) {
+  const char* path = nullptr;
+  int mode = RTLD_NOW;
+  if (PyArg_ParseTuple(args, "si", &path, &mode) == 0) {
+    return nullptr;
+  }
+  std::string loaded;
+  std::string refused;
+  const bool done = without_gil([&] {
+    for (const std::string& file : options->services->private_copy(path, options->id)) {
+      // Private copies stay local: their names would shadow one another's.
+      const int scope = file == path ? mode : RTLD_LOCAL;
+      if (dlopen(file.c_str(), RTLD_NOW | scope) == nullptr) {
+        refused = dlerror();
+        return;
+      }
+      if (file.ends_with("/libtorch_python.so")) {
+        adopt_torch_python(options->id, file);
+      }
+      loaded = file;
+    }
+  });
+  if (!done) {
+    return nullptr;
+  }
+  if (!refused.empty()) {
+    PyErr_SetString(PyExc_OSError, refused.c_str());
+    return nullptr;
+  }
+  return PyUnicode_FromString(loaded.c_str());
+}
+
+// interpreter_id() -> int
+PyObject* interpreter_id(PyObject*, PyObject*) {
+  return PyLong_FromLong(options->id);
+}
+
+// symbol_prefix() -> str: what precedes the Py* names of this libpython.
+PyObject* symbol_prefix(PyObject*, PyObject*) {
+  return PyUnicode_FromString(options->symbol_prefix.c_str());
+}
+
+// libpython() -> str: path of this interpreter's own libpython.
+PyObject* libpython(PyObject*, PyObject*) {
+  return PyUnicode_FromString(options->libpython.c_str());
+}
+
+struct Mapping {
+  void* address = nullptr;
+  std::shared_ptr<const Snapshot> snapshot;
+
+  ~Mapping() {
+    if (address != nullptr) {
+      munmap(address, snapshot->bytes);
+    }
+  }
+};
+
+constexpr const char* kMapping = "interpool.mapping";
+
+void drop_mapping(PyObject* capsule) {
+  delete static_cast<std::shared_ptr<Mapping>*>(PyCapsule_GetPointer(capsule, kMapping));
+}
+
+// map_archive(path: str) -> (mapping, size, fd)
+//
+// Maps a snapshot of the archive copy-on-write into this interpreter: pages are
+// shared with every other interpreter's mapping until somebody writes to them.
+PyObject* map_archive(PyObject*, PyObject* args) {
+  const char* path = nullptr;
+  if (PyArg_ParseTuple(args, "s", &path) == 0) {
+    return nullptr;
+  }
+  auto mapping = std::make_shared<Mapping>();
+  if (!without_gil([&] {
+        mapping->snapshot = options->services->open_archive(path);
+        void* address = mmap(nullptr, mapping->snapshot->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE,
+                             mapping->snapshot->fd, 0);
+        if (address == MAP_FAILED) {
+          throw ArchiveError(std::string(path) + " cannot be mapped: " + std::strerror(errno));
+        }
+        mapping->address = address;
+      })) {
+    return nullptr;
+  }
+  const auto size = static_cast<Py_ssize_t>(mapping->snapshot->bytes);
+  const int fd = mapping->snapshot->fd;
+  auto owner = std::make_unique<std::shared_ptr<Mapping>>(std::move(mapping));
+  PyObject* capsule = PyCapsule_New(owner.get(), kMapping, drop_mapping);
+  if (capsule == nullptr) {
+    return nullptr;
+  }
+  owner.release();
+  return Py_BuildValue("(Nni)", capsule, size, fd);
+}
+
+// mapped_bytes(mapping, offset: int, bytes: int) -> torch.Tensor
+//
+// uint8, 1-D, over the mapping, which lives as long as the tensor.
+PyObject* mapped_bytes(PyObject*, PyObject* args) {
+  PyObject* capsule = nullptr;
+  Py_ssize_t offset = 0;
+  Py_ssize_t bytes = 0;
+  if (PyArg_ParseTuple(args, "Onn", &capsule, &offset, &bytes) == 0) {
+    return nullptr;
+  }
+  auto* owner = static_cast<std::shared_ptr<Mapping>*>(PyCapsule_GetPointer(capsule, kMapping));
+  if (owner == nullptr) {
+    return nullptr;
+  }
+  const Mapping& mapping = **owner;
+  const auto size = static_cast<Py_ssize_t>(mapping.snapshot->bytes);
+  if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset) {
+    PyErr_Format(PyExc_ValueError, "bytes %zd to %zd lie outside of an archive of %zd bytes", offset,
+                 offset + bytes, size);
+    return nullptr;
+  }
+  try {
+    return wrap_tensor(
+               tensor_over(static_cast<char*>(mapping.address) + offset, static_cast<size_t>(bytes), *owner))
+        .release();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+PyMethodDef functions[] = {
+    {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
+    {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
+    {"symbol_prefix", symbol_prefix, METH_NOARGS, "symbol_prefix() -> str"},
+    {"libpython", libpython, METH_NOARGS, "libpython() -> str"},
+    {"map_archive", map_archive, METH_VARARGS, "map_archive(path) -> (mapping, size, fd)"},
+    {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "_interpool",
+                          "The process around this interpreter.",
+                          -1,
+                          functions,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+PyObject* create() {
+  return PyModule_Create(&definition);
+}
+
+}  // namespace
+
+void add_inside_module(const StartOptions& given) {
+  options = &given;
+  PyImport_AppendInittab("_interpool", create);
+}
+
+}  // namespace interpool

@@ -1,0 +1,244 @@
+// One private interpreter, or the host's own Python, behind the seam.
+#include "../seam/interpreter.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "../interpose/interpreters.h"
+#include "convert.h"
+#include "home.h"
+#include "inside.h"
+#include "python.h"
+#include "torch_python.h"
+
+namespace interpool {
+namespace {
+
+// The calling thread's state in this interpreter, kept between visits: making
+// one costs more than a small call, and threading.local would lose its values.
+// thread_local in a private copy is per interpreter and thread.
+struct Attachment {
+  PyThreadState* state = nullptr;
+  InterpreterId before = kNone;
+
+  ~Attachment() {
+    // The process's main thread ends with the process; waiting for a GIL then
+    // could keep it from ending.
+    if (state == nullptr || syscall(SYS_gettid) == getpid()) {
+      return;
+    }
+    PyEval_RestoreThread(state);
+    PyGILState_Release(PyGILState_UNLOCKED);  // the Ensure of enter(): frees the state
+  }
+};
+thread_local Attachment attachment;
+
+// PyGILState_Check would do, were it not true for every thread while it is
+// disabled; and a thread without a state here cannot hold this GIL.
+bool holds_gil(InterpreterId) {
+  return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
+}
+
+void decref_later(InterpreterId, PyObject* object) {
+  Home::get().run_later([object] {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF(object);
+    PyGILState_Release(state);
+  });
+}
+
+class PythonInterpreter final : public Interpreter {
+ public:
+  explicit PythonInterpreter(StartOptions options) : options_(std::move(options)) {}
+
+  // The host's own Python; its GIL is held.
+  void attach() {
+    announce();
+    install_router();
+    Home::get().start([] {});
+  }
+
+  // A slot's Python, on its home thread.
+  void start() {
+    Home::get().start([this] {
+      announce();
+      enter_interpreter(options_.id);
+      initialise();
+      attachment.state = PyThreadState_Get();
+      try {
+        run_loader();
+        const Ref bootstrap = checked(PyImport_ImportModule("interpool.native.inside.bootstrap"));
+        checked(PyObject_CallMethod(bootstrap.get(), "install", nullptr));
+      } catch (const RemoteError& error) {
+        // The slot is lost, and parked as it is: this thread ends, and must not
+        // take Python's main thread state with it.
+        leave();
+        attachment.state = nullptr;
+        throw InterpreterStartError("interpreter " + std::to_string(options_.id) +
+                                    " could not be prepared: " + error.what() + "\n" + error.traceback_text);
+      }
+      leave();
+    });
+  }
+
+  int id() const override { return options_.id; }
+
+  void enter() override {
+    if (attachment.state == nullptr) {
+      PyGILState_Ensure();
+      attachment.state = PyThreadState_Get();
+    } else {
+      PyEval_RestoreThread(attachment.state);
+    }
+    attachment.before = enter_interpreter(options_.id);
+  }
+
+  void leave() noexcept override {
+    enter_interpreter(attachment.before);
+    PyEval_SaveThread();
+  }
+
+  void* global(const std::string& module, const std::string& name) override {
+    const Ref imported = checked(PyImport_ImportModule(module.c_str()));
+    return checked(PyObject_GetAttrString(imported.get(), name.c_str())).release();
+  }
+
+  void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords) override {
+    const Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.size())));
+    for (size_t i = 0; i < args.size(); ++i) {
+      PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i),
+                       object_of(args[i], options_.id).release());
+    }
+    Ref named;
+    if (!keywords.empty()) {
+      named = checked(PyDict_New());
+      for (const auto& [key, value] : keywords) {
+        const Ref key_object = from_utf8(key);
+        const Ref object = object_of(value, options_.id);
+        check(PyDict_SetItem(named.get(), key_object.get(), object.get()));
+      }
+    }
+    return checked(PyObject_Call(static_cast<PyObject*>(callable), positional.get(), named.get())).release();
+  }
+
+  void* attribute(void* object, const std::string& name) override {
+    return checked(PyObject_GetAttrString(static_cast<PyObject*>(object), name.c_str())).release();
+  }
+
+  void* from_value(const Value& value) override { return object_of(value, options_.id).release(); }
+
+  Value to_value(void* object) override { return value_of(static_cast<PyObject*>(object)); }
+
+  void release(void* object) noexcept override { Py_DECREF(static_cast<PyObject*>(object)); }
+
+  Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
+                const std::string& frame) override {
+    const Ref result = checked(PyObject_CallFunction(static_cast<PyObject*>(callable), "s#iy#y#",
+                                                     worker.data(), static_cast<Py_ssize_t>(worker.size()),
+                                                     fd, hello.data(), static_cast<Py_ssize_t>(hello.size()),
+                                                     frame.data(), static_cast<Py_ssize_t>(frame.size())));
+    PyObject* bytes = nullptr;
+    int keep_open = 0;
+    if (PyArg_ParseTuple(result.get(), "Sp;a service answers (bytes, keep the connection open)", &bytes,
+                         &keep_open) == 0) {
+      throw_pending();
+    }
+    return {{PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))}, keep_open != 0};
+  }
+
+  void adopt_torch(const std::string& libtorch_python) override {
+    adopt_torch_python(options_.id, libtorch_python);
+  }
+
+ private:
+  // By path: nothing can be imported safely before it has run.
+  void run_loader() const {
+    std::ifstream file(options_.loader);
+    const std::string source((std::istreambuf_iterator<char>(file)), {});
+    if (source.empty()) {
+      throw InterpreterStartError(options_.loader + " cannot be read; reinstall interpool.");
+    }
+    const Ref code = checked(Py_CompileString(source.c_str(), options_.loader.c_str(), Py_file_input));
+    checked(PyImport_ExecCodeModuleEx("_interpool_loader", code.get(), options_.loader.c_str()));
+  }
+
+  static PyObject* python_op(const char* ns, const char* name, const char* overload) {
+    const Ref torch = checked(PyImport_ImportModule("torch"));
+    const Ref ops = checked(PyObject_GetAttrString(torch.get(), "ops"));
+    const Ref space = checked(PyObject_GetAttrString(ops.get(), ns));
+    const Ref packet = checked(PyObject_GetAttrString(space.get(), name));
+    // Borrowed by the caller: torch.ops caches what it hands out.
+    return checked(PyObject_GetAttrString(packet.get(), *overload != 0 ? overload : "default")).get();
+  }
+
+  void announce() const {
+    Route route;
+    route.id = options_.id;
+    route.type_type = &PyType_Type;
+    route.holds_gil = holds_gil;
+    route.defer_decref = decref_later;
+    route.python_op = python_op;
+    add_route(route);
+  }
+
+  static void ok(const PyStatus& status, PyConfig* config) {
+    if (PyStatus_Exception(status) != 0) {
+      const std::string what = status.err_msg != nullptr ? status.err_msg : "unknown error";
+      PyConfig_Clear(config);
+      throw InterpreterStartError("Python did not start in a slot: " + what);
+    }
+  }
+
+  void initialise() {
+    PyPreConfig before;
+    PyPreConfig_InitIsolatedConfig(&before);
+    before.utf8_mode = 1;  // never touches the process's locale
+    PyConfig config;
+    PyConfig_InitIsolatedConfig(&config);
+    const PyStatus early = Py_PreInitialize(&before);
+    ok(early, &config);
+    config.install_signal_handlers = 0;  // the process's signals are the host's
+    // site runs .pth files, which may import extension modules: not before the
+    // import hook is there. bootstrap.install() runs it.
+    config.site_import = 0;
+    config.pathconfig_warnings = 0;
+    ok(PyConfig_SetBytesString(&config, &config.executable, options_.executable.c_str()), &config);
+    ok(PyConfig_SetBytesString(&config, &config.program_name, options_.executable.c_str()), &config);
+    config.module_search_paths_set = 1;
+    for (const std::string& entry : options_.search_path) {
+      wchar_t* wide = Py_DecodeLocale(entry.c_str(), nullptr);
+      if (wide == nullptr) {
+        PyConfig_Clear(&config);
+        throw InterpreterStartError("sys.path entry " + entry + " cannot be decoded");
+      }
+      const PyStatus status = PyWideStringList_Append(&config.module_search_paths, wide);
+      PyMem_RawFree(wide);
+      ok(status, &config);
+    }
+    add_inside_module(options_);
+    ok(Py_InitializeFromConfig(&config), &config);
+    PyConfig_Clear(&config);
+  }
+
+  const StartOptions options_;
+};
+
+}  // namespace
+}  // namespace interpool
+
+extern "C" __attribute__((visibility("default"))) interpool::Interpreter* interpool_open_interpreter(
+    const interpool::StartOptions& options) {
+  // Never destroyed: threads may come back to it at any time.
+  auto* interpreter = new interpool::PythonInterpreter(options);
+  if (options.id == interpool::kHost) {
+    interpreter->attach();
+  } else {
+    interpreter->start();
+  }
+  return interpreter;
+}

@@ -1,0 +1,88 @@
+#include "python.h"
+
+#include "../seam/errors.h"
+
+namespace interpool {
+namespace {
+
+std::string text_of(PyObject* object, const char* otherwise) {
+  if (object != nullptr) {
+    const Ref text(PyObject_Str(object));
+    if (text) {
+      const Ref bytes(PyUnicode_AsEncodedString(text.get(), "utf-8", "backslashreplace"));
+      if (bytes) {
+        return {PyBytes_AS_STRING(bytes.get()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.get()))};
+      }
+    }
+    PyErr_Clear();
+  }
+  return otherwise;
+}
+
+std::string name_of(PyObject* type) {
+  const Ref module(PyObject_GetAttrString(type, "__module__"));
+  const Ref name(PyObject_GetAttrString(type, "__qualname__"));
+  PyErr_Clear();
+  const std::string prefix = text_of(module.get(), "");
+  const std::string suffix = text_of(name.get(), "Exception");
+  return prefix.empty() || prefix == "builtins" ? suffix : prefix + "." + suffix;
+}
+
+Ref pending_exception() {
+#if PY_VERSION_HEX >= 0x030C0000
+  return Ref(PyErr_GetRaisedException());
+#else
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  const Ref owned_type(type);
+  const Ref owned_traceback(traceback);
+  if (value != nullptr && traceback != nullptr) {
+    PyException_SetTraceback(value, traceback);
+  }
+  return Ref(value);
+#endif
+}
+
+std::string traceback_of(PyObject* exception) {
+  const Ref module(PyImport_ImportModule("traceback"));
+  if (!module) {
+    PyErr_Clear();
+    return "";
+  }
+  const Ref lines(PyObject_CallMethod(module.get(), "format_exception", "O", exception));
+  const Ref empty(PyUnicode_FromString(""));
+  const Ref text(lines && empty ? PyUnicode_Join(empty.get(), lines.get()) : nullptr);
+  std::string result = text_of(text.get(), "");
+  PyErr_Clear();
+  return result;
+}
+
+}  // namespace
+
+void throw_pending() {
+  const Ref exception = pending_exception();
+  if (!exception) {
+    throw RemoteError("SystemError", "a call failed without setting an exception", "");
+  }
+  throw RemoteError(name_of(reinterpret_cast<PyObject*>(Py_TYPE(exception.get()))),
+                    text_of(exception.get(), "<no message>"), traceback_of(exception.get()));
+}
+
+std::string to_utf8(PyObject* text) {
+  Py_ssize_t size = 0;
+  if (const char* plain = PyUnicode_AsUTF8AndSize(text, &size)) {
+    return {plain, static_cast<size_t>(size)};
+  }
+  PyErr_Clear();
+  const Ref bytes = checked(PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass"));
+  return {PyBytes_AS_STRING(bytes.get()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.get()))};
+}
+
+Ref from_utf8(const std::string& text) {
+  return checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogatepass"));
+}
+
+}  // namespace interpool

@@ -1,0 +1,122 @@
+#include "tensors.h"
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/RefcountedDeleter.h>
+#include <c10/core/TensorImpl.h>
+
+#include <string>
+
+#include "../seam/errors.h"
+#include "home.h"
+
+namespace interpool {
+namespace {
+
+std::shared_ptr<Buffer> export_storage(const c10::Storage& storage, StorageMemo& memo) {
+  auto& known = memo.exported[storage.unsafeGetStorageImpl()];
+  if (!known) {
+    // Its own StorageImpl, without a Python object, over the same memory: the
+    // exporter may resize or free its storage without pulling this away.
+    auto alias = std::make_unique<c10::Storage>(c10::newStorageImplFromRefcountedDataPtr(storage));
+    known = std::make_shared<Buffer>();
+    known->data = alias->mutable_data();
+    known->bytes = alias->nbytes();
+    known->device_type = static_cast<int8_t>(alias->device_type());
+    known->device_index = alias->device().index();
+    // The memory's deleter may need this interpreter's GIL (numpy's does), and
+    // the last user may hold another one's: it goes on this interpreter's own
+    // thread.
+    known->owner = std::shared_ptr<void>(alias.release(), [](void* owned) {
+      Home::get().run_later([owned] { delete static_cast<c10::Storage*>(owned); });
+    });
+  }
+  return known;
+}
+
+c10::Storage storage_over(void* data, size_t bytes, c10::Device device, std::shared_ptr<void> owner) {
+  auto* context = new std::shared_ptr<void>(std::move(owner));
+  c10::DataPtr pointer(
+      data, context, [](void* owned) { delete static_cast<std::shared_ptr<void>*>(owned); }, device);
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(pointer),
+                      /*allocator=*/nullptr, /*resizable=*/false);
+}
+
+c10::DispatchKey key_of(c10::Device device) {
+  return device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+}
+
+[[noreturn]] void refuse(const std::string& kind) {
+  throw ConversionError("a " + kind +
+                        " tensor cannot cross between interpreters: only dense (strided) tensors "
+                        "on the CPU or a CUDA device can. Convert it before, for instance with "
+                        ".to_dense() or .dequantize().");
+}
+
+}  // namespace
+
+TensorView export_tensor(const at::Tensor& tensor, StorageMemo& memo) {
+  if (!tensor.defined()) {
+    refuse("undefined");
+  }
+  if (tensor.is_quantized()) {
+    refuse("quantized");
+  }
+  if (tensor.is_nested()) {
+    refuse("nested");
+  }
+  if (tensor.layout() != c10::kStrided) {
+    refuse("sparse");
+  }
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
+    refuse(tensor.device().str());
+  }
+  if (tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python) || !tensor.has_storage()) {
+    refuse("fake or wrapped");
+  }
+  TensorView view;
+  view.buffer = export_storage(tensor.storage(), memo);
+  view.dtype = static_cast<int8_t>(tensor.scalar_type());
+  view.sizes = tensor.sizes().vec();
+  view.strides = tensor.strides().vec();
+  view.offset = tensor.storage_offset();
+  view.requires_grad = tensor.requires_grad() && tensor.is_leaf();
+  view.conjugate = tensor.is_conj();
+  view.negative = tensor.is_neg();
+  return view;
+}
+
+at::Tensor import_tensor(const TensorView& view, StorageMemo& memo) {
+  const c10::Device device(static_cast<c10::DeviceType>(view.buffer->device_type), view.buffer->device_index);
+  auto known = memo.imported.find(view.buffer.get());
+  if (known == memo.imported.end()) {
+    known = memo.imported
+                .emplace(view.buffer.get(),
+                         storage_over(view.buffer->data, view.buffer->bytes, device, view.buffer))
+                .first;
+  }
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(known->second), c10::DispatchKeySet(key_of(device)),
+      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(view.dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes, view.strides, view.offset);
+  if (view.conjugate) {
+    tensor._set_conj(true);
+  }
+  if (view.negative) {
+    tensor._set_neg(true);
+  }
+  if (view.requires_grad) {
+    tensor.set_requires_grad(true);
+  }
+  return tensor;
+}
+
+at::Tensor tensor_over(void* data, size_t bytes, std::shared_ptr<void> owner) {
+  const c10::Device device(c10::DeviceType::CPU);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(storage_over(data, bytes, device, std::move(owner)),
+                                                         c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                         c10::scalarTypeToTypeMeta(c10::kByte));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(bytes)});
+  return tensor;
+}
+
+}  // namespace interpool

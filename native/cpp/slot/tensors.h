@@ -1,0 +1,28 @@
+// Tensors out of and into this interpreter, sharing memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <unordered_map>
+
+#include "../seam/value.h"
+
+namespace interpool {
+
+// One conversion's memory of storages, so that tensors that alias before the
+// crossing alias after it.
+struct StorageMemo {
+  std::unordered_map<const void*, std::shared_ptr<Buffer>> exported;
+  std::unordered_map<const Buffer*, c10::Storage> imported;
+};
+
+// Detached: the autograd graph stays where it is. A leaf keeps requires_grad.
+// Throws ConversionError for sparse, quantized, nested and meta tensors.
+TensorView export_tensor(const at::Tensor& tensor, StorageMemo& memo);
+at::Tensor import_tensor(const TensorView& view, StorageMemo& memo);
+
+// A 1-D uint8 tensor over memory that `owner` keeps alive.
+at::Tensor tensor_over(void* data, size_t bytes, std::shared_ptr<void> owner);
+
+}  // namespace interpool

@@ -1,0 +1,17 @@
+"""What runs inside a private interpreter.
+
+Nothing here may import the host's half of ``interpool.native``: a private
+interpreter has its own copy of every compiled module, and a second pool inside
+the pool is not what anybody wants.
+"""
+
+from __future__ import annotations
+
+
+def interpreter_id() -> int | None:
+    """This interpreter's number in its process (1, 2, ...); None outside of a pool."""
+    try:
+        import _interpool
+    except ImportError:
+        return None
+    return _interpool.interpreter_id()

@@ -1,0 +1,147 @@
+"""Hermetic archives inside a private interpreter: code imported from the archive,
+weights mapped from it.
+
+One snapshot of the file per process, one copy-on-write mapping per interpreter:
+all interpreters share the weights' pages until one writes to them, and a write
+is its own affair (see the design of torch.package's ``zip_reader``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import torch
+from torch.package import PackageImporter
+
+import _interpool
+from interpool.native.errors import ArchiveError
+from interpool.native.reader import Record, read_records
+
+
+class _MappedReader:
+    """What PackageImporter asks of a ``torch._C.PyTorchFileReader``, over a mapping."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._mapping, self._size, fd = _interpool.map_archive(path)
+        with open(os.dup(fd), "rb") as file:
+            self._records: dict[str, Record] = read_records(path, file)
+        # By descriptor: the path may mean another file by now.
+        self.stock = torch._C.PyTorchFileReader(f"/proc/self/fd/{fd}")
+
+    def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
+        record = self._record(name)
+        wanted = numel * dtype.itemsize
+        if not record.stored or record.size != wanted:
+            raise ArchiveError(
+                f"{self.path}: the weights in {name} are "
+                f"{'compressed' if not record.stored else f'{record.size} bytes long, not {wanted}'}; "
+                "they must lie in the archive as torch.package wrote them."
+            )
+        return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
+
+    def get_record(self, name: str) -> bytes:
+        self._record(name)
+        data: bytes = self.stock.get_record(name)
+        return data
+
+    def has_record(self, name: str) -> bool:
+        return name in self._records
+
+    def get_all_records(self) -> list[str]:
+        return list(self._records)
+
+    def serialization_id(self) -> str:
+        identity: str = self.stock.serialization_id()
+        return identity
+
+    def _record(self, name: str) -> Record:
+        record = self._records.get(name)
+        if record is None:
+            raise ArchiveError(f"{self.path} holds no {name}.")
+        return record
+
+
+class HermeticPackage:
+    """An archive opened in this interpreter.
+
+    Args:
+        path: the archive file.
+
+    Raises:
+        ArchiveError: its structure is not that of a hermetic archive.
+        ImportError: it needs an extern module that is not installed here.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        reader = _MappedReader(path)
+        self.importer = PackageImporter(reader.stock)
+        self.importer.zip_reader = reader
+        self.importer.filename = path
+        self._objects: dict[tuple[str, str], Any] = {}
+
+    def load_pickle(self, package: str, resource: str) -> Any:
+        """The pickled object; made once per interpreter, then the same each time."""
+        key = (package, resource)
+        if key not in self._objects:
+            self._require(package, resource)
+            self._objects[key] = self.importer.load_pickle(package, resource)
+        return self._objects[key]
+
+    def load_binary(self, package: str, resource: str) -> bytes:
+        """A resource's bytes."""
+        self._require(package, resource)
+        data: bytes = self.importer.load_binary(package, resource)
+        return data
+
+    def load_text(self, package: str, resource: str) -> str:
+        """A resource's text, UTF-8."""
+        return self.load_binary(package, resource).decode("utf-8")
+
+    def _require(self, package: str, resource: str) -> None:
+        name = f"{package.replace('.', '/')}/{resource}"
+        if not self.importer.zip_reader.has_record(name):
+            raise ArchiveError(
+                f"{self.path} holds no {resource!r} in package {package!r}. "
+                "`interpool inspect` lists what it holds."
+            )
+
+
+_packages: dict[str, tuple[tuple[int, ...], HermeticPackage]] = {}
+
+
+def open_package(path: str | os.PathLike[str]) -> HermeticPackage:
+    """The archive at ``path``, opened once per interpreter as long as it stays the same file."""
+    name = os.path.abspath(os.fspath(path))
+    identity = _identity(name)
+    known = _packages.get(name)
+    if known is None or known[0] != identity:
+        known = _packages[name] = (identity, HermeticPackage(name))
+    return known[1]
+
+
+def close_package(path: str | os.PathLike[str]) -> None:
+    """Forget the archive; its memory goes when its last object does."""
+    _packages.pop(os.path.abspath(os.fspath(path)), None)
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    # A path that is gone keeps serving what was mapped from it.
+    with contextlib.suppress(OSError):
+        stat = os.stat(path)
+        return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    known = _packages.get(path)
+    return known[0] if known else ()
+
+
+def load_object(path: str, package: str, resource: str) -> Any:
+    """``open_package(path).load_pickle(package, resource)``."""
+    return open_package(path).load_pickle(package, resource)
+
+
+def load_bytes(path: str, package: str, resource: str) -> bytes:
+    """``open_package(path).load_binary(package, resource)``."""
+    return open_package(path).load_binary(package, resource)

@@ -1,0 +1,225 @@
+"""The pool of private interpreters, from Python.
+
+The nouns are those of *Using Python for Model Inference in Deep Learning*
+(DeVito et al., 2021), section 4.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interpool.native import _native, provision
+from interpool.native._native import Connection, InterpreterSession, PyObj
+from interpool.native.errors import InterpreterStartError
+from interpool.native.host_torch import watch_host_torch
+from interpool.native.reader import read_records
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = [
+    "Connection",
+    "InterpreterManager",
+    "InterpreterSession",
+    "MovableObject",
+    "Package",
+    "PyObj",
+]
+
+_INSIDE = "interpool.native.inside.archive"
+
+
+class InterpreterManager:
+    """A pool of private CPython interpreters in this process.
+
+    Each has its own GIL and its own ``import torch``; all share one libtorch. Any
+    thread may use the manager. It stays usable whatever a model raises.
+
+    Args:
+        n: how many interpreters; the number of cores by default.
+
+    Raises:
+        ProvisioningError: private copies could not be made (see ``interpool doctor``).
+        InterpreterStartError: an interpreter did not start.
+        ValueError: ``n`` is not positive.
+    """
+
+    def __init__(self, n: int | None = None) -> None:
+        count = (os.cpu_count() or 1) if n is None else n
+        if count < 1:
+            raise ValueError(f"a pool needs at least one interpreter, not {count}")
+        _prepare()
+        self._pool = _native.Pool(count, _search_path())
+
+    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> InterpreterSession:
+        """Lease an interpreter; use it as a context manager.
+
+        Args:
+            timeout: seconds to wait for a free one; None waits for ever.
+            affinity: any name; an interpreter that has served it before is preferred.
+
+        Raises:
+            LeaseTimeoutError: none became free in time.
+            PoolClosedError: the manager was closed.
+        """
+        return self._pool.acquire(affinity, timeout)
+
+    def load_package(self, path: str | os.PathLike[str]) -> Package:
+        """Open a hermetic archive. Nothing in it runs yet.
+
+        Raises:
+            ArchiveError: missing, damaged, or not a torch.package archive.
+        """
+        return Package(self, path)
+
+    def serve(
+        self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
+    ) -> Connection:
+        """Answer a connected stream socket that speaks TorchServe's worker protocol.
+
+        A native thread reads whole messages without any GIL; for each it leases an
+        interpreter and calls ``module.function(worker, fd, hello, frame)`` there,
+        which returns ``(reply, keep_open)``. ``hello`` is the connection's first
+        message.
+
+        Args:
+            fd: the socket's descriptor; owned by the connection from here on.
+            worker: passed through.
+            affinity: see ``acquire_session``.
+            done_fd: a uint64 1 is written to it (as to an eventfd) after the end.
+        """
+        return self._pool.serve(
+            fd, module=module, function=function, worker=worker, affinity=affinity, done_fd=done_fd
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """``interpreters`` (a list: number, leased, leases so far, affinities) and ``waiting``."""
+        return self._pool.status()
+
+    def close(self) -> None:
+        """Lease no more: waiting callers get PoolClosedError, open sessions stay good."""
+        self._pool.close()
+
+    def __len__(self) -> int:
+        return len(self._pool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Package:
+    """An opened hermetic archive.
+
+    Attributes:
+        path: absolute path of the archive file.
+    """
+
+    def __init__(self, manager: InterpreterManager, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._manager = manager
+        read_records(str(self.path))
+
+    def load_pickle(self, package: str, resource: str) -> MovableObject:
+        """The pickled object, for use in any interpreter.
+
+        It is made in one interpreter now, so that what is wrong with it shows
+        here, and in others when first needed there.
+
+        Raises:
+            ArchiveError: there is no such resource.
+            RemoteError: unpickling it raised.
+        """
+        movable = MovableObject(self._manager, str(self.path), package, resource)
+        movable.acquire_session()[0].close()
+        return movable
+
+    def load_binary(self, package: str, resource: str) -> bytes:
+        """A resource's bytes. Raises ArchiveError when there is no such resource."""
+        with self._manager.acquire_session(affinity=str(self.path)) as session:
+            loaded = session.global_(_INSIDE, "load_bytes")(str(self.path), package, resource)
+            data: bytes = loaded.to_value()
+            return data
+
+    def load_text(self, package: str, resource: str) -> str:
+        """A resource's text, UTF-8. Raises ArchiveError when there is no such resource."""
+        return self.load_binary(package, resource).decode("utf-8")
+
+
+class MovableObject:
+    """An object of a package, materialised in each interpreter when first needed there.
+
+    Its weights' pages are shared by all interpreters; a write in one interpreter
+    is not seen in another.
+    """
+
+    def __init__(self, manager: InterpreterManager, path: str, package: str, resource: str) -> None:
+        self._manager = manager
+        self._where = (path, package, resource)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it in a free interpreter and bring the result back as a plain value.
+
+        Tensors cross without copying, in both directions.
+
+        Raises:
+            RemoteError: the object raised; carries the traceback's text.
+            ConversionError: an argument or the result cannot cross.
+        """
+        session, this = self.acquire_session()
+        with session:
+            return this(*args, **kwargs).to_value()
+
+    def acquire_session(self, timeout: float | None = None) -> tuple[InterpreterSession, PyObj]:
+        """Lease an interpreter; returns the session and this object inside it.
+
+        Raises:
+            LeaseTimeoutError: none became free within ``timeout`` seconds.
+        """
+        session = self._manager.acquire_session(timeout, affinity=self._where[0])
+        try:
+            return session, session.global_(_INSIDE, "load_object")(*self._where)
+        except BaseException:
+            session.close()
+            raise
+
+
+_preparing = threading.Lock()
+_prepared = False
+
+
+def _prepare() -> None:
+    """Load what all interpreters of this process share, once."""
+    global _prepared
+    with _preparing:
+        if _prepared:
+            return
+        torch_lib = provision.torch_libraries()
+        if torch_lib is None:
+            raise InterpreterStartError("torch is not installed: pip install torch==2.13.0")
+        libraries = provision.interposer_path().parent
+        _native.prepare(
+            executable=sys.executable,
+            symbol_prefix=provision.SYMBOL_PREFIX,
+            torch_lib=str(torch_lib),
+            interposer=str(provision.interposer_path()),
+            slot_library=str(libraries / "libinterpool_slot.so"),
+            loader=str(Path(__file__).parent / "inside" / "loader.py"),
+            private_copy=provision.private_copy,
+            libpython_copy=provision.libpython_copy,
+        )
+        watch_host_torch(torch_lib)
+        _prepared = True
+
+
+def _search_path() -> list[str]:
+    return [os.path.abspath(entry or os.curdir) for entry in sys.path]

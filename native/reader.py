@@ -1,0 +1,102 @@
+"""The one reader of hermetic archives: what their structure must be.
+
+Used before anything in an archive is unpickled or run, by whoever packs,
+verifies or serves it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from dataclasses import dataclass
+from typing import IO
+
+from interpool.native.errors import ArchiveError
+
+_LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One file of an archive.
+
+    Attributes:
+        name: its name below the archive's root folder.
+        offset: where its bytes start in the archive file.
+        size: in bytes.
+        stored: whether the bytes lie there as they are, not deflated.
+    """
+
+    name: str
+    offset: int
+    size: int
+    stored: bool
+
+
+def read_records(path: str, file: IO[bytes] | None = None) -> dict[str, Record]:
+    """The files of the torch.package archive at ``path``, by name.
+
+    Args:
+        path: the archive, as the user knows it; messages name it.
+        file: read this open file instead.
+
+    Raises:
+        ArchiveError: it is missing, not a zip, cut short, or not a torch.package.
+    """
+    try:
+        if file is None:
+            with open(path, "rb") as opened:
+                return _read(path, opened)
+        return _read(path, file)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _read(path: str, file: IO[bytes]) -> dict[str, Record]:
+    try:
+        archive = zipfile.ZipFile(file)
+        entries = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise ArchiveError(
+            f"{path} is not a zip archive, or was cut short ({error}). Copy it again, or make it anew "
+            "with `interpool pack`."
+        ) from error
+    size = os.fstat(file.fileno()).st_size
+    records: dict[str, Record] = {}
+    for entry in entries:
+        name = _below_root(path, entry.filename)
+        if name in records:
+            raise ArchiveError(f"{path} holds {name} twice; make it anew with `interpool pack`.")
+        offset = _data_offset(path, file, entry)
+        if offset + entry.compress_size > size:
+            raise ArchiveError(f"{path} was cut short: {name} ends beyond the file. Copy it again.")
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        records[name] = Record(name, offset, entry.file_size, stored)
+    for needed in ("version", ".data/extern_modules"):
+        if needed not in records:
+            raise ArchiveError(
+                f"{path} is a zip, but not a torch.package archive: {needed} is missing. "
+                "Make it with `interpool pack`."
+            )
+    return records
+
+
+def _below_root(path: str, name: str) -> str:
+    root, _, rest = name.partition("/")
+    parts = rest.split("/")
+    if not root or not rest or ".." in parts or "" in parts or "\\" in name or "\0" in name:
+        raise ArchiveError(
+            f"{path} holds a file by the name {name!r}, which torch.package never writes: names are "
+            "relative, below one root folder, without '..'."
+        )
+    return rest
+
+
+def _data_offset(path: str, file: IO[bytes], entry: zipfile.ZipInfo) -> int:
+    file.seek(entry.header_offset)
+    raw = file.read(_LOCAL_HEADER.size)
+    if len(raw) != _LOCAL_HEADER.size or raw[:4] != b"PK\x03\x04":
+        raise ArchiveError(f"{path} is damaged at {entry.filename}. Copy it again.")
+    fields = _LOCAL_HEADER.unpack(raw)
+    return entry.header_offset + _LOCAL_HEADER.size + int(fields[9]) + int(fields[10])
