@@ -36,8 +36,8 @@ from ts.service import Service
 from interpool.handler import stdio
 from interpool.handler.errors import ServeError, load_failure_code, predict_failure_code
 from interpool.handler.failures import describe
-from interpool.handler.model import model_directory, package_path
 from interpool.handler.metrics import ModelMetrics
+from interpool.handler.model import model_directory, package_path
 from interpool.handler.modules import handler_module
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter

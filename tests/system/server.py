@@ -146,10 +146,9 @@ class TorchServe:
             "INTERPOOL_RUNTIME_DIR": str(self.runtime),
             "INTERPOOL_INTERPRETERS": "2",
             "OMP_NUM_THREADS": "1",
-            **self.environment,
         }
         environment.pop("TS_MODEL_SERVER_HOME", None)
-        return environment
+        return {**environment, **self.environment}
 
     def _kill(self) -> None:
         for process in self.processes():

@@ -1,0 +1,219 @@
+"""Bad days: hosts and shims that die, servers that stop, pools that cannot start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from system.conftest import Mar
+from system.server import INTERPOOL, Answer, TorchServe, torchserve, wait_for
+
+
+def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: object) -> None:
+    config = str(options.pop("config", ""))
+    answer = server.register(mar(server, name, "inside", config=config), **options)
+    assert answer.status == 200, answer.text + server.model_log()[-3000:]
+
+
+def _is_answered(server: TorchServe, name: str = "inside") -> bool:
+    return server.predict(name, {}, timeout=30).status == 200
+
+
+@contextlib.contextmanager
+def _requests_running(server: TorchServe, name: str) -> Iterator[list[Answer]]:
+    """Two clients that ask all the time; gives the answers so far."""
+    answers: list[Answer] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answers.append(server.predict(name, {"sleep": 0.02}, timeout=30))
+
+    with ThreadPoolExecutor(2) as threads:
+        jobs = [threads.submit(ask) for _ in range(2)]
+        try:
+            yield answers
+        finally:
+            stop.set()
+        for job in jobs:
+            job.result()
+
+
+def test_ten_killed_hosts_leave_nothing_behind(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar, initial_workers=3)
+
+        def counts() -> dict[str, object]:
+            return {
+                "processes": len(server.processes()),
+                "sockets": server.sockets(),
+                "runtime": sorted(
+                    str(path.relative_to(server.runtime)) for path in server.runtime.rglob("*")
+                ),
+                "logs": sorted(path.name for path in server.logs.iterdir()),
+                "host fds": [host.num_fds() for host in server.hosts()],
+                "tmp": len(list(server.tmp.rglob("*"))),
+            }
+
+        def all_ready() -> bool:
+            workers = server.describe("inside")[0]["workers"]
+            return [worker["status"] for worker in workers] == ["READY"] * 3
+
+        before = counts()
+        frontend_fds = server.frontend.num_fds()
+        killed: set[int] = set()
+        with _requests_running(server, "inside") as answers:
+            for _ in range(10):
+                seen = len(answers)
+                killed.add(server.kill_host())
+                wait_for(all_ready, 60, "three workers again")
+                wait_for(
+                    lambda seen=seen: any(a.status == 200 for a in answers[seen:]),
+                    60,
+                    "a correct answer again",
+                )
+        assert len(killed) == 10
+        assert {answer.status for answer in answers} <= {200, 500, 503}
+        wait_for(lambda: counts() == before, 20, f"the counts {before}, which are {counts()}")
+        wait_for(
+            lambda: server.frontend.num_fds() <= frontend_fds + 4,
+            20,
+            f"{frontend_fds} descriptors in TorchServe, which are {server.frontend.num_fds()}",
+        )
+
+
+def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar)
+        (host,) = server.hosts()
+        fds = host.num_fds()
+        (shim,) = server.shims()
+        shim.kill()
+        wait_for(lambda: server.shims() not in ([], [shim]), 20, "a new shim")
+        assert _is_answered(server)
+        assert server.hosts() == [host]
+        wait_for(lambda: host.num_fds() == fds, 10, "the host's descriptors")
+
+
+def test_many_first_workers_start_one_host(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar, initial_workers=6)
+        assert len(server.hosts()) == 1
+        assert server.host_log().count("interpool.host: pool 'default'") == 1
+
+
+def test_stopping_the_server_ends_the_host_and_removes_its_files(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar, initial_workers=2)
+        server.stop()
+        wait_for(lambda: server.processes() == [], 15, "every process to end")
+        assert list(server.runtime.iterdir()) == []
+        assert server.sockets() == []
+
+
+def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar, initial_workers=2)
+        server.frontend.send_signal(signal.SIGKILL)
+        wait_for(lambda: server.hosts() == [], 15, "the host to end")
+        wait_for(lambda: server.shims() == [], 15, "the shims to end")
+        assert list(server.runtime.iterdir()) == []
+        assert server.sockets() == []
+
+
+def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
+    with torchserve(environment={"INTERPOOL_IDLE_EXIT_S": "1"}) as server:
+        _register(server, mar)
+        (first,) = server.hosts()
+        assert server.scale("inside", 0).status == 200
+        wait_for(lambda: server.hosts() == [], 15, "the idle host to leave")
+        assert list(server.runtime.iterdir()) == []
+        assert server.scale("inside", 1).status == 200
+        (second,) = server.hosts()
+        assert first.pid != second.pid
+        assert _is_answered(server)
+
+
+def test_models_of_different_pools_do_not_fall_together(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar, "first")
+        _register(server, mar, "second", config="interpool: {pool: own, interpreters: 1}\n")
+        assert len(server.hosts()) == 2
+        pids = {name: server.predict(name, {}).json["pid"] for name in ("first", "second")}
+        assert len(set(pids.values())) == 2
+        os.kill(pids["second"], signal.SIGKILL)
+        assert server.predict("first", {}).json["pid"] == pids["first"]
+        wait_for(lambda: len(server.hosts()) == 2, 30, "the second pool's new host")
+        wait_for(lambda: _is_answered(server, "second"), 30, "the second pool's answer")
+
+
+def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
+    with torchserve(environment={"INTERPOOL_INTERPRETERS": "many"}) as server:
+        answer = server.register(mar(server, "inside", "inside"), initial_workers=2)
+        assert answer.status == 500
+        wait_for(lambda: server.hosts() == [], 10, "the host to end")
+        assert "`INTERPOOL_INTERPRETERS`: Input should be a valid integer" in server.model_log()
+
+
+def test_a_runtime_directory_that_others_can_enter_is_refused(mar: Mar, tmp_path: Path) -> None:
+    open_to_all = tmp_path / "run"
+    open_to_all.mkdir(mode=0o777)
+    open_to_all.chmod(0o777)
+    with torchserve(environment={"INTERPOOL_RUNTIME_DIR": str(open_to_all)}) as server:
+        assert server.register(mar(server, "inside", "inside")).status == 500
+        assert "with mode 0700" in server.model_log()
+        assert server.hosts() == []
+
+
+def test_the_overlay_serves_a_plain_torchserve_command(mar: Mar) -> None:
+    home = subprocess.run([*INTERPOOL, "home"], capture_output=True, text=True, check=True)
+    server = TorchServe(overlay=False)
+    server.environment["TS_MODEL_SERVER_HOME"] = home.stdout.strip()
+    with server:
+        _register(server, mar)
+        (host,) = server.hosts()
+        assert server.predict("inside", {}).json["pid"] == host.pid
+
+
+@pytest.mark.parametrize("missing", ["java", "torchserve"])
+def test_serve_says_what_is_absent(missing: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
+    code = "from interpool.handler.cli import main; main()"
+    if missing == "torchserve":
+        (tmp_path / "java").touch(mode=0o755)
+        code = f"import sys; sys.executable = {str(tmp_path / 'python')!r}; {code}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", "--model-store", "."],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    expected = {"java": "TorchServe needs Java", "torchserve": "pip install torchserve"}
+    assert expected[missing] in done.stderr
+
+
+def test_no_shim_or_host_of_these_tests_is_left() -> None:
+    ours = [
+        process
+        for process in psutil.process_iter()
+        if process.uids().real == os.getuid() and process.ppid() == 1 and _is_host(process)
+    ]
+    assert ours == []
+
+
+def _is_host(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "interpool.handler.host" in " ".join(process.cmdline())
+    return False
