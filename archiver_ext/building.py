@@ -19,6 +19,7 @@ from torch.package.package_exporter import PackagingError
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.explain import (
+    cause_line,
     dropped_imports,
     explain_failure,
     shown_path,
@@ -48,7 +49,7 @@ def export(spec: str, rules: Rules, archive: Path) -> dict[str, Any]:
     exporter = HermeticExporter(archive, rules)
     try:
         _save(exporter, spec, entry)
-        _check_overrides(exporter)
+        _check_overrides(exporter, spec)
         exporter.close()
     except PackagingError:
         raise PackError(explain_failure(exporter, spec)) from None
@@ -84,14 +85,15 @@ def _save(exporter: HermeticExporter, spec: str, entry: object) -> None:
         raise explain_unpicklable(error, spec, exporter.rules.root) from None
 
 
-def _check_overrides(exporter: HermeticExporter) -> None:
+def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
     """torch.package takes these from the server whatever it is told."""
-    for name in exporter.names("mock", "deny"):
+    for name in exporter.names("mock"):
         plain = Rules(exporter.rules.root).verdict(name)
         if plain.reason == STANDARD_LIBRARY or name.partition(".")[0] == "torch":
             raise PackError(
-                f"{exporter.verdicts[name].reason} names {name}, which torch.package always "
-                "takes from the server; remove the import or the option"
+                f"{cause_line(exporter, spec, name)}\n  {exporter.verdicts[name].reason} names "
+                f"{name}, which torch.package always takes from the server\n"
+                "  What to do: remove the import or the option"
             )
 
 

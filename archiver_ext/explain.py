@@ -73,6 +73,15 @@ def explain_failure(exporter: HermeticExporter, spec: str) -> str:
     return "\n\n".join(blocks)
 
 
+def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:
+    """The user's line nearest to a module's import, or words for the object itself."""
+    return _find_cause(exporter, module).line or _the_object(spec)
+
+
+def _the_object(spec: str) -> str:
+    return f"the object that {spec} gives"
+
+
 def _block(
     exporter: HermeticExporter,
     spec: str,
@@ -88,7 +97,7 @@ def _block(
         "module": first,
         "reason": verdict.reason if verdict is not None else "",
     }
-    head = line or f"the object that {spec} gives"
+    head = line or _the_object(spec)
     text = [f"{head}\n  needs {first}, which {what.format(**words)}"]
     chain = modules[0][1].chain
     if len(chain) > 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from torch.package.package_exporter import PackageExporter
+from torch.package.package_exporter import PackageExporter, PackagingErrorReason
 
 from interpool.archiver_ext.imports import ImportSite, find_imports
 from interpool.archiver_ext.rules import IN_PROJECT, RuleAction, Rules, Verdict
@@ -38,6 +38,9 @@ class HermeticExporter(PackageExporter):
         super().__init__(str(archive))
         self.rules = rules
         self.verdicts: dict[str, Verdict] = {}
+        if rules.globs.mock:
+            # Ahead of all verdicts: torch.package checks a pickle's classes against it.
+            self.mock(rules.globs.mock)
 
     def add_dependency(self, module_name: str, dependencies: bool = True) -> None:
         """Decide about one module that something in the archive needs."""
@@ -51,8 +54,13 @@ class HermeticExporter(PackageExporter):
         if verdict.action == "intern":
             self._add_source(module_name, dependencies)
             return
-        # The pattern is this one name: what others match, our rules decide.
-        {"extern": self.extern, "mock": self.mock, "deny": self.deny}[verdict.action](module_name)
+        if verdict.action == "deny":
+            # Not by a pattern: torch.package takes the standard library before it asks them.
+            self.dependency_graph.add_node(module_name, error=PackagingErrorReason.DENIED)
+            return
+        if verdict.action == "extern":
+            # The pattern is this one name: what others match, our rules decide.
+            self.extern(module_name)
         super().add_dependency(module_name, dependencies)
 
     def _add_source(self, module_name: str, dependencies: bool) -> None:

@@ -1,4 +1,4 @@
-"""From request bodies to token ids. (The other recipe's module of this name decodes images.)"""
+"""From request bodies to token ids; the other recipe's module of this name decodes images."""
 
 from __future__ import annotations
 

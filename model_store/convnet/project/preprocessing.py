@@ -1,4 +1,4 @@
-"""From request bodies to image tensors. (The other recipe's module of this name tokenizes text.)"""
+"""From request bodies to image tensors; the other recipe's module of this name tokenizes text."""
 
 from __future__ import annotations
 

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from interpool.archiver_ext.imports import find_imports
+
+SOURCE = """
+import a, b.c
+from d import e, f
+from . import g
+from ..h import i
+from j import *
+if TYPE_CHECKING:
+    import k
+try:
+    import l
+except ImportError:
+    l = None
+def late():
+    import m
+    import importlib
+    importlib.import_module("n.o")
+    importlib.import_module(name)
+"""
+
+
+def test_every_import_is_found_with_its_line() -> None:
+    found = [
+        (site.modules, site.line, site.guarded, site.dynamic)
+        for site in find_imports(SOURCE, "pkg.sub.mod", is_package=False)
+    ]
+    assert found == [
+        (("a",), 2, False, False),
+        (("b.c",), 2, False, False),
+        (("d.e", "d"), 3, False, False),
+        (("d.f", "d"), 3, False, False),
+        (("pkg.sub.g", "pkg.sub"), 4, False, False),
+        (("pkg.h.i", "pkg.h"), 5, False, False),
+        (("j",), 6, False, False),
+        (("k",), 8, True, False),
+        (("l",), 10, True, False),
+        (("m",), 14, False, False),
+        (("importlib",), 15, False, False),
+        (("n.o",), 16, False, True),
+    ]
+
+
+def test_relative_import_in_a_package_starts_at_the_package() -> None:
+    (site,) = find_imports("from . import x", "pkg.sub", is_package=True)
+    assert site.modules == ("pkg.sub.x", "pkg.sub")
+
+
+def test_source_that_does_not_parse_has_no_imports() -> None:
+    assert find_imports("import a\nx = = 1", "m", is_package=False) == []

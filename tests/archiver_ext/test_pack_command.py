@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from click.testing import CliRunner
+
+from interpool.archiver_ext import PackReport, cli
+from interpool.archiver_ext.cli import commands
+
+if TYPE_CHECKING:
+    from archiver_ext.conftest import Write
+
+(PACK,) = [command for command in commands if command.name == "pack"]
+
+SOURCE = {
+    "mypkg/m.py": """
+        import annotated_types
+        print("the user's print")
+        def entry(): return 1
+        def build(): return entry
+    """
+}
+
+
+def test_summary_counts_and_says_why() -> None:
+    report = PackReport(
+        spec="mypkg.m:build",
+        output=Path("m.ptpkg"),
+        kind="module",
+        modules={
+            "mypkg": {"action": "intern", "reason": "in the project"},
+            "mypkg.m": {"action": "intern", "reason": "in the project"},
+            "torch": {"action": "extern", "reason": "every server has it"},
+            "wandb": {"action": "mock", "reason": "--mock wandb"},
+        },
+        externs=[{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
+        warnings=["mypkg/m.py:3: import missing\n  could not be imported"],
+        size=2_000_000,
+        sha256="",
+        seconds={"build": 1.0, "trial": 2.5},
+    )
+    with patch.object(cli, "pack", return_value=report) as packing:
+        result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "--mock", "wandb"])
+    assert packing.call_args.kwargs["mock"] == ("wandb",)
+    said = " ".join(result.output.split())
+    assert "2 interned, 1 extern, 1 mocked" in said
+    assert "in the project" in said
+    assert "the server must have: torch 2.13.0" in said
+    assert "warning: mypkg/m.py:3: import missing" in said
+    assert "packed m.ptpkg (module, 2.00 MB, 3.5 s); a fresh process has loaded it" in said
+
+
+def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
+    args = ["mypkg.m:build", "-o", str(tmp_path / "m.ptpkg"), "--root", str(project(SOURCE))]
+    result = CliRunner().invoke(PACK, [*args, "--json", "--extern", "annotated_*"])
+    report = json.loads(result.stdout)
+    assert report["modules"]["annotated_types"] == {
+        "action": "extern",
+        "reason": "--extern annotated_*",
+    }
+    assert report["kind"] == "callable"
+
+
+def test_refusal_is_one_message_and_exit_code_1(tmp_path: Path) -> None:
+    result = CliRunner().invoke(PACK, ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: SPEC 'nopkg:x': there is no module 'nopkg'")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interpool.archiver_ext.rules import Globs, Rules, Verdict
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Rules:
+    return Rules(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "action", "reason"),
+    [
+        ("sys", "extern", "standard library"),
+        ("io", "extern", "standard library"),
+        ("os.path", "extern", "standard library"),
+        ("_thread", "extern", "standard library"),
+        ("torch.nn.functional", "extern", "every server has it"),
+        ("numpy._core.multiarray", "extern", "every server has it"),
+        ("interpool.native", "extern", "part of the server"),
+        ("yaml", "extern", "ships compiled code"),
+        ("transformers.models.bert", "extern", "is big"),
+        ("certifi", "extern", "ships data beside its code"),
+        ("typing_extensions", "extern", "torch needs it"),
+        ("annotated_types", "intern", "small and pure Python"),
+    ],
+)
+def test_each_kind_of_module_has_its_rule(rules: Rules, module: str, action: str, reason: str) -> None:
+    verdict = rules.verdict(module)
+    assert verdict.action == action
+    assert reason in verdict.reason
+
+
+def test_what_is_installed_below_the_root_is_not_the_projects() -> None:
+    site_packages = Path(__import__("yaml").__file__).parents[1]
+    rules = Rules(site_packages.parent.resolve())
+    assert rules.verdict("yaml").action == "extern"
+
+
+def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
+    rules = Rules(
+        tmp_path,
+        Globs(intern=("**",), extern=("a.**", "b.**"), mock=("a.b.**", "a.c"), deny=("a.b.c",)),
+    )
+    assert rules.verdict("x") == Verdict("intern", "--intern **")
+    assert rules.verdict("a.d") == Verdict("extern", "--extern a.**")
+    assert rules.verdict("a.b.d") == Verdict("mock", "--mock a.b.**")
+    assert rules.verdict("a.b.c") == Verdict("deny", "--deny a.b.c")
