@@ -94,6 +94,13 @@ Interpreter* Process::start_one(int slot, const std::vector<std::string>& search
 std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path) {
   std::vector<Interpreter*> started(count);
   std::vector<std::exception_ptr> failures(count);
+  const auto attempt = [&](size_t i, int slot) {
+    try {
+      started[i] = start_one(slot, search_path);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
   std::vector<std::thread> starters;
   for (size_t i = 0; i < count; ++i) {
     int slot = 0;
@@ -101,13 +108,13 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
       const std::lock_guard lock(mutex_);
       slot = ++slots_;
     }
-    starters.emplace_back([&, i, slot] {
-      try {
-        started[i] = start_one(slot, search_path);
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
-    });
+    // The process's first goes alone: it makes the templates and registers torch's
+    // operators, of which the others find everything done.
+    if (slot == 1) {
+      attempt(i, slot);
+    } else {
+      starters.emplace_back(attempt, i, slot);
+    }
   }
   for (std::thread& starter : starters) {
     starter.join();

@@ -7,9 +7,10 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <typeinfo>
 #include <vector>
+
+#include "registration.h"
 
 namespace interpool {
 namespace {
@@ -39,7 +40,7 @@ template struct Access<KernelOfSafe, &c10::SafeKernelFunction::kernel_>;
 using Kernel = std::shared_ptr<c10::KernelFunction>;
 
 // One (operator, dispatch key). Owned by `cells`, for ever: the dispatcher holds
-// its multiplexer. `kernels` is copied on write under `mutex` and read without a
+// its multiplexer. `kernels` is copied on write under the lock and read without a
 // lock, because it is read at each call.
 struct Cell {
   std::string what;
@@ -79,10 +80,6 @@ class Multiplexer final : public c10::OperatorKernel {
  private:
   Cell& cell_;
 };
-
-// Lock order: this mutex before the dispatcher's. Recursive, because taking a
-// kernel back may destroy Python objects whose finalisers unregister more.
-std::recursive_mutex mutex;
 
 using CellKey = std::pair<c10::OperatorName, int>;
 struct CellLess {
@@ -137,7 +134,7 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
                                               std::optional<c10::DispatchKey> key, InterpreterId id,
                                               c10::KernelFunction kernel) {
   auto shared = std::make_shared<c10::KernelFunction>(std::move(kernel));
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registration_mutex());
   auto& cell = cells()[{op, key.has_value() ? static_cast<int>(*key) : -1}];
   if (!cell) {
     auto fresh = std::make_unique<Cell>();
@@ -156,7 +153,7 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
     replace(*cell, id, shared);
   }
   return c10::RegistrationHandleRAII([cell = cell.get(), id, shared] {
-    const std::lock_guard again(mutex);
+    const std::lock_guard again(registration_mutex());
     const auto kernels = cell->kernels.load();
     const auto mine = kernels->find(id);
     // A later registration by the same interpreter stays.

@@ -10,12 +10,12 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 
 #include "interpreters.h"
 #include "kernels.h"
 #include "original.h"
+#include "registration.h"
 
 namespace interpool {
 namespace {
@@ -27,10 +27,7 @@ struct Shared {
   std::multiset<InterpreterId> holders;
 };
 
-// Guards `table`. Lock order: before the dispatcher's own. Recursive: destroying
-// a registration may run Python finalisers that unregister more.
-std::recursive_mutex mutex;
-
+// Guarded by the registration lock.
 std::map<std::string, Shared>& table() {
   static auto* const all = new std::map<std::string, Shared>;
   return *all;
@@ -47,7 +44,7 @@ c10::RegistrationHandleRAII hold(const std::string& key, InterpreterId id) {
   table()[key].holders.insert(id);
   return c10::RegistrationHandleRAII([key, id] {
     std::optional<c10::RegistrationHandleRAII> last;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(registration_mutex());
     auto found = table().find(key);
     if (found == table().end()) {
       return;
@@ -134,7 +131,7 @@ INTERPOOL_API Library& Library::_def(c10::FunctionSchema&& schema, c10::Operator
   const c10::OperatorName name = named.operator_name();
   const std::string key = "def " + c10::toString(name);
 
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registration_mutex());
   auto known = table().find(key);
   if (known == table().end()) {
     const auto before = c10::Dispatcher::singleton().findSchema(name);
@@ -199,7 +196,7 @@ INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& funct
   const std::string source = std::string("impl ") + (file_ != nullptr ? file_ : "") + ":" +
                              std::to_string(line_) + " " + c10::toString(name) + " " +
                              (key.has_value() ? c10::toString(*key) : "");
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registration_mutex());
   if (table().count(source) == 0 && host_came_first(id)) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     const std::string place = std::string(file_ != nullptr ? file_ : "") + ":" + std::to_string(line_);
@@ -227,7 +224,7 @@ INTERPOOL_API Library& Library::_fallback(CppFunction&& function) & {
   const auto key = function.dispatch_key_.has_value() ? function.dispatch_key_ : dispatch_key_;
   const InterpreterId id = current_interpreter();
   const std::string source = std::string("fallback ") + (key.has_value() ? c10::toString(*key) : "");
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registration_mutex());
   if (auto known = table().find(source); known != table().end() && known->second.holders.count(id) == 0) {
     registrars_.push_back(hold(source, id));
     return *this;

@@ -75,7 +75,10 @@ class Router final : public PyInterpreterVTable {
     here().dispatch(op, stack);
   }
   void reportErrorCallback(PyObject* callback, c10::DispatchKey key) const override {
-    if (const Route* owner = live_owner(callback)) {
+    // Kept once per operator, by whoever came last: another interpreter's callback
+    // could not run here.
+    const Route* owner = live_owner(callback);
+    if (owner != nullptr && owner->id == current_interpreter()) {
       owner->vtable->reportErrorCallback(callback, key);
     }
   }
