@@ -1,9 +1,11 @@
-"""The archiver's subcommands of ``interpool``."""
+"""The archiver's subcommands of ``interpool``.
+
+InterpoolError goes up to the command group, which prints it.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +14,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.inspection import Inspection, inspect_archive
 from interpool.archiver_ext.packing import PackReport, pack
-from interpool.native.errors import ArchiveError
 
 if TYPE_CHECKING:
     from interpool.native.archive_format import Extern, ModuleRecord
@@ -58,12 +58,8 @@ def pack_command(
     globs that match a module, the first of deny, mock, extern, intern wins.
     """
     console = Console(stderr=as_json)
-    try:
-        with console.status(f"packing {spec}"):
-            report = pack(spec, output, root=root, intern=intern, extern=extern, mock=mock, deny=deny)
-    except PackError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+    with console.status(f"packing {spec}"):
+        report = pack(spec, output, root=root, intern=intern, extern=extern, mock=mock, deny=deny)
     if as_json:
         click.echo(json.dumps(report.as_dict()))
     else:
@@ -83,11 +79,7 @@ pack_command.params += [
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def inspect_command(archive: Path, as_json: bool) -> None:
     """Say what is in an archive: m.ptpkg, or the m.mar around it. Runs none of its code."""
-    try:
-        found = inspect_archive(archive)
-    except ArchiveError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+    found = inspect_archive(archive)
     if as_json:
         click.echo(json.dumps(found.as_dict()))
     else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from interpool.native.archive_format import (
@@ -19,6 +20,7 @@ from interpool.native.archive_format import (
     parse_manifest,
 )
 from interpool.native.errors import ArchiveError
+from interpool.native.reader import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,22 +74,23 @@ def inspect_archive(archive: Path) -> Inspection:
         archive: a hermetic archive, or a .mar (zip) that holds one.
 
     Raises:
-        ArchiveError: missing, not a zip, or without a manifest.
+        ArchiveError: missing, damaged, or without a manifest.
     """
-    with _package(archive) as package, _zip(package, archive) as file:
-        members = {"/".join(PurePosixPath(info.filename).parts[1:]): info for info in file.infolist()}
-        manifest = members.get(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}")
-        if manifest is None:
+    with _package(archive) as package:
+        records = read_records(str(archive), package)
+        manifest = records.get(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}")
+        if manifest is None or not manifest.stored:
             raise ArchiveError(
-                f"{archive}: it has no {MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}, so it was not made "
-                "by interpool pack"
+                f"{archive}: it has no {MANIFEST_PACKAGE}/{MANIFEST_RESOURCE} as interpool pack "
+                "writes it, so it was not made by interpool pack"
             )
-        size = package.seek(0, 2)
+        package.seek(manifest.offset)
+        text = package.read(manifest.size)
         return Inspection(
             archive=archive,
-            manifest=parse_manifest(file.read(manifest), str(archive)),
-            sizes={name: info.file_size for name, info in members.items()},
-            size=size,
+            manifest=parse_manifest(text, str(archive)),
+            sizes={name: record.size for name, record in records.items()},
+            size=package.seek(0, os.SEEK_END),
         )
 
 
@@ -98,8 +101,12 @@ def _package(archive: Path) -> Iterator[IO[bytes]]:
         file = archive.open("rb")
     except OSError as error:
         raise ArchiveError(f"{archive}: cannot be read ({error.strerror})") from None
-    with file, _zip(file, archive) as outer:
-        if _MAR_MANIFEST not in outer.namelist():
+    with file:
+        try:
+            outer = zipfile.ZipFile(file)
+        except zipfile.BadZipFile:
+            outer = None
+        if outer is None or _MAR_MANIFEST not in outer.namelist():
             yield file
             return
         name = _serialized_file(outer, archive)
@@ -117,10 +124,3 @@ def _serialized_file(outer: zipfile.ZipFile, archive: Path) -> str:
             f"{archive}: its {_MAR_MANIFEST} names no serialized file in it ({error})"
         ) from None
     return str(name)
-
-
-def _zip(file: IO[bytes], archive: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ArchiveError(f"{archive}: it is not a zip file, or is truncated ({error})") from None
