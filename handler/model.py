@@ -71,6 +71,8 @@ class PackedModel:
         settings = (context.model_yaml_config or {}).get("interpool") or {}
         self._tracebacks = bool(settings.get("tracebacks"))
         path = package_path(context)
+        if not os.path.isfile(path):
+            raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
         try:
             package = open_package(path)
             self._manifest = parse_manifest(package.load_binary(MANIFEST_PACKAGE, MANIFEST_RESOURCE), path)

@@ -207,7 +207,7 @@ def become_stock_worker(home: str, record: dict[str, str]) -> None:
     command = list(sys.orig_argv)
     command[command.index(sys.argv[0])] = os.path.join(record["ts"], "model_service_worker.py")
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = without(environment.get("PYTHONPATH", ""), home)
+    environment["PYTHONPATH"] = environment.get("PYTHONPATH", "").removesuffix(home)
     os.execve(sys.executable, command, environment)
 
 
