@@ -62,7 +62,7 @@ def reference(name: str) -> list[dict[str, Any]]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    answers: list[dict[str, Any]] = json.loads(done.stdout)["answers"]
     return answers
 
 
