@@ -2,6 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -44,7 +48,45 @@ void Process::prepare(Installation installation, Provisioner provisioner) {
       load(installation_.torch_lib + "/" + name);
     }
     load(installation_.interposer);
+    // After libtorch's own, hence run before its static destructors.
+    on_exit(&Process::end, nullptr);
   });
+}
+
+void Process::remember(const std::shared_ptr<Pool>& pool) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(pools_, [](const auto& known) { return known.expired(); });
+  pools_.push_back(pool);
+}
+
+std::vector<std::shared_ptr<Pool>> Process::pools() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Pool>> alive;
+  for (const auto& known : pools_) {
+    if (auto pool = known.lock()) {
+      alive.push_back(std::move(pool));
+    }
+  }
+  return alive;
+}
+
+void Process::close_pools() {
+  for (const auto& pool : pools()) {
+    pool->close();
+  }
+}
+
+// Static destructors must not pull libtorch away from under a model that still
+// runs in an interpreter: the process then ends without them.
+void Process::end(int status, void*) {
+  for (const auto& pool : get().pools()) {
+    for (const Pool::Status& seat : pool->status()) {
+      if (seat.leased) {
+        std::fflush(nullptr);
+        _exit(status);
+      }
+    }
+  }
 }
 
 Interpreter& Process::host() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../seam/interpreter.h"
+#include "pool.h"
 #include "snapshots.h"
 
 namespace interpool {
@@ -30,7 +31,7 @@ struct Provisioner {
 };
 
 // One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
-// slot count and the memo of copies; it is never held while something is loaded.
+// slot count, the memo of copies and the list of pools; it is never held while something is loaded.
 class Process final : public Services {
  public:
   static Process& get();
@@ -43,6 +44,10 @@ class Process final : public Services {
   // others are parked and its error is thrown.
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
 
+  // For the process's end: closes what is left of the pools.
+  void remember(const std::shared_ptr<Pool>& pool);
+  void close_pools();
+
   // The host program's own Python behind the seam; its GIL is held by the caller.
   Interpreter& host();
 
@@ -51,6 +56,8 @@ class Process final : public Services {
 
  private:
   Process() = default;
+  std::vector<std::shared_ptr<Pool>> pools();
+  static void end(int status, void*);
   Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
 
   std::once_flag prepared_;
@@ -60,6 +67,7 @@ class Process final : public Services {
   std::mutex mutex_;
   int slots_ = 0;
   std::map<std::pair<std::string, int>, std::vector<std::string>> copies_;
+  std::vector<std::weak_ptr<Pool>> pools_;
   Interpreter* host_ = nullptr;
 };
 

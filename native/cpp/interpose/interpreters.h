@@ -60,10 +60,6 @@ INTERPOOL_API InterpreterId enter_interpreter(InterpreterId id) noexcept;
 // the one whose GIL it holds, else kNone.
 INTERPOOL_API InterpreterId current_interpreter() noexcept;
 
-// Turns every route into a no-op, for the process's exit: objects are leaked
-// rather than released under interpreters that are going away.
-INTERPOOL_API void disarm_router() noexcept;
-
 const Route* route_of(InterpreterId id) noexcept;
 const Route* owner_of(const PyObject* object) noexcept;
 

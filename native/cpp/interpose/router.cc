@@ -9,7 +9,6 @@
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/PyObjectSlot.h>
 
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -25,8 +24,6 @@ using c10::TensorImpl;
 using c10::impl::PyInterpreter;
 using c10::impl::PyInterpreterVTable;
 using c10::impl::PyObjectSlot;
-
-std::atomic<bool> disarmed{false};
 
 class Router final : public PyInterpreterVTable {
  public:
@@ -157,7 +154,7 @@ class Router final : public PyInterpreterVTable {
 
  private:
   static const Route* live_owner(const PyObject* object) noexcept {
-    if (object == nullptr || disarmed.load(std::memory_order_relaxed)) {
+    if (object == nullptr) {
       return nullptr;
     }
     const Route* owner = owner_of(object);
@@ -224,10 +221,6 @@ void adopt_torch(InterpreterId id, PyInterpreter* interpreter, void* libtorch_py
   route.vtable = interpreter->vtable_;
   add_route(route);
   interpreter->vtable_ = the_router();
-}
-
-void disarm_router() noexcept {
-  disarmed.store(true);
 }
 
 }  // namespace interpool

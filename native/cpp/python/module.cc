@@ -9,6 +9,7 @@
 #include "../core/connection.h"
 #include "../core/process.h"
 #include "../core/session.h"
+#include "host_gil.h"
 
 namespace py = pybind11;
 using namespace interpool;
@@ -89,14 +90,14 @@ PyObj call(const PyObj& callable, const py::args& args, const py::kwargs& kwargs
   for (const auto& [key, argument] : kwargs) {
     named.emplace_back(key.cast<std::string>(), read(argument));
   }
-  const py::gil_scoped_release free;
+  const WithoutHostGil free;
   return callable.call(positional, named);
 }
 
 py::object to_value(const PyObj& object) {
   Value value;
   {
-    const py::gil_scoped_release free;
+    const WithoutHostGil free;
     value = object.to_value();
   }
   return write(value);
@@ -118,13 +119,20 @@ py::dict status_of(const Pool& pool) {
   return all;
 }
 
+// The host's Python is about to be finalised. Threads of it that come back from an
+// interpreter from now on find no Python to come back to.
+void leave_host() {
+  Process::get().close_pools();
+  HostGil::close();
+}
+
 // A Python function as a provisioner, callable from any thread without the GIL.
 // The process keeps it for ever, so the reference is never dropped.
 Provisioner provisioner_of(const py::object& private_copy, const py::object& libpython_copy) {
   const py::handle copy = py::object(private_copy).release();
   const py::handle libpython = py::object(libpython_copy).release();
   const auto guarded = [](const auto& work) {
-    const py::gil_scoped_acquire gil;
+    const WithHostGil gil;
     try {
       return work();
     } catch (const py::error_already_set& error) {
@@ -154,10 +162,11 @@ PYBIND11_MODULE(_native, module) {
                                   std::move(interposer), std::move(slot_library),  std::move(loader)};
         Provisioner provisioner = provisioner_of(private_copy, libpython_copy);
         {
-          const py::gil_scoped_release free;
+          const WithoutHostGil free;
           Process::get().prepare(std::move(installation), std::move(provisioner));
         }
         Process::get().host();
+        py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
@@ -168,14 +177,16 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<Pool, std::shared_ptr<Pool>>(module, "Pool")
       .def(py::init([](size_t count, const std::vector<std::string>& search_path) {
-             const py::gil_scoped_release free;
-             return std::make_shared<Pool>(Process::get().start(count, search_path));
+             const WithoutHostGil free;
+             auto pool = std::make_shared<Pool>(Process::get().start(count, search_path));
+             Process::get().remember(pool);
+             return pool;
            }),
            py::arg("count"), py::arg("search_path"))
       .def(
           "acquire",
           [](std::shared_ptr<Pool> pool, const std::string& affinity, std::optional<double> timeout) {
-            const py::gil_scoped_release free;
+            const WithoutHostGil free;
             return Session::acquire(std::move(pool), affinity, timeout);
           },
           py::arg("affinity") = "", py::arg("timeout") = py::none())
@@ -190,38 +201,37 @@ PYBIND11_MODULE(_native, module) {
           },
           py::arg("fd"), py::kw_only(), py::arg("module"), py::arg("function"), py::arg("worker"),
           py::arg("affinity"), py::arg("done_fd"))
-      .def("close", &Pool::close, py::call_guard<py::gil_scoped_release>())
+      .def("close", &Pool::close, py::call_guard<WithoutHostGil>())
       .def("status", &status_of)
       .def("__len__", &Pool::size);
 
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
-      .def("close", &Connection::close, py::call_guard<py::gil_scoped_release>())
+      .def("close", &Connection::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("alive", &Connection::alive)
-      .def("join", &Connection::join, py::arg("timeout"), py::call_guard<py::gil_scoped_release>());
+      .def("join", &Connection::join, py::arg("timeout"), py::call_guard<WithoutHostGil>());
 
   py::class_<Session, std::shared_ptr<Session>>(module, "InterpreterSession")
-      .def("global_", &Session::global, py::arg("module"), py::arg("name"),
-           py::call_guard<py::gil_scoped_release>())
+      .def("global_", &Session::global, py::arg("module"), py::arg("name"), py::call_guard<WithoutHostGil>())
       .def(
           "from_value",
           [](Session& session, const py::object& object) {
             const Value value = read(object);
-            const py::gil_scoped_release free;
+            const WithoutHostGil free;
             return session.from_value(value);
           },
           py::arg("value"))
-      .def("close", &Session::close, py::call_guard<py::gil_scoped_release>())
+      .def("close", &Session::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("interpreter_id", &Session::interpreter_id)
       .def_property_readonly("is_open", &Session::is_open)
       .def("__enter__", [](std::shared_ptr<Session> session) { return session; })
       .def("__exit__", [](Session& session, const py::args&) {
-        const py::gil_scoped_release free;
+        const WithoutHostGil free;
         session.close();
       });
 
   py::class_<PyObj>(module, "PyObj")
       .def("__call__", &call)
-      .def("attr", &PyObj::attribute, py::arg("name"), py::call_guard<py::gil_scoped_release>())
+      .def("attr", &PyObj::attribute, py::arg("name"), py::call_guard<WithoutHostGil>())
       .def("to_value", &to_value)
       .def_property_readonly("interpreter_id",
                              [](const PyObj& object) { return object.session()->interpreter_id(); });

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,7 +68,7 @@ class Interpreter {
   virtual void enter() = 0;
   virtual void leave() noexcept = 0;
 
-  // All below: between enter() and leave(), on the thread that entered. Objects
+  // Below, up to answer(): between enter() and leave(), on the thread that entered. Objects
   // are PyObject*, and a returned one is a new reference, given back by
   // release(). They throw RemoteError for Python exceptions, ConversionError
   // for values that cannot cross.
@@ -84,6 +85,10 @@ class Interpreter {
   };
   virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
                         const std::string& frame) = 0;
+
+  // Runs `work` on the interpreter's own thread, which holds no GIL. Returns at
+  // once; any thread, any GIL, entered or not.
+  virtual void later(std::function<void()> work) = 0;
 
   // Tells the router that this interpreter's libtorch_python was mapped from this
   // file, before any of its tensors exists.

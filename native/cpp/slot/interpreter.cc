@@ -151,6 +151,8 @@ class PythonInterpreter final : public Interpreter {
     return {{PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))}, keep_open != 0};
   }
 
+  void later(std::function<void()> work) override { Home::get().run_later(std::move(work)); }
+
   void adopt_torch(const std::string& libtorch_python) override {
     adopt_torch_python(options_.id, libtorch_python);
   }
