@@ -6,8 +6,8 @@ This module imports neither torch nor the user's code: both live in child proces
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
+import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -49,7 +49,6 @@ class PackReport:
         externs: third-party top-level modules that the server must have.
         warnings: imports that the archive cannot honour, each starting with its line.
         size: of the archive, in bytes.
-        sha256: of the archive, in hex.
         seconds: wall time of build, export, digest and trial.
     """
 
@@ -60,7 +59,6 @@ class PackReport:
     externs: list[Extern]
     warnings: list[str]
     size: int
-    sha256: str
     seconds: dict[str, float]
 
     def names(self, action: Action) -> list[str]:
@@ -120,7 +118,7 @@ def pack(
         _trial(spec, project, workdir, built)
         seconds = {**built["seconds"], "trial": time.monotonic() - started}
         packed = workdir / ARCHIVE_NAME
-        size, digest = packed.stat().st_size, _sha256(packed)
+        size = packed.stat().st_size
         os.replace(packed, target)
     return PackReport(
         spec=spec,
@@ -130,7 +128,6 @@ def pack(
         externs=built["externs"],
         warnings=built["warnings"],
         size=size,
-        sha256=digest,
         seconds=seconds,
     )
 
@@ -154,11 +151,12 @@ def _check_globs(globs: dict[str, list[str]]) -> None:
 
 def _trial(spec: str, project: Path, workdir: Path, built: dict[str, Any]) -> None:
     inside = {name for name, done in built["modules"].items() if done["action"] in ("intern", "mock")}
-    own = {name.partition(".")[0] for name in built["sources"]}
+    own = {name.partition(".")[0] for name in built["sources"]} - sys.stdlib_module_names
     job = {
         "root": str(project),
         "project": sorted(own),
-        "third_party": sorted({name.partition(".")[0] for name in inside} - own),
+        "installed": sorted({name.partition(".")[0] for name in inside} - own),
+        "extern": [name for name, done in built["modules"].items() if done["action"] == "extern"],
         "sources": built["sources"],
     }
     failed = run_step("trial_load", workdir, job, cwd=workdir)
@@ -170,8 +168,3 @@ def _trial(spec: str, project: Path, workdir: Path, built: dict[str, Any]) -> No
         if symptom in failed["error"]:
             message += f"\n  What to do: {advice}"
     raise PackError(message, failed["traceback"])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

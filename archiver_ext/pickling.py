@@ -69,7 +69,7 @@ def _user_frames(tb: TracebackType | None, root: Path, error: BaseException) -> 
         for frame in traceback.extract_tb(tb)
         if Path(frame.filename).resolve().is_relative_to(root)
         and "site-packages" not in frame.filename
-        and Path(frame.filename).resolve() != Path(__file__).resolve().with_name("building.py")
+        and not Path(frame.filename).resolve().is_relative_to(Path(__file__).resolve().parent)
     ]
     if not own:
         return ""

@@ -19,21 +19,25 @@ from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import FrameType, ModuleType, TracebackType
 
 
 class Blocker(importlib.abc.MetaPathFinder):
     """Refuses imports that only this machine could answer.
 
-    Names of the project are refused to everyone. Names of third-party modules that
-    went into the archive are refused to code from the archive only: what is installed
-    on a server may need them too, and then they are installed there.
+    Args:
+        project: top-level names of the project's own modules, refused to everyone.
+        installed: top-level names of other modules that went into the archive, refused to
+            code from the archive only: what is installed on a server may need them too,
+            and then they are installed there.
+        extern: modules that the archive is to take from the server, never refused.
     """
 
-    def __init__(self, project: set[str], third_party: set[str]) -> None:
-        self._project = project
-        self._third_party = third_party
+    def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
+        self._project = frozenset(project)
+        self._installed = frozenset(installed)
+        self._extern = frozenset(each for name in extern for each in _with_parents(name))
 
     def find_spec(
         self,
@@ -43,12 +47,19 @@ class Blocker(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Raise ModuleNotFoundError for a blocked name, else leave it to others."""
         top = fullname.partition(".")[0]
-        if top in self._project or (top in self._third_party and _asked_by_archive()):
+        if fullname in self._extern:
+            return None
+        if top in self._project or (top in self._installed and _asked_by_archive()):
             raise ModuleNotFoundError(
                 f"{fullname} is in the archive, but the code looked for it outside",
                 name=fullname,
             )
         return None
+
+
+def _with_parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _asked_by_archive() -> bool:
@@ -131,7 +142,7 @@ def main(workdir: Path) -> None:
     warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
     root = Path(job["root"])
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != root]
-    sys.meta_path.insert(0, Blocker(set(job["project"]), set(job["third_party"])))
+    sys.meta_path.insert(0, Blocker(job["project"], job["installed"], job["extern"]))
     result = trial_load(workdir / ARCHIVE_NAME, job["sources"])
     write_result("trial_load", workdir, result)
 

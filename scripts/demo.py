@@ -95,7 +95,7 @@ def main() -> int:
 def run(models: list[Model], *, keep: bool) -> int:
     for model in models:
         pack(model)
-    kept = answered_right = False
+    kept = failed = False
     server = Server(STORE)
     try:
         with step("starting TorchServe, whose workers will be interpool's"):
@@ -108,16 +108,19 @@ def run(models: list[Model], *, keep: bool) -> int:
         show_processes(server)
         show_pool(server, models)
         show_curl(server, models)
-        answered_right = all(each <= TOLERANCE for m in models for each in m.differences())
-        if keep and answered_right:
+        failed = any(each > TOLERANCE for model in models for each in model.differences())
+        if keep and not failed:
             kept = True
             show_kept(server)
+    except DemoError:
+        failed = True
+        raise
     finally:
         if not kept:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left behind by impatience
             with step("stopping what was started"):
-                server.stop(keep_logs=not answered_right)
-    if not answered_right:
+                server.stop(keep_logs=failed)
+    if failed:
         console.print("[red]Some answers differ from the ordinary Python process's.[/]")
         return 1
     console.print("[green]All answers equal the ordinary Python process's.[/]")

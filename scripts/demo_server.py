@@ -97,10 +97,10 @@ class Server:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        if not keep_logs:
-            shutil.rmtree(self.root, ignore_errors=True)
-        elif (self.root / "logs").is_dir():
-            print(f"the server's logs are kept in {self.root}/logs")
+        if keep_logs:
+            print(f"the server's logs are kept in {self.root}")
+        for path in (self.root / "models", self.root / "run") if keep_logs else (self.root,):
+            shutil.rmtree(path, ignore_errors=True)
 
     def processes(self) -> list[psutil.Process]:
         """All that run on this server's behalf: they have its TEMP."""

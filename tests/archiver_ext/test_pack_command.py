@@ -39,7 +39,6 @@ def test_summary_counts_and_says_why() -> None:
         externs=[{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
         warnings=["mypkg/m.py:3: import missing\n  could not be imported"],
         size=2_000_000,
-        sha256="",
         seconds={"build": 1.0, "trial": 2.5},
     )
     with patch.object(cli, "pack", return_value=report) as packing:
