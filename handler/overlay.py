@@ -2,7 +2,7 @@
 
 ``TS_MODEL_SERVER_HOME`` names the directory from which the TorchServe frontend takes its
 backend scripts. The overlay's ``ts/`` holds symlinks to the installed ``ts`` package's entries,
-except its own ``ts/model_service_worker.py``, the shim. Nothing installed is changed.
+except its own ``ts/model_service_worker.py``, which runs the shim. Nothing installed is changed.
 
 The directory is named after what it depends on, is built under a temporary name and renamed
 into place, and never changes afterwards: concurrent builders cannot disturb each other.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import py_compile
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from interpool.handler.errors import OverlayError
 from interpool.native.provision.store import cache_root
 
 WORKER_SCRIPT = "model_service_worker.py"
+SHIM_MODULE = "interpool_shim.py"
 # Whatever else the installed package has, TorchServe's frontend asks its home for these.
 REQUIRED = (
     "version.txt",
@@ -57,12 +59,13 @@ def overlay() -> Path:
     Raises OverlayError if TorchServe is absent or the cache directory cannot be used.
     """
     package = installed_ts()
-    worker = Path(shim.__file__).resolve()
+    worker = Path(__file__).resolve().with_name("worker_script.py")
     version = (package / "version.txt").read_text(encoding="utf-8").strip()
     record = {"python": sys.executable, "ts": str(package), "version": version}
     entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
-    identity = "\n".join([*entries, str(worker), *map("=".join, record.items())])
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    identity = "\n".join([*entries, str(worker), *map("=".join, record.items())]).encode()
+    identity += worker.read_bytes() + worker.with_name("shim.py").read_bytes()
+    digest = hashlib.sha256(identity).hexdigest()[:12]
     parent = cache_root() / "home"
     home = parent / f"ts-{version}-{digest}"
     if "site-packages" in str(home) or "dist-packages" in str(home):
@@ -75,6 +78,7 @@ def overlay() -> Path:
     try:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        _remove_orphans(parent)
         try:
             _build(scratch, package, entries, worker, record)
             _move_into_place(scratch, home, package, worker)
@@ -90,13 +94,18 @@ def _build(home: Path, package: Path, entries: list[str], worker: Path, record: 
     for name in entries:
         target = worker if name == WORKER_SCRIPT else package / name
         (home / "ts" / name).symlink_to(target)
+    (home / SHIM_MODULE).symlink_to(worker.with_name("shim.py"))
+    # Here and now, because servers are often told to write no bytecode, and a shim that is
+    # compiled at each start takes 1.4 MB more.
+    py_compile.compile(str(home / SHIM_MODULE), doraise=True)
     lines = "".join(f"{name}={value}\n" for name, value in record.items())
     (home / shim.OVERLAY_RECORD).write_text(lines, encoding="utf-8")
 
 
 def _complete(home: Path, package: Path, worker: Path) -> bool:
     """Whether ``home`` is whole: every file TorchServe asks for, from where it should come."""
-    return (home / shim.OVERLAY_RECORD).is_file() and all(
+    own = (home / shim.OVERLAY_RECORD, home / SHIM_MODULE)
+    return all(path.is_file() for path in own) and all(
         (home / "ts" / name).is_file()
         and (home / "ts" / name).resolve()
         == (worker if name == WORKER_SCRIPT else (package / name).resolve())
@@ -118,3 +127,14 @@ def _move_into_place(scratch: Path, home: Path, package: Path, worker: Path) -> 
         home.rename(damaged)
         shutil.rmtree(damaged, ignore_errors=True)
         scratch.rename(home)
+
+
+def _remove_orphans(parent: Path) -> None:
+    """Remove the overlays of installations that are gone."""
+    for home in parent.glob("ts-*"):
+        try:
+            record = shim.overlay_record(str(home))
+        except OSError:
+            continue
+        if not (Path(record["ts"]).is_dir() and Path(record["python"]).exists()):
+            shutil.rmtree(home, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The worker script that TorchServe starts from the overlay: ``ts/model_service_worker.py``.
+"""The stand-in that TorchServe starts for a worker, through the overlay's worker script.
 
 TorchServe starts one such process per worker, reads its log lines, connects to the socket
 named on its command line, and kills it. For a hermetic model this process is only a stand-in:
@@ -416,8 +416,8 @@ def file_identity(path: str) -> tuple[int, int] | None:
 
 
 def main() -> int:
-    """Entry point of the overlay's ``ts/model_service_worker.py``."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    """Entry point of the overlay's ``ts/model_service_worker.py``; returns the exit status."""
+    home = os.path.dirname(os.path.abspath(__file__))
     record = {"home": home, **overlay_record(home)}
     cwd = os.getcwd()
     if not is_hermetic(cwd):
@@ -427,7 +427,3 @@ def main() -> int:
     except Refused as error:
         os.write(2, f"interpool: {error}\n".encode())
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
