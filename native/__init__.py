@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from interpool.native.errors import InterpoolError as InterpoolError
     from interpool.native.manager import InterpreterManager as InterpreterManager
+    from interpool.native.manager import InterpreterSession as InterpreterSession
     from interpool.native.manager import MovableObject as MovableObject
     from interpool.native.manager import Package as Package
     from interpool.native.manager import PyObj as PyObj
-    from interpool.native.manager import InterpreterSession as InterpreterSession
 
 _EXPORTS = {
     "InterpreterManager": "interpool.native.manager",

@@ -89,6 +89,8 @@ class InterpreterManager:
 
         Args:
             fd: the socket's descriptor; owned by the connection from here on.
+            module: importable in the interpreters.
+            function: its function, as above.
             worker: passed through.
             affinity: see ``acquire_session``.
             done_fd: a uint64 1 is written to it (as to an eventfd) after the end.
@@ -96,6 +98,10 @@ class InterpreterManager:
         return self._pool.serve(
             fd, module=module, function=function, worker=worker, affinity=affinity, done_fd=done_fd
         )
+
+    def forget(self, affinity: str) -> None:
+        """Prefer no interpreter for ``affinity`` any more; its model is gone."""
+        self._pool.forget(affinity)
 
     def stats(self) -> dict[str, Any]:
         """``interpreters`` (a list: number, leased, leases so far, affinities) and ``waiting``."""

@@ -105,6 +105,13 @@ void Pool::close() {
   }
 }
 
+void Pool::forget(const std::string& affinity) {
+  const std::lock_guard lock(mutex_);
+  for (Seat& seat : seats_) {
+    seat.affinities.erase(affinity);
+  }
+}
+
 std::vector<Pool::Status> Pool::status() const {
   const std::lock_guard lock(mutex_);
   std::vector<Status> all;

@@ -29,6 +29,9 @@ class Pool {
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
 
+  // No longer prefers anybody for `affinity`: its model is gone.
+  void forget(const std::string& affinity);
+
   struct Status {
     int interpreter;
     bool leased;

@@ -201,6 +201,7 @@ PYBIND11_MODULE(_native, module) {
           },
           py::arg("fd"), py::kw_only(), py::arg("module"), py::arg("function"), py::arg("worker"),
           py::arg("affinity"), py::arg("done_fd"))
+      .def("forget", &Pool::forget, py::arg("affinity"), py::call_guard<WithoutHostGil>())
       .def("close", &Pool::close, py::call_guard<WithoutHostGil>())
       .def("status", &status_of)
       .def("__len__", &Pool::size);
