@@ -64,14 +64,17 @@ class PoolHost:
 
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watch(self._wake_read, self._on_wake)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
             raise HostStartError("TorchServe's frontend is gone") from None
         self._listener = control.listen(runtime_dir)
         self._watch(self._listener, self._on_shim)
+
+    def leave_on_sigterm(self) -> None:
+        """Take SIGTERM as the wish to leave; for the main thread only."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
@@ -380,6 +383,7 @@ def main(arguments: list[str]) -> int:
     os.write(1, b"listening\n")
     # From here on stdout is the log too; closing the pipe is what the shim waits for.
     os.dup2(2, 1)
+    host.leave_on_sigterm()
     host.run()
     logging.shutdown()
     os._exit(0)

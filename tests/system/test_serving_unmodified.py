@@ -32,9 +32,7 @@ def test_a_batch_is_spread_over_the_workers_own_interpreters(plain: TorchServe, 
     assert plain.unregister("linear").status == 200
 
 
-def test_a_model_runs_in_the_stock_worker_and_its_errors_are_clear(
-    plain: TorchServe, mar: Mar
-) -> None:
+def test_a_model_runs_in_the_stock_worker_and_its_errors_are_clear(plain: TorchServe, mar: Mar) -> None:
     assert plain.register(mar(plain, "inside", "inside")).status == 200
     (worker,) = plain.describe("inside")[0]["workers"]
     answer = plain.predict("inside", {"say": "from within"})
@@ -48,8 +46,6 @@ def test_a_model_runs_in_the_stock_worker_and_its_errors_are_clear(
     assert plain.unregister("inside").status == 200
 
 
-def test_a_package_that_cannot_be_loaded_says_why_in_the_log(
-    plain: TorchServe, mar: Mar
-) -> None:
+def test_a_package_that_cannot_be_loaded_says_why_in_the_log(plain: TorchServe, mar: Mar) -> None:
     assert plain.register(mar(plain, "raises", "raises")).status == 500
     assert "FileNotFoundError: no vocabulary here" in plain.model_log()

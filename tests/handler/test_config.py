@@ -1,0 +1,93 @@
+"""Settings: what is accepted, and what the refusals say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from interpool.handler.config import HostSettings, ModelSettings
+from interpool.handler.errors import SettingsError
+
+SAMPLE = Path(__file__).parents[2] / "configs" / "model-config.yaml"
+
+
+def _model(directory: Path, config: str | None) -> Path:
+    manifest: dict[str, str] = {"modelName": "m"}
+    if config is not None:
+        manifest["configFile"] = "config.yaml"
+        (directory / "config.yaml").write_text(config)
+    (directory / "MAR-INF").mkdir()
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": manifest}))
+    return directory
+
+
+@pytest.mark.parametrize("config", [None, "", "minWorkers: 2\n", "interpool:\n"])
+def test_nothing_said_is_the_defaults(tmp_path: Path, config: str | None) -> None:
+    assert ModelSettings.of_model(_model(tmp_path, config)) == ModelSettings(
+        pool="default", interpreters=None, tracebacks=False
+    )
+
+
+def test_what_is_said_counts(tmp_path: Path) -> None:
+    config = "interpool: {pool: large-1, interpreters: 3, tracebacks: true}"
+    settings = ModelSettings.of_model(_model(tmp_path, config))
+    assert (settings.pool, settings.interpreters, settings.tracebacks) == ("large-1", 3, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("interpool: {interpeters: 3}", "unknown setting `interpool.interpeters`; the settings are: pool"),
+        ("interpool: {interpreters: 0}", "`interpool.interpreters`"),
+        ("interpool: {interpreters: 1000}", "`interpool.interpreters`"),
+        ("interpool: {pool: ../up}", "`interpool.pool`"),
+        ("interpool: {pool: ''}", "`interpool.pool`"),
+        ("interpool: [1]", "must hold settings by name"),
+        ("interpool: {", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_name_and_file(tmp_path: Path, config: str, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        ModelSettings.of_model(_model(tmp_path, config))
+    assert words in str(caught.value)
+    assert str(tmp_path / "config.yaml") in str(caught.value)
+
+
+def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"MANIFEST.json is not a TorchServe manifest"):
+        ModelSettings.of_model(tmp_path)
+
+
+def test_the_environment_configures_the_host() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert HostSettings.of_environment({}).interpreters == cores
+    assert HostSettings.of_environment({"INTERPOOL_INTERPRETERS": ""}).interpreters == cores
+    given = {"INTERPOOL_INTERPRETERS": "7", "INTERPOOL_IDLE_EXIT_S": "0.5", "OTHER": "x"}
+    settings = HostSettings.of_environment(given)
+    assert (settings.interpreters, settings.idle_exit_s) == (7, 0.5)
+    with pytest.raises(SettingsError, match="`INTERPOOL_INTERPRETERS`"):
+        HostSettings.of_environment({"INTERPOOL_INTERPRETERS": "many"})
+    with pytest.raises(SettingsError, match="`INTERPOOL_IDLE_EXIT_S`"):
+        HostSettings.of_environment({"INTERPOOL_IDLE_EXIT_S": "-1"})
+
+
+def test_as_a_program_it_prints_the_pool(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "interpool.handler.config", str(tmp_path)]
+    _model(tmp_path, "interpool: {pool: own}")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "own\n"
+    (tmp_path / "config.yaml").write_text("interpool: {poll: own}")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "unknown setting `interpool.poll`" in done.stderr
+
+
+def test_the_sample_configuration_is_valid_and_shows_every_setting(tmp_path: Path) -> None:
+    text = SAMPLE.read_text()
+    ModelSettings.of_model(_model(tmp_path, text))
+    assert set(yaml.safe_load(text)["interpool"]) == set(ModelSettings.model_fields)

@@ -1,0 +1,310 @@
+"""The control plane with a pool that answers nothing: its races, without TorchServe."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import interpool.native
+from interpool.handler import control, shim
+from interpool.handler.host import PoolHost, remove_stale
+
+
+class _Pool:
+    """Keeps what it is given; a connection ends when told to."""
+
+    connections: list[dict[str, Any]]
+    failure: Exception | None = None
+
+    def __init__(self, count: int) -> None:
+        if _Pool.failure is not None:
+            raise _Pool.failure
+        self._count = count
+        _Pool.connections = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def stats(self) -> dict[str, object]:
+        return {"interpreters": self._count}
+
+    def serve(self, fd: int, **options: Any) -> Any:
+        entry = {"socket": socket.socket(fileno=fd), "closed": False, **options}
+        _Pool.connections.append(entry)
+
+        class Connection:
+            def close(self) -> None:
+                entry["closed"] = True
+
+        return Connection()
+
+    @classmethod
+    def end(cls, index: int) -> None:
+        entry = cls.connections[index]
+        entry["socket"].close()
+        os.eventfd_write(entry["done_fd"], 1)
+
+
+class _Shim:
+    """What a shim does, in this process, with pipes as its log."""
+
+    def __init__(self, runtime: Path, address: str, model_dir: Path, **fields: str) -> None:
+        self.peer = socket.socket(fileno=shim.connect_control(str(runtime)).detach())
+        self.peer.settimeout(5)
+        self.out = os.pipe()
+        self.err = os.pipe()
+        message = {
+            "protocol": shim.PROTOCOL,
+            "pid": str(os.getpid()),
+            "address": address,
+            "model_dir": str(model_dir),
+            "metrics_config": "/m.yaml",
+            **fields,
+        }
+        text = "\0".join(["register", *(f"{name}={value}" for name, value in message.items())])
+        try:
+            socket.send_fds(self.peer, [text.encode()], [self.out[1], self.err[1]])
+        except OSError:
+            self.close()
+            raise
+        finally:
+            os.close(self.out[1])
+            os.close(self.err[1])
+
+    def answer(self) -> str:
+        return self.peer.recv(65536).decode()
+
+    def log_is_closed(self) -> bool:
+        os.set_blocking(self.out[0], False)
+        try:
+            return os.read(self.out[0], 100) == b""
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        self.peer.close()
+        for descriptor in (self.out[0], self.err[0]):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    (directory / "MAR-INF").mkdir(parents=True)
+    (directory / "MAR-INF" / "MANIFEST.json").write_text('{"model": {"modelName": "m"}}')
+    return directory
+
+
+@pytest.fixture
+def frontend() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def runtime(
+    tmp_path: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A host that runs in a thread; gives its runtime directory."""
+    monkeypatch.setattr(interpool.native, "InterpreterManager", _Pool, raising=False)
+    monkeypatch.setattr(_Pool, "failure", None)
+    monkeypatch.setenv("INTERPOOL_INTERPRETERS", "2")
+    directory = tmp_path / shim.instance_key(frontend.pid, "default")
+    shim.make_private(str(directory))
+    host = PoolHost(directory, "default", frontend.pid)
+    thread = threading.Thread(target=host.run)
+    thread.start()
+    yield directory
+    frontend.kill()
+    thread.join(15)
+    assert not thread.is_alive()
+    assert not directory.exists()
+
+
+def _until(condition: Callable[[], object], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _connect(path: Path) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX)
+    stream.connect(str(path))
+    return stream
+
+
+def _states(runtime: Path) -> list[str]:
+    import json
+
+    return [worker["state"] for worker in json.loads(control.ask_status(runtime))["workers"]]
+
+
+def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / ".ts.sock.9000"
+    worker = _Shim(runtime, f"unix:{path}", model)
+    assert worker.answer() == "ready"
+    assert _states(runtime) == ["listening"]
+    stream = _connect(path)
+    _until(lambda: _states(runtime) == ["connected"])
+    assert _Pool.connections[0]["affinity"] == str(model)
+    assert _Pool.connections[0]["module"] == "interpool.handler.service"
+    _Pool.end(0)
+    assert worker.answer() == "bye"
+    assert worker.answer() == ""
+    _until(worker.log_is_closed)
+    assert not path.exists()
+    assert _states(runtime) == []
+    stream.close()
+    worker.close()
+
+
+def test_a_killed_shims_connection_is_closed_and_its_log_at_once(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / ".ts.sock.9000"
+    worker = _Shim(runtime, f"unix:{path}", model)
+    assert worker.answer() == "ready"
+    stream = _connect(path)
+    _until(lambda: _states(runtime) == ["connected"])
+    worker.peer.close()
+    _until(lambda: _Pool.connections[0]["closed"])
+    # The call still runs: the log ends for TorchServe, the descriptor's number is not free.
+    _until(worker.log_is_closed)
+    assert _states(runtime) == ["ending"]
+    _Pool.end(0)
+    _until(lambda: _states(runtime) == [])
+    stream.close()
+    worker.close()
+
+
+def test_a_name_that_is_used_again_belongs_to_the_new_worker(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    """TorchServe reuses a killed worker's socket name before its end is seen here."""
+    path = tmp_path / ".ts.sock.9000"
+    old = _Shim(runtime, f"unix:{path}", model)
+    assert old.answer() == "ready"
+    stream = _connect(path)
+    _until(lambda: _states(runtime) == ["connected"])
+    path.unlink()
+    new = _Shim(runtime, f"unix:{path}", model)
+    assert new.answer() == "ready"
+    assert sorted(_states(runtime)) == ["ending", "listening"]
+    _Pool.end(0)
+    _until(lambda: _states(runtime) == ["listening"])
+    assert path.exists()
+    second = _connect(path)
+    _until(lambda: _states(runtime) == ["connected"])
+    for thing in (stream, second, old, new):
+        thing.close()
+    _until(lambda: _Pool.connections[1]["closed"])
+    _Pool.end(1)
+
+
+def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ".ts.sock.9000"
+    monkeypatch.setattr("interpool.handler.host.MODEL_CHECK_S", 0.1)
+    worker = _Shim(runtime, f"unix:{path}", model)
+    assert worker.answer() == "ready"
+    model.rename(tmp_path / "moved")
+    assert worker.answer() == "bye"
+    late = _Shim(runtime, f"unix:{path}", model)
+    assert "is gone: was it unregistered?" in late.answer()
+    worker.close()
+    late.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"protocol": "0"}, "different versions of interpool"),
+        ({"pid": "x"}, "does not understand"),
+        ({"address": "unix:/nowhere/sock"}, "cannot listen on"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_reason(
+    runtime: Path, model: Path, tmp_path: Path, fields: dict[str, str], words: str
+) -> None:
+    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model, **({} if "address" in fields else fields))
+    if "address" in fields:
+        worker.close()
+        worker = _Shim(runtime, fields["address"], model)
+    assert words in worker.answer()
+    worker.close()
+    _until(lambda: _states(runtime) == [])
+
+
+def test_a_pool_that_does_not_start_tells_every_waiting_worker(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Pool, "failure", OSError("no room for copies"))
+    workers = []
+    for index in range(3):
+        try:
+            workers.append(_Shim(runtime, f"unix:{tmp_path}/.s{index}", model))
+        except OSError:
+            break
+    assert workers
+    for worker in workers:
+        answer = worker.answer()
+        assert answer == "" or "no room for copies" in answer
+        worker.close()
+    _until(lambda: not runtime.exists())
+
+
+def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    worker = _Shim(runtime, f"tcp:127.0.0.1:{port}", model)
+    assert worker.answer() == "ready"
+    stream = socket.create_connection(("127.0.0.1", port))
+    _until(lambda: _states(runtime) == ["connected"])
+    _Pool.end(0)
+    assert worker.answer() == "bye"
+    stream.close()
+    worker.close()
+
+
+def test_directories_of_servers_that_are_gone_are_removed(
+    tmp_path: Path, frontend: subprocess.Popen[bytes]
+) -> None:
+    live = tmp_path / shim.instance_key(frontend.pid, "p")
+    reused = tmp_path / f"{frontend.pid}-1-p"
+    dead = tmp_path / f"{2**22 + 1}-5-p"
+    other = tmp_path / "something-else"
+    for directory in (live, reused, dead, other):
+        directory.mkdir()
+    remove_stale(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([live, other])
+
+
+def test_a_host_without_a_frontend_does_not_start(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "interpool.handler.host",
+            f"--frontend={2**22 + 1}",
+            f"--runtime-dir={tmp_path}",
+            "--pool=p",
+            "--log=/dev/null",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "listening" not in done.stdout

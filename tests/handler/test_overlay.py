@@ -1,0 +1,85 @@
+"""The overlay: what is in it, and that many can build it at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from interpool.handler import overlay as module
+from interpool.handler.errors import OverlayError
+from interpool.handler.overlay import REQUIRED, installed_ts, overlay
+from interpool.handler.shim import overlay_record
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_it_is_the_installed_package_with_another_worker_script() -> None:
+    home = overlay()
+    package = installed_ts()
+    names = {entry.name for entry in package.iterdir()} - {"__pycache__"}
+    assert {entry.name for entry in (home / "ts").iterdir()} == names
+    for name in REQUIRED:
+        own = name == "model_service_worker.py"
+        assert ((home / "ts" / name).resolve() == package / name) is not own
+    record = overlay_record(str(home))
+    assert record["python"] == sys.executable
+    assert record["ts"] == str(package)
+    assert list((home / "__pycache__").glob("interpool_shim.*.pyc"))
+
+
+def test_it_is_built_once() -> None:
+    home = overlay()
+    before = home.stat().st_ctime_ns
+    assert overlay() == home
+    assert home.stat().st_ctime_ns == before
+    assert [entry.name for entry in home.parent.iterdir()] == [home.name]
+
+
+def test_many_processes_build_one() -> None:
+    command = [sys.executable, "-c", "from interpool.handler.overlay import overlay; print(overlay())"]
+    with ThreadPoolExecutor(6) as threads:
+        runs = list(
+            threads.map(
+                lambda _: subprocess.run(command, capture_output=True, text=True, check=True),
+                range(6),
+            )
+        )
+    (home,) = {Path(run.stdout.strip()) for run in runs}
+    assert [entry.name for entry in home.parent.iterdir()] == [home.name]
+
+
+@pytest.mark.parametrize("lost", ["interpool_shim.py", "interpool-overlay", "ts/version.txt"])
+def test_a_damaged_one_is_made_anew(lost: str) -> None:
+    home = overlay()
+    (home / lost).unlink()
+    assert overlay() == home
+    assert (home / lost).exists()
+    assert [entry.name for entry in home.parent.iterdir()] == [home.name]
+
+
+def test_one_whose_installation_is_gone_is_removed(cache: Path, tmp_path: Path) -> None:
+    orphan = cache / "home" / "ts-0.1-orphan"
+    orphan.mkdir(parents=True)
+    (orphan / "interpool-overlay").write_text(f"python={sys.executable}\nts={tmp_path}/gone\n")
+    overlay()
+    assert not orphan.exists()
+
+
+def test_it_must_not_lie_in_site_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "site-packages"))
+    with pytest.raises(OverlayError, match="set INTERPOOL_CACHE to another directory"):
+        overlay()
+
+
+def test_an_absent_torchserve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(OverlayError, match="pip install torchserve"):
+        overlay()

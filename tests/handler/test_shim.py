@@ -1,0 +1,128 @@
+"""The shim's decisions; what it does with TorchServe is tested in tests/system."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from interpool.handler import shim
+
+
+def _manifest(directory: Path, **model: str) -> Path:
+    (directory / "MAR-INF").mkdir(exist_ok=True)
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": model}, indent=2))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("handler", "hermetic"),
+    [
+        ("interpool_handler.py", True),
+        ("interpool_handler", True),
+        ("interpool_handler.py:handle", True),
+        ("image_classifier", False),
+        ("my_interpool_handler.py", False),
+    ],
+)
+def test_a_model_is_hermetic_by_its_handler(tmp_path: Path, handler: str, hermetic: bool) -> None:
+    assert shim.is_hermetic(str(_manifest(tmp_path, handler=handler))) is hermetic
+
+
+def test_a_model_without_a_manifest_is_not_hermetic(tmp_path: Path) -> None:
+    assert not shim.is_hermetic(str(tmp_path))
+
+
+def test_the_handler_file_has_the_name_it_is_known_by() -> None:
+    assert Path(shim.__file__).with_name(f"{shim.HANDLER_STEM}.py").is_file()
+
+
+def test_torchserves_arguments_are_understood() -> None:
+    unix = shim.Arguments(
+        ["--sock-type", "unix", "--sock-name", "/t/.ts.sock.9000", "--metrics-config", "/m.yaml"]
+    )
+    assert unix.address() == "unix:/t/.ts.sock.9000"
+    assert (unix.metrics_config, unix.is_async) == ("/m.yaml", False)
+    tcp = shim.Arguments(["--sock-type=tcp", "--port=9000", "--async"])
+    assert (tcp.address(), tcp.is_async) == ("tcp:127.0.0.1:9000", True)
+    with pytest.raises(shim.Refused, match="no socket to listen on"):
+        shim.Arguments(["--sock-type", "unix"]).address()
+
+
+def test_a_linked_model_directory_is_found_by_its_unresolved_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{link}:/home")
+    assert shim.model_directory(str(real)) == str(link)
+    monkeypatch.setenv("PYTHONPATH", f"{real}:/home")
+    assert shim.model_directory(str(real)) == str(real)
+
+
+def test_a_shim_imports_next_to_nothing() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import importlib.util as u;"
+        f"s = u.spec_from_file_location('shim', {shim.__file__!r});"
+        "m = u.module_from_spec(s); now = set(sys.modules); s.loader.exec_module(m);"
+        "print(sorted(set(sys.modules) - now))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert set(json.loads(done.stdout.replace("'", '"'))) <= {"__future__", "_socket", "fcntl"}
+
+
+def test_a_private_directory_is_made_or_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "a" / "b"
+    shim.make_private(str(mine))
+    assert mine.stat().st_mode & 0o777 == 0o700
+    mine.chmod(0o750)
+    with pytest.raises(shim.Refused, match="mode 0700"):
+        shim.make_private(str(mine))
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "a")
+    with pytest.raises(shim.Refused, match="mode 0700"):
+        shim.make_private(str(link))
+
+
+def test_a_lock_on_a_removed_directory_is_taken_again(tmp_path: Path) -> None:
+    """Whoever waits while the last holder removes the directory must not own a dead file."""
+    directory = tmp_path / "run"
+    first = shim.lock(str(directory))
+    got: list[int] = []
+    waiter = threading.Thread(target=lambda: got.append(shim.lock(str(directory))))
+    waiter.start()
+    waiter.join(0.2)
+    assert got == []
+    (directory / "lock").unlink()
+    directory.rmdir()
+    os.close(first)
+    waiter.join(5)
+    assert os.fstat(got[0]).st_ino == (directory / "lock").stat().st_ino
+    os.close(got[0])
+
+
+def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> None:
+    from interpool.handler import control
+
+    directory = tmp_path / ("x" * 150)
+    directory.mkdir()
+    with control.listen(directory) as listener:
+        shim.connect_control(str(directory)).close()
+        listener.accept()[0].close()
+    with pytest.raises(ConnectionRefusedError):
+        shim.connect_control(str(directory))
+
+
+def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
+    assert shim.process_start(os.getpid()).isdecimal()
+    assert shim.process_start(2**22 + 1) == ""
+    assert shim.instance_key(os.getpid(), "p") == f"{os.getpid()}-{shim.process_start(os.getpid())}-p"

@@ -1,0 +1,160 @@
+"""What a call prints goes to its own worker, whatever else runs in the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from interpool.handler import stdio
+from interpool.handler.wire import FrameReader, ReplyWriter, TruncatedFrameError
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Inside the test itself: pytest replaces the streams again after a fixture's set-up."""
+    before = sys.stdout, sys.stderr
+    stdio.install()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Worker:
+    """A worker's two log files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files = [(directory / name).open("w+b") for name in ("out", "err")]
+        self.fds = tuple(file.fileno() for file in self._files)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+    @property
+    def out(self) -> str:
+        return os.pread(self.fds[0], 1 << 20, 0).decode()
+
+    @property
+    def err(self) -> str:
+        return os.pread(self.fds[1], 1 << 20, 0).decode()
+
+
+@contextmanager
+def _workers(tmp_path: Path, count: int) -> Iterator[list[_Worker]]:
+    workers = []
+    for index in range(count):
+        directory = tmp_path / str(index)
+        directory.mkdir()
+        workers.append(_Worker(directory))
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def test_each_call_prints_to_its_own_worker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    barrier = threading.Barrier(4)
+
+    def call(worker: _Worker, name: str) -> None:
+        with stdio.to_worker(*worker.fds):
+            barrier.wait()
+            for line in range(200):
+                print(name, line)
+                print(name, line, file=sys.stderr)
+
+    with _installed(), _workers(tmp_path, 4) as workers, ThreadPoolExecutor(4) as threads:
+        jobs = [threads.submit(call, w, f"w{i}") for i, w in enumerate(workers)]
+        for job in jobs:
+            job.result()
+        for index, worker in enumerate(workers):
+            expected = "".join(f"w{index} {line}\n" for line in range(200))
+            assert worker.out == expected
+            assert worker.err == expected
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_lines_reach_the_worker_whole_and_the_rest_at_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with _installed(), _workers(tmp_path, 1) as (worker,):
+        with stdio.to_worker(*worker.fds):
+            print("half", end="")
+            assert worker.out == ""
+            print(" and half")
+            assert worker.out == "half and half\n"
+            print("rest", end="")
+        assert worker.out == "half and half\nrest"
+
+
+def test_log_records_and_raw_bytes_follow(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("test_stdio")
+    with _installed(), _workers(tmp_path, 1) as (worker,):
+        handler = logging.StreamHandler(sys.stdout)
+        logger.addHandler(handler)
+        try:
+            with stdio.to_worker(*worker.fds):
+                logger.warning("a record")
+                sys.stdout.buffer.write(b"bytes\n")
+                assert sys.stdout.fileno() == worker.fds[0]
+            assert worker.out == "a record\nbytes\n"
+        finally:
+            logger.removeHandler(handler)
+
+
+def test_asyncio_follows_its_call_and_other_threads_print_for_the_host(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def task() -> None:
+        print("task")
+        await asyncio.to_thread(print, "its thread")
+
+    with _installed(), _workers(tmp_path, 1) as (worker,):
+        with stdio.to_worker(*worker.fds):
+            asyncio.run(task())
+            other = threading.Thread(target=print, args=("other thread",))
+            other.start()
+            other.join()
+        print("no call")
+        assert worker.out == "task\nits thread\n"
+    assert capfd.readouterr().out == "other thread\nno call\n"
+
+
+def test_a_pipe_that_nobody_reads_fails_no_call() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        with _installed(), stdio.to_worker(write_end, write_end):
+            print("into the void")
+    finally:
+        os.close(write_end)
+
+
+def test_a_frame_is_read_like_a_socket() -> None:
+    reader = FrameReader(b"abcdef")
+    assert bytes(reader.recv(2)) == b"ab"
+    assert bytes(reader.recv(4)) == b"cdef"
+    with pytest.raises(TruncatedFrameError, match="7 or more"):
+        reader.recv(1)
+
+
+def test_a_reply_is_written_whole_even_if_the_socket_is_slow() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    data = bytes(1 << 20)
+    with ThreadPoolExecutor(1) as threads, open(read_end, "rb") as reader:
+        job = threads.submit(ReplyWriter(write_end).sendall, data)
+        assert reader.read(len(data)) == data
+        job.result()
+    os.close(write_end)
