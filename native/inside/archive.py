@@ -1,9 +1,8 @@
-"""Hermetic archives inside a private interpreter: code imported from the archive,
-weights mapped from it.
+"""Hermetic archives inside a private interpreter.
 
-One snapshot of the file per process, one copy-on-write mapping per interpreter:
-all interpreters share the weights' pages until one writes to them, and a write
-is its own affair (see the design of torch.package's ``zip_reader``).
+Code is imported from the archive and weights are mapped from it: one snapshot of
+the file per process, one copy-on-write mapping per interpreter. All share the
+weights' pages until one writes to them, and a write is seen by its writer only.
 """
 
 from __future__ import annotations
