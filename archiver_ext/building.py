@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,16 @@ from interpool.archiver_ext.explain import (
     cause_line,
     dropped_imports,
     explain_failure,
+    own_line,
     shown_path,
 )
 from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.manifest import append_manifest
-from interpool.archiver_ext.pickling import explain_unpicklable
+from interpool.archiver_ext.pickling import explain_unpicklable, was_pickling
 from interpool.archiver_ext.rules import STANDARD_LIBRARY, Globs, Rules
 from interpool.archiver_ext.spec import build_entry
+from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
 
 
@@ -76,13 +79,34 @@ def _save(exporter: HermeticExporter, spec: str, entry: object) -> None:
         exporter.save_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE, entry)
     except PackagingError:
         raise
-    except SystemExit as error:
-        raise PackError(
-            f"a module that {spec} imports left Python while it was scanned "
-            f"(SystemExit: {error}); guard what it does with if __name__ == '__main__'"
-        ) from None
-    except Exception as error:  # noqa: BLE001 -- it is the user's code
-        raise explain_unpicklable(error, spec, exporter.rules.root) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        if was_pickling(error):
+            raise explain_unpicklable(error, spec, exporter.rules.root) from None
+        raise _scan_error(exporter, spec, error) from None
+
+
+def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> PackError:
+    """torch.package imports what it scans, with all that happens then."""
+    scanned = _last_local(error, "_get_dependencies")
+    imported = _last_local(error, "_import_module") or scanned
+    line = own_line(exporter, scanned, imported) or cause_line(exporter, spec, scanned)
+    return PackError(
+        f"{line}\n  packing follows every import, also in functions, and importing {imported} "
+        f"failed: {type(error).__name__}: {error}\n"
+        "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
+        "nothing needs it, remove the import",
+        readable_traceback(error),
+    )
+
+
+def _last_local(error: BaseException, function: str) -> str:
+    """``module_name`` in the innermost frame of one of the exporter's functions."""
+    found = [
+        frame.f_locals.get("module_name", "")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == function
+    ]
+    return str(found[-1]) if found else ""
 
 
 def _check_overrides(exporter: HermeticExporter, spec: str) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 from pathlib import Path
-from types import FrameType, FunctionType, TracebackType
+from types import FrameType, FunctionType
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.tracebacks import is_machinery, readable_traceback
+
+
+def was_pickling(error: BaseException) -> bool:
+    """Whether the error was raised while the object was pickled, not while it was scanned."""
+    frames = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(code.co_name == "dump" and code.co_filename == pickle.__file__ for code in frames)
 
 
 def explain_unpicklable(error: BaseException, spec: str, root: Path) -> PackError:
@@ -30,7 +38,8 @@ def explain_unpicklable(error: BaseException, spec: str, root: Path) -> PackErro
         "when the model is first used, not when it is built"
     )
     head = f"{line}\n  {message}" if line else message
-    return PackError(f"{head}\n{advice}", _user_frames(error.__traceback__, root, error))
+    in_user_code = any(not is_machinery(frame.f_code.co_filename) for frame in frames)
+    return PackError(f"{head}\n{advice}", readable_traceback(error) if in_user_code else "")
 
 
 def _keys(frames: list[FrameType]) -> list[str]:
@@ -60,18 +69,3 @@ def _definition(part: object, root: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
     text = lines[code.co_firstlineno - 1].strip()
     return f"{path.relative_to(root)}:{code.co_firstlineno}: {text}"
-
-
-def _user_frames(tb: TracebackType | None, root: Path, error: BaseException) -> str:
-    """The part of the traceback that lies in the project, such as its __reduce__."""
-    own = [
-        frame
-        for frame in traceback.extract_tb(tb)
-        if Path(frame.filename).resolve().is_relative_to(root)
-        and "site-packages" not in frame.filename
-        and not Path(frame.filename).resolve().is_relative_to(Path(__file__).resolve().parent)
-    ]
-    if not own:
-        return ""
-    shown = "".join(traceback.format_list(own))
-    return f"Traceback (most recent call last):\n{shown}{type(error).__name__}: {error}"

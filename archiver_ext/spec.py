@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.tracebacks import readable_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,8 +124,7 @@ def _user_error(error: BaseException, root: Path, what: str) -> PackError:
     line = _syntax_line(error, root) or own_frame(error.__traceback__, root)
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     message = f"{line}\n  {what}: {said}" if line else f"{what}: {said}"
-    shown = traceback.format_exception(type(error), error, _own_part(error.__traceback__))
-    return PackError(message, "".join(shown))
+    return PackError(message, readable_traceback(error))
 
 
 def _syntax_line(error: BaseException, root: Path) -> str:
@@ -151,12 +151,3 @@ def own_frame(tb: TracebackType | None, root: Path) -> str:
             continue
         line = f"{relative}:{frame.lineno}: {(frame.line or '').strip()}"
     return line
-
-
-def _own_part(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback without this module's own frames and the import system's."""
-    while tb is not None and (
-        tb.tb_frame.f_code.co_filename == __file__ or "importlib" in tb.tb_frame.f_code.co_filename
-    ):
-        tb = tb.tb_next
-    return tb

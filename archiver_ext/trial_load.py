@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch.package.package_importer import PackageImporter
 
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
+from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
 
 if TYPE_CHECKING:
@@ -85,12 +86,9 @@ def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
         return {
             "line": _own_line(error.__traceback__, sources),
             "error": f"{type(error).__name__}: {error}",
-            "traceback": _readable(error, sources),
+            "traceback": readable_traceback(error, lambda name: _shown(name, sources)),
         }
     return {}
-
-
-_MACHINERY = ("package_importer.py", "_package_unpickler.py", "pickle.py", "trial_load.py")
 
 
 def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
@@ -104,27 +102,17 @@ def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
     return line
 
 
-def _readable(error: BaseException, sources: dict[str, str]) -> str:
-    """The traceback without the import system's frames, six for each import."""
-    by_member = _members(sources)
-    kept = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        member = _member(frame.filename)
-        if member:
-            frame.filename = by_member.get(member, f"{member} (in the archive)")
-        elif frame.filename.endswith(_MACHINERY) or "importlib" in frame.filename:
-            continue
-        kept.append(frame)
-    shown = "".join(traceback.format_list(kept))
-    return f"Traceback (most recent call last):\n{shown}{type(error).__name__}: {error}"
-
-
 def _member(filename: str) -> str:
     """The member of the archive that a frame's code came from, or "".
 
     Frames of packaged code are named ``<torch_package_N>.path/in/archive.py``.
     """
     return filename.partition(">.")[2] if filename.startswith("<torch_package_") else ""
+
+
+def _shown(filename: str, sources: dict[str, str]) -> str:
+    member = _member(filename)
+    return _members(sources).get(member, f"{member} (in the archive)") if member else filename
 
 
 def _members(sources: dict[str, str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,17 @@ def project(tmp_path: Path) -> Write:
         return root
 
     return write
+
+
+@pytest.fixture
+def importable(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Like ``project``, for a project that this process imports itself."""
+
+    def write(files: dict[str, str]) -> Path:
+        root = project(files)
+        monkeypatch.syspath_prepend(root)
+        return root
+
+    yield write
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("mypkg", "specpkg")]:
+        del sys.modules[name]

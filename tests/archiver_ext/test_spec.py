@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,12 +52,8 @@ PROJECT = {
 
 
 @pytest.fixture
-def root(project: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = project(PROJECT)
-    monkeypatch.syspath_prepend(path)
-    for name in [name for name in sys.modules if name.startswith("specpkg")]:
-        monkeypatch.delitem(sys.modules, name)
-    return path
+def root(importable: Write) -> Path:
+    return importable(PROJECT)
 
 
 @pytest.mark.parametrize(
