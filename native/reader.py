@@ -73,7 +73,7 @@ def _read(path: str, file: IO[bytes]) -> dict[str, Record]:
             raise ArchiveError(f"{path} was cut short: {name} ends beyond the file. Copy it again.")
         stored = entry.compress_type == zipfile.ZIP_STORED
         records[name] = Record(name, offset, entry.file_size, stored)
-    for needed in ("version", ".data/extern_modules"):
+    for needed in (".data/version", ".data/extern_modules"):
         if needed not in records:
             raise ArchiveError(
                 f"{path} is a zip, but not a torch.package archive: {needed} is missing. "
