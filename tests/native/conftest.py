@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch  # noqa: F401  (the host of the shared pool has its own torch, imported before)
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+# Before any interpreter starts: they find modules where the host did then.
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+
+@pytest.fixture(scope="session")
+def manager() -> Iterator[InterpreterManager]:
+    """One pool of four for all tests that need no process of their own: starting one takes seconds."""
+    with InterpreterManager(4) as pool:
+        yield pool
+
+
+@pytest.fixture
+def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
+    with manager.acquire_session(timeout=60) as leased:
+        yield leased

@@ -1,0 +1,108 @@
+"""What the tests of the native core share. Imported by tests and, its plain parts, by nothing inside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from interpool.native import InterpreterManager, InterpreterSession, PyObj
+
+T = TypeVar("T")
+SUPPORT = Path(__file__).parent
+
+
+class Code:
+    """Python source run in an interpreter, and its names there."""
+
+    def __init__(self, session: InterpreterSession, source: str) -> None:
+        self._names = session.global_("builtins", "dict")()
+        session.global_("builtins", "exec")(textwrap.dedent(source), self._names)
+
+    def __getitem__(self, name: str) -> PyObj:
+        return self._names.attr("__getitem__")(name)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function there; its result as a value here."""
+        return self[name](*args, **kwargs).to_value()
+
+
+@contextmanager
+def every_interpreter(
+    manager: InterpreterManager, count: int | None = None
+) -> Iterator[list[InterpreterSession]]:
+    """Sessions of all of a pool's interpreters (or of ``count``) at once."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(manager.acquire_session(timeout=60)) for _ in range(count or len(manager))]
+
+
+def together(works: Sequence[Callable[[], T]], timeout: float = 120) -> list[T]:
+    """Runs them at once, each on a thread of its own started by a barrier; their results, in order."""
+    barrier = threading.Barrier(len(works))
+    results: list[Any] = [None] * len(works)
+    failures: list[BaseException] = []
+
+    def run(i: int) -> None:
+        barrier.wait()
+        try:
+            results[i] = works[i]()
+        except BaseException as error:  # noqa: BLE001 (raised again below)
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(works))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    stuck = sum(thread.is_alive() for thread in threads)
+    assert not stuck, f"{stuck} of {len(threads)} threads still ran after {timeout} s"
+    if failures:
+        raise failures[0]
+    return results
+
+
+def eventually(condition: Callable[[], bool], timeout: float = 10) -> bool:
+    """Does it become true in time? What is released on another thread takes a moment."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def run_program(source: str, *args: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program in a process of its own, with this folder's modules at hand."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), *args],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def assert_clean(done: subprocess.CompletedProcess[str], returncode: int = 0) -> None:
+    """It ended with that exit code, and had nothing to complain about."""
+    assert (done.returncode, done.stderr) == (returncode, ""), (
+        f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    )
+
+
+def rss_mib() -> float:
+    """This process's resident memory, MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 2**20

@@ -1,0 +1,361 @@
+"""Interpreters apart from one another, and what a session and its objects allow."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import time
+
+import pytest
+from interpool_testing import Code, assert_clean, eventually, every_interpreter, run_program, together
+
+from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import (
+    InterpoolError,
+    LeaseTimeoutError,
+    PoolClosedError,
+    SessionClosedError,
+    SessionError,
+    WrongInterpreterError,
+)
+
+
+def test_each_interpreter_has_its_own_none_and_its_own_number(manager: InterpreterManager) -> None:
+    with every_interpreter(manager) as sessions:
+        nones = {session.global_("builtins", "id")(None).to_value() for session in sessions}
+        assert len(nones | {id(None)}) == len(sessions) + 1
+        numbers = [session.interpreter_id for session in sessions]
+        assert len(set(numbers)) == len(sessions)
+        assert [
+            session.global_("interpool.native.inside", "interpreter_id")().to_value() for session in sessions
+        ] == numbers
+
+
+def test_the_host_is_no_interpreter_of_a_pool() -> None:
+    from interpool.native.inside import interpreter_id
+
+    assert interpreter_id() is None
+
+
+def test_modules_and_their_state_are_each_interpreters_own(manager: InterpreterManager) -> None:
+    probe = "import json; found = hasattr(json, 'only_here')"
+    with every_interpreter(manager, 2) as (one, other):
+        Code(one, "import json; json.only_here = 1")
+        assert Code(one, probe)["found"].to_value() is True
+        assert Code(other, probe)["found"].to_value() is False
+        Code(one, "import json; del json.only_here")
+
+
+def test_two_interpreters_run_python_at_the_same_time(manager: InterpreterManager) -> None:
+    # Neither loop ever lets go of its GIL; with one GIL for both, the second would not begin.
+    source = """
+    import ctypes, sys, time
+
+    def meet(address, me):
+        sys.setswitchinterval(1000)
+        try:
+            board = (ctypes.c_int64 * 2).from_address(address)
+            board[me] = 1
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                if board[0] and board[1]:
+                    return True
+            return False
+        finally:
+            sys.setswitchinterval(0.005)
+    """
+    board = (ctypes.c_int64 * 2)()
+    address = ctypes.addressof(board)
+    with every_interpreter(manager, 2) as (one, other):
+        first, second = Code(one, source)["meet"], Code(other, source)["meet"]
+        met = together([lambda: first(address, 0).to_value(), lambda: second(address, 1).to_value()])
+    assert met == [True, True]
+
+
+def test_a_global_is_found_called_and_looked_into(session: InterpreterSession) -> None:
+    fraction = session.global_("fractions", "Fraction")(6, 4)
+    assert fraction.attr("numerator").to_value() == 3
+    assert fraction.attr("limit_denominator")(max_denominator=1).attr("denominator").to_value() == 1
+    assert fraction.interpreter_id == session.interpreter_id
+
+
+def test_positional_and_keyword_arguments_arrive_as_given(session: InterpreterSession) -> None:
+    function = Code(session, "def f(*args, **kwargs): return args, kwargs")["f"]
+    assert function().to_value() == ((), {})
+    assert function(1, "two", z=[3], ä=None).to_value() == ((1, "two"), {"z": [3], "ä": None})
+
+
+def test_objects_of_a_session_are_arguments_in_it(session: InterpreterSession) -> None:
+    fraction = session.global_("fractions", "Fraction")
+    half = fraction(1, 2)
+    total = session.global_("operator", "add")(half, fraction(1, 3))
+    assert session.global_("builtins", "str")(object=total).to_value() == "5/6"
+
+
+def test_an_object_keeps_its_identity_from_call_to_call(session: InterpreterSession) -> None:
+    box = session.global_("builtins", "list")()
+    box.attr("append")(box)
+    assert session.global_("operator", "is_")(box, box.attr("__getitem__")(0)).to_value() is True
+
+
+def test_an_object_of_one_interpreter_is_refused_in_another(manager: InterpreterManager) -> None:
+    with every_interpreter(manager, 2) as (one, other):
+        stranger = other.from_value("stranger")
+        length = one.global_("builtins", "len")
+        told = f"interpreter {other.interpreter_id} was used in interpreter {one.interpreter_id}"
+        with pytest.raises(WrongInterpreterError, match=told):
+            length(stranger)
+        with pytest.raises(WrongInterpreterError, match=told):
+            one.global_("builtins", "dict")(key=stranger)
+        assert length("abc").to_value() == 3
+        assert stranger.to_value() == "stranger"
+
+
+def test_nothing_works_after_the_session_closed(manager: InterpreterManager) -> None:
+    session = manager.acquire_session(timeout=60)
+    value = session.from_value([1])
+    session.close()
+    session.close()  # again does no harm
+    assert not session.is_open
+    for use in (
+        value.to_value,
+        value,
+        lambda: value.attr("append"),
+        lambda: session.global_("os", "getpid"),
+        lambda: session.from_value(1),
+    ):
+        with pytest.raises(SessionClosedError, match="session of this object has ended"):
+            use()
+
+
+def test_an_object_of_a_closed_session_is_refused_as_an_argument(manager: InterpreterManager) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        old = session.from_value([1])
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            with pytest.raises(SessionClosedError):
+                session.global_("builtins", "len")(old)
+
+
+def test_a_session_ends_with_its_with_block_even_when_that_raises(manager: InterpreterManager) -> None:
+    with pytest.raises(ZeroDivisionError), manager.acquire_session(timeout=60) as session:
+        raise ZeroDivisionError
+    assert not session.is_open
+
+
+def test_a_session_nobody_holds_gives_its_interpreter_back(manager: InterpreterManager) -> None:
+    sessions = [manager.acquire_session(timeout=60) for _ in range(len(manager))]
+    with pytest.raises(LeaseTimeoutError):
+        manager.acquire_session(timeout=0.01)
+    del sessions
+    manager.acquire_session(timeout=1).close()
+
+
+def test_an_object_keeps_its_session_alive(manager: InterpreterManager) -> None:
+    value = manager.acquire_session(timeout=60).from_value("kept")
+    assert value.to_value() == "kept"
+    del value
+    assert eventually(lambda: not any(seat["leased"] for seat in manager.stats()["interpreters"]))
+
+
+def test_dropped_objects_die_within_their_session(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import gc, weakref
+        class Thing: pass
+        def make():
+            global watched
+            thing = Thing()
+            watched = weakref.ref(thing)
+            return thing
+        def alive(): return watched() is not None
+        """,
+    )
+    thing = code["make"]()
+    assert code.call("alive") is True
+    del thing
+    assert code.call("alive") is False
+
+
+def test_a_session_may_move_from_thread_to_thread(session: InterpreterSession) -> None:
+    counter = Code(session, "import itertools; next_number = itertools.count().__next__")["next_number"]
+    numbers = []
+    for _ in range(3):
+        numbers += together([lambda: counter().to_value()])
+    assert numbers == [0, 1, 2]
+
+
+def test_threads_may_share_a_session(session: InterpreterSession) -> None:
+    box = session.global_("builtins", "list")()
+    append = box.attr("append")
+
+    def work(i: int) -> None:
+        for k in range(100):
+            append(i * 100 + k)
+
+    together([lambda i=i: work(i) for i in range(4)])  # type: ignore[misc]
+    assert sorted(box.to_value()) == list(range(400))
+
+
+def test_closing_a_session_while_it_computes_harms_nobody() -> None:
+    # What the running call uses outlives the session's hold on it.
+    done = run_program("""
+        import threading, time
+        from interpool import InterpreterManager
+        from interpool.native.errors import SessionClosedError
+
+        def call():
+            try:
+                outcomes.append(blocked(True, 0.1).to_value())
+            except SessionClosedError:
+                outcomes.append("closed")
+
+        outcomes = []
+        manager = InterpreterManager(1)
+        for _ in range(20):
+            session = manager.acquire_session()
+            lock = session.global_("threading", "Lock")()
+            lock.attr("acquire")()
+            blocked = lock.attr("acquire")
+            del lock
+            thread = threading.Thread(target=call)
+            thread.start()
+            time.sleep(0.02)
+            session.close()
+            thread.join(30)
+        print(len(outcomes), set(outcomes) <= {False, "closed"})
+        """)
+    assert_clean(done)
+    assert done.stdout == "20 True\n"
+
+
+def test_the_pool_leases_no_more_than_it_has_and_waits_no_longer_than_told(
+    manager: InterpreterManager,
+) -> None:
+    with every_interpreter(manager):
+        for timeout in (0, 0.2):
+            start = time.monotonic()
+            with pytest.raises(LeaseTimeoutError, match=f"all {len(manager)} are leased"):
+                manager.acquire_session(timeout=timeout)
+            assert timeout <= time.monotonic() - start < timeout + 2
+
+
+@pytest.mark.parametrize("timeout", [None, 3600.0, threading.TIMEOUT_MAX, math.inf])
+def test_a_waiting_caller_gets_the_interpreter_that_becomes_free(
+    manager: InterpreterManager, timeout: float | None
+) -> None:
+    with every_interpreter(manager) as sessions:
+        release = threading.Timer(0.2, sessions[2].close)
+        release.start()
+        with manager.acquire_session(timeout=timeout) as session:
+            assert session.global_("builtins", "len")("abc").to_value() == 3
+        release.join()
+
+
+@pytest.mark.parametrize("timeout", [-1.0, math.nan])
+def test_a_timeout_that_is_no_duration_is_a_mistake(manager: InterpreterManager, timeout: float) -> None:
+    with every_interpreter(manager), pytest.raises((ValueError, LeaseTimeoutError)):
+        manager.acquire_session(timeout=timeout)
+
+
+def test_waiting_callers_are_served_in_turn(manager: InterpreterManager) -> None:
+    order: list[int] = []
+    threads = []
+
+    def wait(i: int) -> None:
+        with manager.acquire_session(timeout=60):
+            order.append(i)
+
+    with every_interpreter(manager) as sessions:
+        for i in range(5):
+            thread = threading.Thread(target=wait, args=(i,))
+            thread.start()
+            assert eventually(lambda i=i: manager.stats()["waiting"] == i + 1)  # type: ignore[misc]
+            threads.append(thread)
+        sessions[0].close()
+        for thread in threads:
+            thread.join(60)
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_an_interpreter_that_served_a_name_serves_it_again(manager: InterpreterManager) -> None:
+    with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
+        first = session.interpreter_id
+    for _ in range(2 * len(manager)):
+        with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
+            assert session.interpreter_id == first
+    known = [seat for seat in manager.stats()["interpreters"] if seat["interpreter"] == first]
+    assert "a model of this test's" in known[0]["affinities"]
+
+
+def test_affinity_is_a_wish_and_no_condition(manager: InterpreterManager) -> None:
+    with (
+        manager.acquire_session(timeout=60, affinity="wanted twice") as one,
+        manager.acquire_session(timeout=1, affinity="wanted twice") as other,
+    ):
+        assert one.interpreter_id != other.interpreter_id
+
+
+def test_stats_tell_who_is_leased_and_who_waits(manager: InterpreterManager) -> None:
+    import json
+
+    with manager.acquire_session(timeout=60) as session:
+        stats = json.loads(json.dumps(manager.stats()))
+        assert len(stats["interpreters"]) == len(manager) == 4
+        leased = [seat["interpreter"] for seat in stats["interpreters"] if seat["leased"]]
+        assert leased == [session.interpreter_id]
+        assert stats["waiting"] == 0
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_pool_of_none_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"at least one interpreter, not {count}"):
+        InterpreterManager(count)
+
+
+def test_every_error_has_one_root() -> None:
+    for error in (SessionClosedError, WrongInterpreterError, PoolClosedError, LeaseTimeoutError):
+        assert issubclass(error, SessionError)
+        assert issubclass(error, InterpoolError)
+
+
+def test_a_closed_pool_refuses_and_wakes_who_waits_and_leaves_open_sessions_alone() -> None:
+    done = run_program("""
+        import threading, time
+        from interpool import InterpreterManager
+        from interpool.native.errors import PoolClosedError
+
+        def refused(*args):
+            try:
+                manager.acquire_session(*args)
+            except PoolClosedError:
+                outcomes.append("closed")
+
+        outcomes = []
+        with InterpreterManager(1) as manager:
+            session = manager.acquire_session()
+            waiting = threading.Thread(target=refused)
+            waiting.start()
+            while manager.stats()["waiting"] == 0:
+                time.sleep(0.01)
+        waiting.join(10)
+        refused(1.0)
+        manager.close()
+        print(outcomes, session.global_("builtins", "sum")([1, 2]).to_value())
+        session.close()
+
+        # Two at once, beside the first one's interpreter.
+        pools = []
+        threads = [threading.Thread(target=lambda: pools.append(InterpreterManager(1))) for _ in range(2)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        for pool in pools:
+            with pool.acquire_session() as session:
+                print(session.interpreter_id, session.global_("builtins", "sum")([1, 2]).to_value())
+        """)
+    assert_clean(done)
+    closed, *later = done.stdout.splitlines()
+    assert closed == "['closed', 'closed'] 3"
+    assert sorted(later) == ["2 3", "3 3"]
