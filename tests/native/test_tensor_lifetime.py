@@ -1,0 +1,162 @@
+"""Memory that tensors of several interpreters share: kept while needed, and freed once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+from interpool_testing import SUPPORT, Code, eventually, every_interpreter, rss_mib, together
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+COUNTING = (SUPPORT / "counting_guest.py").read_text()
+
+
+class Watched:
+    """Tensors over arrays of the host's, and how often one was freed."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.freed = 0
+        self._lock = threading.Lock()
+
+    def tensor(self, size: int) -> torch.Tensor:
+        array = np.full(size, 3.0, dtype=np.float32)
+        with self._lock:
+            self.made += 1
+        weakref.finalize(array, self._gone).atexit = False
+        return torch.from_numpy(array)
+
+    def _gone(self) -> None:
+        with self._lock:
+            self.freed += 1
+
+    def all_freed(self) -> bool:
+        return self.freed == self.made
+
+
+def test_memory_of_the_hosts_lives_as_long_as_an_interpreter_uses_it(session: InterpreterSession) -> None:
+    watched = Watched()
+    code = Code(session, COUNTING)
+    code["keep"]("x", watched.tensor(10))
+    assert watched.freed == 0
+    assert code.call("total", "x") == 30
+    code["drop"]("x")
+    assert eventually(watched.all_freed)
+
+
+def test_memory_of_an_interpreters_lives_as_long_as_the_host_uses_it(session: InterpreterSession) -> None:
+    code = Code(session, COUNTING)
+    tensor = code.call("make", 10)
+    view = tensor[5:]
+    assert code.call("counts") == (1, 0)
+    del tensor
+    assert code.call("counts") == (1, 0)
+    assert view.tolist() == [7.0] * 5
+    del view
+    assert eventually(lambda: code.call("counts") == (1, 1))
+
+
+def test_a_tensor_outlives_its_session(manager: InterpreterManager) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        tensor = Code(session, COUNTING).call("make", 1000)
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            session.global_("gc", "collect")()
+    assert tensor.sum().item() == 7000
+
+
+def test_each_array_is_freed_once_in_every_order_of_its_users_deaths(manager: InterpreterManager) -> None:
+    watched = Watched()
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, COUNTING) for session in sessions]
+        for order in itertools.permutations(range(4)):
+            here = {"tensor": watched.tensor(4)}
+            here["view"] = here["tensor"][1:]
+            for code in codes:
+                code["keep"]("x", here["tensor"])
+            ends: list[Any] = [
+                lambda here=here: here.pop("tensor"),
+                lambda here=here: here.pop("view"),
+                lambda: codes[0]["drop"]("x"),
+                lambda: codes[1]["drop"]("x"),
+            ]
+            for step in order:
+                assert watched.freed == watched.made - 1, f"freed too early, in the order {order}"
+                ends[step]()
+            assert eventually(watched.all_freed), f"not freed, in the order {order}"
+
+
+def test_memory_relayed_by_the_host_goes_back_to_where_it_came_from(manager: InterpreterManager) -> None:
+    with every_interpreter(manager, 2) as sessions:
+        one, other = (Code(session, COUNTING) for session in sessions)
+        other["keep"]("relayed", one.call("make", 4))
+        assert one.call("counts") == (1, 0)
+        other["drop"]("relayed")
+        assert eventually(lambda: one.call("counts") == (1, 1))
+
+
+def test_a_tensor_dropped_on_any_thread_is_freed(session: InterpreterSession) -> None:
+    code = Code(session, COUNTING)
+    holder = [code.call("make", 4)]
+    together([holder.clear])
+    assert eventually(lambda: code.call("counts") == (1, 1))
+
+
+def test_many_threads_release_one_anothers_memory_without_deadlock(manager: InterpreterManager) -> None:
+    watched = Watched()
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        mine: list[torch.Tensor] = []
+        for _ in range(60):
+            with manager.acquire_session(timeout=60) as session:
+                make, keep, drop = (session.global_("counting_guest", n) for n in ("make", "keep", "drop"))
+                mine.append(make(256).to_value())
+                keep((seed, 0), watched.tensor(256))
+                keep((seed, 1), chance.choice(mine))
+                if chance.random() < 0.5:
+                    drop((seed, 0))
+                if len(mine) > 5:
+                    mine.pop(chance.randrange(5))
+        assert all(tensor.sum().item() == 7 * 256 for tensor in mine)
+
+    together([lambda i=i: work(i) for i in range(6)])  # type: ignore[misc]
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            session.global_("counting_guest", "drop_all")()
+        assert eventually(watched.all_freed)
+        for session in sessions:
+            counts = session.global_("counting_guest", "counts")
+            assert eventually(lambda counts=counts: len(set(counts().to_value())) == 1)  # type: ignore[misc]
+
+
+def test_memory_does_not_grow_with_the_number_of_crossings(session: InterpreterSession) -> None:
+    ones, total = session.global_("torch", "ones"), session.global_("torch", "sum")
+    size = 2**20  # 4 MiB
+
+    def cross(times: int) -> None:
+        for _ in range(times):
+            assert total(torch.ones(size)).to_value().item() == size
+            assert ones(size).to_value()[-1].item() == 1
+
+    cross(20)
+    before = rss_mib()
+    cross(200)  # a leak would be 800 MiB in each direction
+    assert eventually(lambda: rss_mib() - before < 40), f"{rss_mib() - before:.0f} MiB more"
+
+
+def test_small_objects_do_not_pile_up_in_a_long_session(session: InterpreterSession) -> None:
+    echo = Code(session, "def echo(x): return x")["echo"]
+    value = {"text": "x" * 10_000, "numbers": list(range(1000))}
+    for _ in range(500):
+        echo(value).to_value()
+    before = rss_mib()
+    for _ in range(3000):  # some 40 KiB each
+        echo(value).to_value()
+    assert rss_mib() - before < 20

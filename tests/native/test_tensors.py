@@ -1,0 +1,255 @@
+"""Tensors cross without a copy: what they are on the other side, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from interpool_testing import Code, every_interpreter
+
+from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import ConversionError
+
+DESCRIBE = """
+import torch
+
+def describe(x):
+    return (
+        type(x).__name__, str(x.dtype), tuple(x.shape), x.stride(), x.storage_offset(), x.requires_grad,
+        x.is_leaf, x.is_conj(), x.is_neg(), x.data_ptr(), x.untyped_storage().nbytes(),
+    )
+
+def identity(x): return x
+"""
+
+
+def describe(x: torch.Tensor) -> tuple[Any, ...]:
+    names: dict[str, Any] = {}
+    exec(DESCRIBE, names)
+    described: tuple[Any, ...] = names["describe"](x)
+    return described
+
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_crosses_with_its_bits(session: InterpreterSession, dtype: torch.dtype) -> None:
+    bits = torch.arange(2 * 3 * dtype.itemsize, dtype=torch.uint8)
+    if dtype is torch.bool:
+        bits = bits % 2
+    tensor = bits.view(dtype).reshape(2, 3)
+    code = Code(session, DESCRIBE)
+    assert code.call("describe", tensor) == describe(tensor)
+    back = code.call("identity", tensor)
+    assert describe(back) == describe(tensor)
+    assert back.contiguous().view(torch.uint8).tolist() == tensor.contiguous().view(torch.uint8).tolist()
+
+
+BASE = torch.arange(24.0)
+SHAPES = {
+    "zero-dimensional": torch.tensor(3.5),
+    "empty": torch.empty(0),
+    "empty with sizes": torch.empty(2, 0, 3),
+    "one of many": BASE[5],
+    "strided": BASE[1::3],
+    "transposed": BASE.reshape(4, 6).t(),
+    "permuted": BASE.reshape(2, 3, 4).permute(2, 0, 1),
+    "expanded": BASE[:3, None].expand(3, 5),
+    "channels last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    "diagonal": BASE[:16].reshape(4, 4).diagonal(),
+    "overlapping": BASE.as_strided((4, 3), (1, 1), 2),
+    "conjugate": torch.tensor([1 + 2j, 3 - 4j]).conj(),
+    "negative": torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
+    "inference": torch.inference_mode()(lambda: torch.ones(3))(),
+    "from numpy": torch.from_numpy(np.arange(6.0).reshape(2, 3)),
+    "shared memory": torch.arange(5).share_memory_(),
+    "large": torch.ones(2**20),
+}
+
+
+@pytest.mark.parametrize("tensor", SHAPES.values(), ids=SHAPES.keys())
+def test_a_view_crosses_as_the_view_that_it_is(session: InterpreterSession, tensor: torch.Tensor) -> None:
+    code = Code(session, DESCRIBE)
+    assert code.call("describe", tensor) == describe(tensor)
+    back = code.call("identity", tensor)
+    assert describe(back) == describe(tensor)
+    assert torch.equal(back, tensor)
+    assert session.global_("builtins", "repr")(code["identity"](tensor)).to_value() == repr(tensor)
+
+
+def test_a_write_is_seen_on_the_other_side(session: InterpreterSession) -> None:
+    here = torch.zeros(4)
+    there = session.from_value(here)
+    there.attr("add_")(5)
+    assert here.tolist() == [5, 5, 5, 5]
+    here[1] = 7
+    assert there.attr("tolist")().to_value() == [5, 7, 5, 5]
+    back = there.to_value()
+    back[2] = 9
+    assert here.tolist() == there.attr("tolist")().to_value() == [5, 7, 9, 5]
+
+
+def test_a_tensor_made_inside_is_shared_with_the_host(session: InterpreterSession) -> None:
+    there = session.global_("torch", "zeros")(3)
+    here = there.to_value()
+    here += 2
+    assert there.attr("tolist")().to_value() == [2, 2, 2]
+    assert there.attr("data_ptr")().to_value() == here.data_ptr()
+
+
+def test_two_interpreters_share_what_the_host_gives_both(manager: InterpreterManager) -> None:
+    shared = torch.zeros(2)
+    with every_interpreter(manager, 2) as (one, other):
+        first, second = one.from_value(shared), other.from_value(shared)
+        first.attr("add_")(1)
+        assert second.attr("tolist")().to_value() == [1, 1]
+        # From one to the other by way of the host, still without a copy.
+        relayed = other.from_value(one.global_("torch", "ones")(3).attr("mul_")(3).to_value())
+        assert relayed.attr("tolist")().to_value() == [3, 3, 3]
+
+
+def test_tensors_that_alias_in_one_value_alias_after_it(session: InterpreterSession) -> None:
+    base = torch.zeros(6)
+    code = Code(
+        session,
+        """
+        import torch
+        def write(tensors):
+            tensors["view"][0] = 1
+            tensors["pair"][1].add_(10)
+            storages = {tensors[name].untyped_storage().data_ptr() for name in ("base", "view")}
+            return len(storages) == 1, tensors["base"].tolist()
+        def tied():
+            weight = torch.nn.Parameter(torch.zeros(2))
+            return {"encoder": weight, "decoder": [weight], "half": weight.detach()[1:]}
+        """,
+    )
+    value = {"base": base, "view": base[3:], "pair": (base[:2], base[:2])}
+    assert code.call("write", value) == (True, [10, 10, 0, 1, 0, 0])
+    tied = code.call("tied")
+    with torch.no_grad():
+        tied["decoder"][0].fill_(4)
+    assert tied["encoder"].tolist() == [4, 4]
+    assert tied["half"].tolist() == [4]
+
+
+def test_the_exporter_may_resize_its_tensor_without_harm(session: InterpreterSession) -> None:
+    here = torch.ones(4)
+    there = session.from_value(here)
+    here.resize_(2**20).fill_(3)
+    del here
+    assert there.attr("tolist")().to_value() == [1, 1, 1, 1]
+
+
+def test_the_importer_cannot_resize_memory_that_is_not_its_own(session: InterpreterSession) -> None:
+    from interpool.native.errors import RemoteError
+
+    here = torch.ones(4)
+    with pytest.raises(RemoteError, match="not resizable"):
+        session.from_value(here).attr("resize_")(2**20)
+    assert here.tolist() == [1, 1, 1, 1]
+
+
+def test_a_leaf_that_wants_a_gradient_is_one_on_the_other_side(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import torch
+        def gradient(x):
+            (x * x).sum().backward()
+            return x.grad
+        def parameter():
+            return torch.nn.Parameter(torch.ones(2))
+        """,
+    )
+    leaf = torch.tensor([1.0, 2.0], requires_grad=True)
+    assert code.call("gradient", leaf).tolist() == [2, 4]
+    assert code.call("gradient", torch.nn.Parameter(torch.ones(2))).tolist() == [2, 2]
+    assert leaf.grad is None  # the gradient is the other tensor's
+    parameter = code.call("parameter")
+    assert parameter.is_leaf
+    assert parameter.requires_grad
+    (parameter * 3).sum().backward()
+    assert parameter.grad.tolist() == [3, 3]
+
+
+def test_what_was_computed_from_a_leaf_arrives_detached(session: InterpreterSession) -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    computed = leaf * 2
+    assert session.from_value(computed).attr("requires_grad").to_value() is False
+    assert session.from_value(computed).attr("is_leaf").to_value() is True
+    computed.sum().backward()  # its graph here is untouched
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [2, 2]
+    inside = Code(session, "import torch; y = torch.ones(2, requires_grad=True) * 2")["y"].to_value()
+    assert not inside.requires_grad
+    assert inside.tolist() == [2, 2]
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def _odd_tensors() -> dict[str, tuple[Any, str]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "coo": (torch.eye(3).to_sparse(), "sparse"),
+            "csr": (torch.eye(3).to_sparse_csr(), "sparse"),
+            "quantized": (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "quantized"),
+            "mkldnn": (torch.eye(3).to_mkldnn(), "tensor"),
+            "meta": (torch.empty_like(torch.ones(3), device="meta"), "meta"),
+            "nested": (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
+            "subclass": (torch.ones(2).as_subclass(Subclass), "Subclass"),
+        }
+
+
+ODD = _odd_tensors()
+
+
+@pytest.mark.parametrize(("tensor", "named"), ODD.values(), ids=ODD.keys())
+def test_a_tensor_of_another_kind_is_refused(session: InterpreterSession, tensor: Any, named: str) -> None:
+    with pytest.raises(ConversionError, match=named):
+        session.from_value({"x": [tensor]})
+
+
+@pytest.mark.parametrize(
+    ("expression", "named"),
+    [
+        ("torch.eye(3).to_sparse()", "sparse"),
+        ("torch.eye(3).to_sparse_csr()", "sparse"),
+        ("torch.empty(3, device='meta')", "meta"),
+        ("torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)", "quantized"),
+        ("torch.nn.UninitializedParameter()", "UninitializedParameter"),
+        ("torch._subclasses.FakeTensorMode().from_tensor(torch.ones(2))", "FakeTensor"),
+    ],
+)
+def test_a_tensor_of_another_kind_is_refused_on_the_way_back(
+    session: InterpreterSession, expression: str, named: str
+) -> None:
+    source = f"import torch, warnings; warnings.simplefilter('ignore'); value = [{expression}]"
+    with pytest.raises(ConversionError, match=named):
+        Code(session, source)["value"].to_value()
