@@ -1,0 +1,289 @@
+"""Archives that are not what they should be: each refusal names the file, and the pool goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from interpool_testing import every_interpreter, together
+from packages import build_package, build_scale, rewrite
+
+from interpool.native import InterpreterManager
+from interpool.native.errors import ArchiveError, InterpoolError, RemoteError
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_scale(tmp_path_factory.mktemp("good") / "good.pt", 3)
+
+
+@pytest.fixture(autouse=True)
+def goes_on(manager: InterpreterManager, good: Path) -> Iterator[None]:
+    """After each refusal, every interpreter is free and answers."""
+    yield
+    model = manager.load_package(good).load_pickle("model", "model.pkl")
+    with every_interpreter(manager) as sessions:
+        assert [session.from_value(1).to_value() for session in sessions] == [1] * len(sessions)
+    assert model(torch.ones(4)).tolist() == [3.0] * 4
+
+
+def refused(manager: InterpreterManager, path: Path) -> str:
+    with pytest.raises(ArchiveError) as caught:
+        manager.load_package(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_missing_archive_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
+    assert "No such file" in refused(manager, tmp_path / "missing.pt")
+
+
+def test_a_folder_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
+    refused(manager, tmp_path)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(manager: InterpreterManager, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pt")
+    try:
+        together([lambda: refused(manager, tmp_path / "pipe.pt")], timeout=5)
+    finally:
+        os.close(os.open(tmp_path / "pipe.pt", os.O_RDWR | os.O_NONBLOCK))  # lets go of who waits
+
+
+def test_a_device_is_refused(manager: InterpreterManager) -> None:
+    refused(manager, Path("/dev/null"))
+
+
+def test_an_empty_file_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
+    (tmp_path / "empty.pt").touch()
+    refused(manager, tmp_path / "empty.pt")
+
+
+def test_a_file_of_noise_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
+    (tmp_path / "noise.pt").write_bytes(bytes(range(256)) * 1000)
+    assert "not a zip" in refused(manager, tmp_path / "noise.pt")
+
+
+@pytest.mark.parametrize("left", [1, 4, 100, 0.3, 0.5, 0.9, -100, -22, -1])
+def test_an_archive_cut_short_is_refused(
+    manager: InterpreterManager, tmp_path: Path, good: Path, left: float
+) -> None:
+    whole = good.read_bytes()
+    size = int(left * len(whole)) if 0 < left < 1 else int(left)
+    (tmp_path / "cut.pt").write_bytes(whole[:size])
+    assert "cut short" in refused(manager, tmp_path / "cut.pt")
+
+
+def test_an_archive_with_its_middle_missing_is_refused(
+    manager: InterpreterManager, tmp_path: Path, good: Path
+) -> None:
+    whole = good.read_bytes()
+    (tmp_path / "gap.pt").write_bytes(whole[:200] + whole[400:])
+    refused(manager, tmp_path / "gap.pt")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"readme.txt": b""},
+        {"folder/readme.txt": b""},
+        {"model/.data/version": b"6\n"},
+        {"archive/data.pkl": b"", "archive/version": b"3\n", "archive/byteorder": b"little"},
+    ],
+    ids=["empty", "flat", "other", "half", "torch.save"],
+)
+def test_a_zip_that_is_no_package_is_refused(
+    manager: InterpreterManager, tmp_path: Path, members: dict[str, bytes]
+) -> None:
+    with zipfile.ZipFile(tmp_path / "other.pt", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    refused(manager, tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.txt", "/etc/outside.txt", "good/../../outside.txt", "good//x", "good\\x", "other/x"],
+)
+def test_a_member_outside_of_the_archives_one_folder_is_refused(
+    manager: InterpreterManager, tmp_path: Path, good: Path, name: str
+) -> None:
+    path = tmp_path / "hostile.pt"
+    path.write_bytes(good.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, b"")
+    refused(manager, path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_by_a_name_that_is_taken_is_refused(
+    manager: InterpreterManager, tmp_path: Path, good: Path
+) -> None:
+    path = tmp_path / "twice.pt"
+    path.write_bytes(good.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("good/scale_model.py", b"raise SystemExit")
+    assert "scale_model.py twice" in refused(manager, path)
+
+
+def refused_to_load(manager: InterpreterManager, path: Path) -> InterpoolError:
+    package = manager.load_package(path)
+    with pytest.raises(InterpoolError) as caught:
+        package.load_pickle("model", "model.pkl")
+    return caught.value
+
+
+def test_compressed_weights_are_refused(manager: InterpreterManager, tmp_path: Path, good: Path) -> None:
+    path = rewrite(good, tmp_path / "deflated.pt", compression=zipfile.ZIP_DEFLATED)
+    error = refused_to_load(manager, path)
+    assert isinstance(error, ArchiveError)
+    assert str(path) in str(error)
+    assert "compressed" in str(error)
+
+
+def test_weights_of_the_wrong_length_are_refused(
+    manager: InterpreterManager, tmp_path: Path, good: Path
+) -> None:
+    path = rewrite(
+        good,
+        tmp_path / "short.pt",
+        change=lambda name, content: content[:-4] if name.endswith(".storage") else content,
+    )
+    error = refused_to_load(manager, path)
+    assert isinstance(error, ArchiveError)
+    assert str(path) in str(error)
+    assert "12 bytes long, not 16" in str(error)
+
+
+def test_missing_weights_are_refused(manager: InterpreterManager, tmp_path: Path, good: Path) -> None:
+    path = rewrite(
+        good,
+        tmp_path / "without.pt",
+        change=lambda name, content: None if name.endswith(".storage") else content,
+    )
+    error = refused_to_load(manager, path)
+    assert isinstance(error, ArchiveError)
+    assert str(path) in str(error)
+    assert ".data/0.storage" in str(error)
+
+
+def test_an_unknown_resource_is_refused_by_its_name(manager: InterpreterManager, good: Path) -> None:
+    package = manager.load_package(good)
+    for where, name in (("model", "other.pkl"), ("other", "model.pkl"), ("", "model.pkl"), ("../..", "x")):
+        with pytest.raises(ArchiveError) as caught:
+            package.load_pickle(where, name)
+        assert str(good) in str(caught.value)
+        assert repr(name) in str(caught.value)
+
+
+def test_an_archive_gone_since_it_was_looked_at_still_loads_or_is_refused(
+    manager: InterpreterManager, tmp_path: Path, good: Path
+) -> None:
+    path = tmp_path / "gone.pt"
+    path.write_bytes(good.read_bytes())
+    package = manager.load_package(path)
+    path.unlink()
+    with contextlib.suppress(ArchiveError):  # and no other error
+        assert package.load_pickle("model", "model.pkl")(torch.ones(4)).tolist() == [3.0] * 4
+
+
+def _garbage(content: bytes) -> bytes:
+    return b"\x80\x02garbage"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[: len(content) // 2],
+        _garbage,
+        lambda content: content.replace(b"scale_model", b"other_model"),
+        lambda content: content.replace(b"Scale", b"Other"),
+    ],
+    ids=["empty", "half", "garbage", "another module", "another class"],
+)
+def test_a_damaged_pickle_is_an_error(
+    manager: InterpreterManager, tmp_path: Path, good: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    path = rewrite(
+        good,
+        tmp_path / "damaged.pt",
+        change=lambda name, content: damage(content) if name == "model/model.pkl" else content,
+    )
+    assert isinstance(refused_to_load(manager, path), (ArchiveError, RemoteError))
+
+
+def test_flipped_bits_are_an_error_or_harmless_but_never_the_end(
+    manager: InterpreterManager, tmp_path: Path, good: Path
+) -> None:
+    chance = random.Random(0)
+    whole = good.read_bytes()
+    for attempt in range(60):
+        damaged = bytearray(whole)
+        for _ in range(chance.choice([1, 10])):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        path = tmp_path / f"flipped{attempt}.pt"
+        path.write_bytes(damaged)
+        with contextlib.suppress(InterpoolError):
+            manager.load_package(path).load_pickle("model", "model.pkl")(torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("raise LookupError('at import')", "LookupError: at import"),
+        ("import no_such_module_anywhere", "ModuleNotFoundError"),
+        ("raise SystemExit(7)", "SystemExit: 7"),
+        ("def broken(:", "SyntaxError"),
+    ],
+)
+def test_a_package_whose_code_fails_is_an_error_with_its_traceback(
+    manager: InterpreterManager, tmp_path: Path, good: Path, source: str, error: str
+) -> None:
+    path = rewrite(
+        good,
+        tmp_path / "failing.pt",
+        change=lambda name, content: source.encode() if name == "scale_model.py" else content,
+    )
+    caught = refused_to_load(manager, path)
+    assert isinstance(caught, RemoteError)
+    assert error in str(caught)
+    assert "scale_model.py" in caught.traceback
+
+
+def test_a_failed_load_can_be_tried_again(manager: InterpreterManager, tmp_path: Path) -> None:
+    path = build_package(
+        tmp_path / "second.pt",
+        {
+            "second_try.py": """
+                import os
+
+                class Flaky:
+                    def __setstate__(self, state):
+                        if not os.path.exists(state["flag"]):
+                            raise LookupError("not yet")
+                        self.__dict__.update(state)
+
+                    def __call__(self):
+                        return "now"
+
+                def make():
+                    flaky = Flaky()
+                    flaky.flag = __file__ + ".flag"
+                    return flaky
+                """
+        },
+        "second_try:make",
+    )
+    package = manager.load_package(path)
+    with pytest.raises(RemoteError, match="not yet"):
+        package.load_pickle("model", "model.pkl")
+    (tmp_path / "second.src" / "second_try.py.flag").touch()
+    assert package.load_pickle("model", "model.pkl")() == "now"

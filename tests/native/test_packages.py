@@ -1,0 +1,256 @@
+"""Models from hermetic archives: called from any thread, in any interpreter."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interpool_testing import assert_clean, every_interpreter, run_program, together
+from packages import build_package, build_scale
+
+from interpool.native import InterpreterManager
+from interpool.native.errors import ArchiveError, ConversionError, RemoteError
+
+ONES = torch.ones(4)
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_scale(tmp_path_factory.mktemp("packages") / "scale.pt", 3)
+
+
+def in_every_interpreter(manager: InterpreterManager, path: Path) -> list[Any]:
+    with every_interpreter(manager) as sessions:
+        models = [
+            session.global_("interpool.native.inside.archive", "load_object")(str(path), "model", "model.pkl")
+            for session in sessions
+        ]
+        return [model(ONES).to_value().tolist() for model in models]
+
+
+def test_a_model_answers_in_every_interpreter(manager: InterpreterManager, scale: Path) -> None:
+    assert in_every_interpreter(manager, scale) == [[3.0] * 4] * len(manager)
+
+
+def test_a_model_is_called_from_many_threads(manager: InterpreterManager, scale: Path) -> None:
+    model = manager.load_package(scale).load_pickle("model", "model.pkl")
+
+    def work(i: int) -> None:
+        for k in range(50):
+            x = torch.full((4,), float(i * 100 + k))
+            assert torch.equal(model(x), 3 * x)
+
+    together([lambda i=i: work(i) for i in range(8)])  # type: ignore[misc]
+
+
+def test_a_package_is_named_by_text_or_path(manager: InterpreterManager, scale: Path) -> None:
+    assert manager.load_package(str(scale)).path == manager.load_package(scale).path == scale
+
+
+def test_a_package_is_found_from_where_the_host_was_when_it_opened_it(
+    manager: InterpreterManager, scale: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scale.parent)
+    package = manager.load_package(scale.name)
+    monkeypatch.chdir("/")
+    assert package.load_pickle("model", "model.pkl")(ONES).tolist() == [3.0] * 4
+
+
+def test_what_crosses_into_a_model_are_plain_values_and_tensors(
+    manager: InterpreterManager, scale: Path
+) -> None:
+    model = manager.load_package(scale).load_pickle("model", "model.pkl")
+    with pytest.raises(ConversionError, match="a set"):
+        model({1})
+    with pytest.raises(RemoteError, match=r"forward\(\) missing 1 required positional argument"):
+        model()
+    assert model(x=ONES).tolist() == [3.0] * 4
+
+
+def test_a_session_with_the_model_keeps_one_interpreter(manager: InterpreterManager, scale: Path) -> None:
+    model = manager.load_package(scale).load_pickle("model", "model.pkl")
+    session, this = model.acquire_session(timeout=60)
+    with session:
+        assert this.attr("weight").attr("tolist")().to_value() == [3.0] * 4
+        assert this.interpreter_id == session.interpreter_id
+        assert this(ONES).to_value().tolist() == [3.0] * 4
+        training = this.attr("training").to_value()
+        this.attr("train")(not training)
+        again = session.global_("interpool.native.inside.archive", "load_object")(
+            str(scale), "model", "model.pkl"
+        )
+        assert again.attr("training").to_value() is not training  # the same object each time
+        this.attr("train")(training)
+
+
+def test_texts_and_bytes_are_read(manager: InterpreterManager, tmp_path: Path) -> None:
+    path = build_package(
+        tmp_path / "texts.pt",
+        {"nothing_much.py": "def make(): return 7"},
+        "nothing_much:make",
+        texts={"labels.txt": "cat\nHündchen\n"},
+    )
+    package = manager.load_package(path)
+    assert package.load_text("model", "labels.txt") == "cat\nHündchen\n"
+    assert package.load_binary("model", "labels.txt") == "cat\nHündchen\n".encode()
+    with pytest.raises(ArchiveError, match=r"texts\.pt holds no 'other\.txt' in package 'model'"):
+        package.load_text("model", "other.txt")
+
+
+def _same_names(path: Path, word: str, sign: int) -> Path:
+    return build_package(
+        path,
+        {
+            "same_name/__init__.py": "",
+            "same_name/words.py": f"WORD = {word!r}\nseen = []\n",
+            "same_name/model.py": f"""
+                import torch
+                from same_name import words
+
+                class Model(torch.nn.Module):
+                    def forward(self, x):
+                        words.seen.append(len(words.seen))
+                        return {{"word": words.WORD, "y": {sign} * x, "calls": len(words.seen)}}
+
+                def make():
+                    return Model()
+                """,
+        },
+        "same_name.model:make",
+    )
+
+
+def test_packages_with_modules_of_the_same_names_stay_apart(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    plus = _same_names(tmp_path / "plus.pt", "plus", 1)
+    minus = _same_names(tmp_path / "minus.pt", "minus", -1)
+    models = [manager.load_package(path).load_pickle("model", "model.pkl") for path in (plus, minus)]
+
+    def work(i: int) -> None:
+        for _ in range(25):
+            answer = models[i % 2](ONES)
+            assert answer["word"] == ("plus", "minus")[i % 2]
+            assert answer["y"].tolist() == [(1.0, -1.0)[i % 2]] * 4
+
+    together([lambda i=i: work(i) for i in range(8)])  # type: ignore[misc]
+    # Both in one interpreter, each with its own module's state.
+    with manager.acquire_session(timeout=60) as session:
+        load = session.global_("interpool.native.inside.archive", "load_object")
+        loaded = [load(str(path), "model", "model.pkl") for path in (plus, minus)]
+        first = [model(ONES).to_value()["calls"] for model in loaded]
+        loaded[0](ONES)
+        assert [model(ONES).to_value()["calls"] for model in loaded] == [first[0] + 2, first[1] + 1]
+
+
+def test_an_archive_that_is_wanted_everywhere_at_once_opens_everywhere(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    # Many members, so that reading the directory takes a while.
+    maker = """
+    import torch
+
+    class Many(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.all = torch.nn.ParameterList(
+                torch.nn.Parameter(torch.full((2,), float(i))) for i in range(200)
+            )
+
+        def forward(self):
+            return sum(p.detach().sum().item() for p in self.all)
+
+    def make():
+        return Many()
+    """
+    first = build_package(tmp_path / "many.pt", {"many_model.py": maker}, "many_model:make")
+    for attempt in range(5):
+        path = tmp_path / f"many{attempt}.pt"
+        path.write_bytes(first.read_bytes())
+        with every_interpreter(manager) as sessions:
+            loads = [
+                session.global_("interpool.native.inside.archive", "load_object") for session in sessions
+            ]
+            works = [partial(load, str(path), "model", "model.pkl") for load in loads]
+            answers = [model().to_value() for model in together(works)]
+        assert answers == [2.0 * sum(range(200))] * len(sessions)
+
+
+def test_a_served_model_does_not_care_what_becomes_of_its_file(tmp_path: Path) -> None:
+    """In the interpreter that has it already, and in the one that gets it only afterwards."""
+    for harm in ("overwrite", "truncate", "unlink", "replace"):
+        build_scale(tmp_path / f"{harm}.pt", 3, size=2**20)
+    build_scale(tmp_path / "other.pt", 5, size=2**20)
+    done = run_program(
+        """
+        import os, sys, threading
+        from pathlib import Path
+        import torch
+        from interpool import InterpreterManager
+
+        folder = Path(sys.argv[1])
+        ones = torch.ones(2**20)
+
+        def overwrite(path):
+            with open(path, "r+b") as file:
+                file.write(b"x" * os.path.getsize(path))
+
+        def replace(path):
+            (folder / "other.pt").replace(path)
+
+        harms = {
+            "overwrite": overwrite,
+            "truncate": lambda path: os.truncate(path, 100),
+            "unlink": lambda path: path.unlink(),
+            "replace": replace,
+        }
+
+        def mean(this):
+            try:
+                return this(ones).to_value().mean().item()
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"[:200]
+
+        def everywhere(model):
+            leased, answers = [], []
+            for _ in range(2):
+                try:
+                    leased.append(model.acquire_session())
+                except Exception as error:
+                    answers.append(f"{type(error).__name__}: {error}"[:200])
+            answers += [mean(this) for _, this in leased]
+            for session, _ in leased:
+                session.close()
+            return answers
+
+        def call():
+            while not stop.is_set():
+                try:
+                    seen.add(model(ones).mean().item())
+                except Exception as error:
+                    seen.add(f"{type(error).__name__}: {error}"[:200])
+
+        with InterpreterManager(2) as manager:
+            for name, harm in harms.items():
+                model = manager.load_package(folder / f"{name}.pt").load_pickle("model", "model.pkl")
+                seen, stop = set(), threading.Event()
+                caller = threading.Thread(target=call)
+                caller.start()
+                harm(folder / f"{name}.pt")
+                print(name, everywhere(model), flush=True)
+                stop.set()
+                caller.join()
+                print(name, seen, flush=True)
+            model = manager.load_package(folder / "replace.pt").load_pickle("model", "model.pkl")
+            print("opened anew", everywhere(model))
+        """,
+        str(tmp_path),
+    )
+    assert_clean(done)
+    expected = []
+    for harm in ("overwrite", "truncate", "unlink", "replace"):
+        expected += [f"{harm} [3.0, 3.0]", f"{harm} {{3.0}}"]
+    assert done.stdout.splitlines() == [*expected, "opened anew [5.0, 5.0]"]

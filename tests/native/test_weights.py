@@ -1,0 +1,170 @@
+"""Weights of a model: one copy in memory for all interpreters, and nobody's writes but one's own."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interpool_testing import Code, eventually, every_interpreter
+from mappings import snapshots
+from packages import build_package, build_scale
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+MIB = 2**20
+SIZE = 16 * MIB  # floats: 64 MiB
+ARCHIVE = "interpool.native.inside.archive"
+
+
+@pytest.fixture
+def archive(tmp_path: Path, manager: InterpreterManager) -> Iterator[Path]:
+    path = build_scale(tmp_path / "weights.pt", 2, size=SIZE)
+    yield path
+    forget(manager, path)
+
+
+def forget(manager: InterpreterManager, path: Path) -> None:
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            session.global_(ARCHIVE, "close_package")(str(path))
+            session.global_("gc", "collect")()
+
+
+def load(session: InterpreterSession, path: Path) -> Any:
+    return session.global_(ARCHIVE, "load_object")(str(path), "model", "model.pkl")
+
+
+def total(model: Any) -> float:
+    value: float = model.attr("weight").attr("sum")().attr("item")().to_value()
+    return value
+
+
+def test_four_interpreters_hold_one_copy_of_the_weights(manager: InterpreterManager, archive: Path) -> None:
+    assert not snapshots(64 * MIB)
+    with every_interpreter(manager) as sessions:
+        models = [load(session, archive) for session in sessions]
+        assert [total(model) for model in models] == [2.0 * SIZE] * len(models)  # every page is touched
+        maps = snapshots(64 * MIB)
+        assert len(maps) == len(sessions)
+        assert sum(mapping.kib["Private_Dirty"] for mapping in maps) <= 64
+        one_copy = 64 * 1024
+        assert one_copy <= sum(mapping.kib["Pss"] for mapping in maps) <= 1.05 * one_copy
+        # The control: without sharing, each would count for all of it.
+        assert sum(mapping.kib["Rss"] for mapping in maps) >= len(sessions) * one_copy
+
+
+def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
+    manager: InterpreterManager, archive: Path
+) -> None:
+    before = hashlib.sha256(archive.read_bytes()).digest()
+    with every_interpreter(manager) as sessions:
+        models = [load(session, archive) for session in sessions]
+        weights = [model.attr("weight").attr("detach")() for model in models]
+        weights[0].attr("__setitem__")(0, 100)
+        firsts = [weight.attr("__getitem__")(0).attr("item")().to_value() for weight in weights]
+        assert firsts == [100] + [2] * (len(models) - 1)
+        for model in models[1:]:
+            assert total(model) == 2.0 * SIZE
+        dirty = sorted(mapping.kib["Private_Dirty"] for mapping in snapshots(64 * MIB))
+        assert dirty[:-1] == [0] * (len(models) - 1)
+        assert 0 < dirty[-1] <= 64  # a page, and not the whole
+    assert hashlib.sha256(archive.read_bytes()).digest() == before
+
+
+def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
+    manager: InterpreterManager, archive: Path
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        model = load(session, archive)
+        weight = model.attr("weight").to_value()
+        assert weight.data_ptr() == model.attr("weight").attr("data_ptr")().to_value()
+        del model
+    forget(manager, archive)
+    assert weight[-1].item() == 2.0
+    assert len(snapshots(64 * MIB)) == 1
+    del weight
+    gc.collect()
+    assert eventually(lambda: not snapshots(64 * MIB))
+
+
+def test_forgetting_a_package_gives_its_memory_and_files_back(
+    manager: InterpreterManager, archive: Path
+) -> None:
+    files = len(os.listdir("/proc/self/fd"))
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            total(load(session, archive))
+    assert len(snapshots(64 * MIB)) == len(manager)
+    forget(manager, archive)
+    assert eventually(lambda: not snapshots(64 * MIB))
+    assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)
+
+
+def test_an_archive_opened_twice_is_copied_and_mapped_once(
+    manager: InterpreterManager, archive: Path
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        assert session.global_("operator", "is_")(load(session, archive), load(session, archive)).to_value()
+    assert len(snapshots(64 * MIB)) == 1
+
+
+def test_tied_weights_views_and_dtypes_survive_the_archive(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    path = build_package(
+        tmp_path / "tied.pt",
+        {
+            "tied_model.py": """
+                import torch
+
+                class Tied(torch.nn.Module):
+                    def __init__(self):
+                        super().__init__()
+                        self.one = torch.nn.Linear(4, 4)
+                        self.other = torch.nn.Linear(4, 4)
+                        self.other.weight = self.one.weight
+                        self.register_buffer("small", torch.arange(8).to(torch.float16))
+                        self.register_buffer("brain", torch.arange(8).to(torch.bfloat16))
+                        self.register_buffer("flags", torch.tensor([True, False]))
+                        self.register_buffer("turned", torch.arange(6).reshape(2, 3).t())
+                        self.register_buffer("none", torch.empty(0))
+                        self.register_buffer("wave", torch.tensor([1 + 2j]))
+                        self.view = self.small[2:4]
+
+                def make():
+                    return Tied()
+                """
+        },
+        "tied_model:make",
+    )
+    with manager.acquire_session(timeout=60) as session:
+        describe = Code(
+            session,
+            """
+            def plain(values):
+                return str(values) if values and isinstance(values[0], complex) else values
+
+            def describe(model):
+                model.view.fill_(9)
+                buffers = {
+                    name: (str(buffer.dtype), plain(buffer.tolist()), buffer.stride())
+                    for name, buffer in model.named_buffers()
+                }
+                return model.one.weight is model.other.weight, buffers
+            """,
+        )["describe"]
+        tied, buffers = describe(load(session, path)).to_value()
+    assert tied is True
+    assert buffers == {
+        "small": ("torch.float16", [0, 1, 9, 9, 4, 5, 6, 7], (1,)),
+        "brain": ("torch.bfloat16", [0, 1, 2, 3, 4, 5, 6, 7], (1,)),
+        "flags": ("torch.bool", [True, False], (1,)),
+        "turned": ("torch.int64", [[0, 3], [1, 4], [2, 5]], (1, 3)),
+        "none": ("torch.float32", [], (1,)),
+        "wave": ("torch.complex64", "[(1+2j)]", (1,)),
+    }
