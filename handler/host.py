@@ -12,6 +12,7 @@ with a pipe as stdout, on which it says ``listening``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -31,13 +32,14 @@ from interpool.handler import control, shim
 from interpool.handler.config import HostSettings, ModelSettings
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.status import memory_of
-from interpool.handler.worker import Manager, Worker
+from interpool.handler.worker import SERVICE_MODULE, Manager, Worker
 from interpool.native.errors import InterpoolError
 
 ACCEPT_TIMEOUT_S = 30.0  # as TorchServe's own worker waits for its frontend
 TICK_S = 1.0
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
+FAILED_LINGER_S = 1.0
 
 logger = logging.getLogger("interpool.host")
 
@@ -53,9 +55,11 @@ class PoolHost:
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
         self._ending: set[Worker] = set()
+        self._model_dirs: set[str] = set()
         self._manager: Manager | None = None
         self._starting: threading.Thread | None = None
         self._start_ended = threading.Event()
+        self._patience_s = self._settings.idle_exit_s
         self._start_error = ""
         self._idle_since = time.monotonic()
         self._next_model_check = 0.0
@@ -92,11 +96,12 @@ class PoolHost:
             return
         self._starting.join()
         self._starting = None
+        if self._start_error:
+            # Long enough for workers that were started together to hear the reason, too.
+            self._patience_s = FAILED_LINGER_S
         for worker in list(self._workers.values()):
             if worker.state == "waiting":
                 self._admit(worker)
-        if self._start_error:
-            self._reason_to_leave = "the interpreters did not start"
 
     def _on_sigterm(self, _signal: int, _frame: object) -> None:
         self._reason_to_leave = "SIGTERM"
@@ -162,11 +167,12 @@ class PoolHost:
         now = time.monotonic()
         if self._workers or self._peers or self._ending or self._starting:
             self._idle_since = now
-        elif now - self._idle_since >= self._settings.idle_exit_s:
-            self._reason_to_leave = "no worker needs the pool"
+        elif now - self._idle_since >= self._patience_s:
+            self._reason_to_leave = self._start_error or "no worker needs the pool"
         if now >= self._next_model_check:
             self._next_model_check = now + MODEL_CHECK_S
             self._end_stale_workers()
+            self._forget_models()
 
     # ---- workers ----------------------------------------------------------------------------
 
@@ -190,11 +196,12 @@ class PoolHost:
         stdout, stderr = descriptors
         self._peers.discard(peer)
         worker = self._workers[peer] = Worker(peer, registration, settings, (stdout, stderr))
+        self._model_dirs.add(registration.model_dir)
         logger.info("worker %d: %s", registration.pid, registration.model_dir)
-        if self._manager is None and self._starting is None:
-            self._start_manager(settings.interpreters or self._settings.interpreters)
-        elif self._manager is not None:
+        if self._manager is not None or self._start_error:
             self._admit(worker)
+        elif self._starting is None:
+            self._start_manager(settings.interpreters or self._settings.interpreters)
 
     def _admit(self, worker: Worker) -> None:
         """Listen for TorchServe and tell the shim so; or say why not."""
@@ -248,6 +255,15 @@ class PoolHost:
             elif worker.state == "listening" and time.time() - worker.since > ACCEPT_TIMEOUT_S:
                 logger.warning("worker %d: TorchServe did not come", worker.registration.pid)
                 self._end(worker)
+
+    def _forget_models(self) -> None:
+        """Have the interpreters let go of models that were unregistered."""
+        gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
+        self._model_dirs -= gone
+        if gone and self._manager is not None:
+            for directory in gone:
+                self._manager.forget(directory)
+            threading.Thread(target=_sweep, args=(self._manager,), daemon=True).start()
 
     def _drop(self, peer: socket.socket) -> None:
         self._unwatch(peer)
@@ -342,6 +358,14 @@ class PoolHost:
 class _Watch:
     react: Callable[[], None]
     active: bool = True
+
+
+def _sweep(manager: Manager) -> None:
+    """Sweep all interpreters that are free; the others do it at their next call."""
+    with contextlib.ExitStack() as sessions, contextlib.suppress(InterpoolError):
+        for _ in range(len(manager)):
+            session = sessions.enter_context(manager.acquire_session(timeout=0.0))
+            session.global_(SERVICE_MODULE, "sweep")()
 
 
 def _require_model(model_dir: str) -> None:

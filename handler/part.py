@@ -56,7 +56,7 @@ def answer(
     context.request_processor = [RequestProcessor(fields) for fields in headers]
     context.metrics.request_ids = context.request_ids
     try:
-        bodies = packed.handle(rows, context)
+        bodies: Any = packed.handle(rows, context)  # a packed handler can return anything
     except PredictionException as error:
         return {"error": error.message, "code": error.error_code}
     if not isinstance(bodies, list) or len(bodies) != len(rows):

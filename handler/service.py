@@ -37,11 +37,10 @@ from interpool.handler import stdio
 from interpool.handler.errors import ServeError, load_failure_code, predict_failure_code
 from interpool.handler.failures import describe
 from interpool.handler.metrics import ModelMetrics
-from interpool.handler.model import model_directory, package_path
+from interpool.handler.model import model_directory, package_path, release_package
 from interpool.handler.modules import handler_module
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter
-from interpool.native.inside.archive import close_package
 
 SWEEP_S = 5.0
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
@@ -114,7 +113,7 @@ def _parse_worker(worker: str) -> _Worker:
 
 
 def _answer(model: _Model, fd: int, frame: bytes) -> tuple[bytes, bool]:
-    _sweep()
+    _sweep_now_and_then()
     command, message = retrieve_msg(FrameReader(frame))
     if command == LOAD_MSG:
         try:
@@ -187,15 +186,18 @@ def _load(model: _Model) -> Service:
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None
 
 
-def _sweep() -> None:
-    """Let go of models whose directory is gone: unregistering a model removes it."""
+def _sweep_now_and_then() -> None:
     global _next_sweep
     now = time.monotonic()
-    if now < _next_sweep:
-        return
-    _next_sweep = now + SWEEP_S
+    if now >= _next_sweep:
+        _next_sweep = now + SWEEP_S
+        sweep()
+
+
+def sweep() -> None:
+    """Let go of models whose directory is gone: unregistering a model removes it."""
     gone = [m for m, s in _services.items() if not os.path.isdir(model_directory(s.context))]
     for model in gone:
-        close_package(package_path(_services.pop(model).context))
+        release_package(package_path(_services.pop(model).context))
     if gone:
         gc.collect()  # a package's importer and its modules refer to each other

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from interpool.handler import control
 from interpool.handler.config import ModelSettings
@@ -42,6 +42,12 @@ class Manager(Protocol):
     def stats(self) -> dict[str, object]:
         """The interpreters' state, JSON-able."""
         ...
+
+    def forget(self, affinity: str) -> None:
+        """Prefer no interpreter for ``affinity`` any more."""
+
+    def acquire_session(self, timeout: float | None = None) -> Any:
+        """Lease a free interpreter; raises LeaseTimeoutError if none is free in time."""
 
     def __len__(self) -> int: ...
 

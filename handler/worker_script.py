@@ -8,6 +8,6 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from interpool_shim import main
+from interpool_shim import main  # type: ignore[import-not-found]
 
 sys.exit(main())

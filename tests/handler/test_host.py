@@ -17,12 +17,14 @@ import pytest
 import interpool.native
 from interpool.handler import control, shim
 from interpool.handler.host import PoolHost, remove_stale
+from interpool.native.errors import LeaseTimeoutError
 
 
 class _Pool:
     """Keeps what it is given; a connection ends when told to."""
 
     connections: list[dict[str, Any]]
+    forgotten: list[str]
     failure: Exception | None = None
 
     def __init__(self, count: int) -> None:
@@ -30,9 +32,16 @@ class _Pool:
             raise _Pool.failure
         self._count = count
         _Pool.connections = []
+        _Pool.forgotten = []
 
     def __len__(self) -> int:
         return self._count
+
+    def forget(self, affinity: str) -> None:
+        _Pool.forgotten.append(affinity)
+
+    def acquire_session(self, timeout: float | None = None) -> Any:
+        raise LeaseTimeoutError
 
     def stats(self) -> dict[str, object]:
         return {"interpreters": self._count}
@@ -221,6 +230,7 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     assert worker.answer() == "ready"
     model.rename(tmp_path / "moved")
     assert worker.answer() == "bye"
+    _until(lambda: _Pool.forgotten == [str(model)])
     late = _Shim(runtime, f"unix:{path}", model)
     assert "is gone: was it unregistered?" in late.answer()
     worker.close()
@@ -251,16 +261,12 @@ def test_a_pool_that_does_not_start_tells_every_waiting_worker(
     runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_Pool, "failure", OSError("no room for copies"))
-    workers = []
-    for index in range(3):
-        try:
-            workers.append(_Shim(runtime, f"unix:{tmp_path}/.s{index}", model))
-        except OSError:
-            break
-    assert workers
+    workers = [_Shim(runtime, f"unix:{tmp_path}/.s{index}", model) for index in range(2)]
     for worker in workers:
-        answer = worker.answer()
-        assert answer == "" or "no room for copies" in answer
+        assert "no room for copies" in worker.answer()
+    late = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
+    assert "no room for copies" in late.answer()
+    for worker in (*workers, late):
         worker.close()
     _until(lambda: not runtime.exists())
 

@@ -419,6 +419,30 @@ def test_unregistering_leaves_nothing(server: TorchServe, mar: Mar) -> None:
     wait_for(lambda: server.sockets() == [], 10, "its sockets to go")
 
 
+def test_models_that_come_and_go_leave_no_trace_in_the_host(server: TorchServe, mar: Mar) -> None:
+    archive = mar(server, "passing", "linear")
+
+    def come_and_go() -> None:
+        assert server.register(archive, initial_workers=2).status == 200
+        with ThreadPoolExecutor(4) as threads:
+            answers = threads.map(lambda _: server.predict("passing", [1.0, 1, 1]).json, range(16))
+            assert list(answers) == [[3.0, 12.0]] * 16
+        assert server.unregister("passing").status == 200
+
+    def trace() -> tuple[int, int]:
+        """Descriptors, and mappings of files below the models' directories."""
+        return host.num_fds(), maps.read_text().count(f"{server.tmp}/models/")
+
+    come_and_go()
+    (host,) = server.hosts()
+    maps = Path(f"/proc/{host.pid}/maps")
+    time.sleep(7)  # the host looks every five seconds
+    before = trace()
+    for _ in range(5):
+        come_and_go()
+    wait_for(lambda: trace() <= before, 20, f"{before}, which is {trace()}")
+
+
 def test_a_slow_call_is_cut_off_and_the_worker_name_is_used_again(server: TorchServe, mar: Mar) -> None:
     archive = mar(server, "slow", "inside")
     assert server.register(archive, response_timeout=1).status == 200
