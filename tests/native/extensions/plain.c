@@ -1,0 +1,11 @@
+// A library of no Python at all: one copy serves every interpreter.
+static int calls = 0;
+
+int plain_add(int a, int b) {
+  ++calls;
+  return a + b;
+}
+
+int plain_apply(int (*function)(int), int argument) {
+  return function(argument);
+}

@@ -1,0 +1,231 @@
+"""A user's own compiled code: an extension built against torch, and libraries opened through ctypes."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+from compile import build
+from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
+
+from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import RemoteError
+
+SOURCES = Path(__file__).parent / "extensions"
+NAME = "scaled_extension"
+
+
+@pytest.fixture(scope="module")
+def scaled() -> Path:
+    return build(SOURCES / "scaled.cpp", NAME + sysconfig.get_config_var("EXT_SUFFIX"), with_torch=True)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Path:
+    return build(SOURCES / "plain.c", "libplain.so", with_torch=False)
+
+
+USE = """
+import sys, torch
+
+def load(how, path):
+    if how == "import":
+        folder, _, _ = path.rpartition("/")
+        if folder not in sys.path:
+            sys.path.append(folder)
+        import scaled_extension
+    else:
+        torch.ops.load_library(path)
+
+def scale(value, factor):
+    return torch.ops.interpool_scaled.scale(torch.full((2,), value), factor).tolist()
+
+def scale_often(value, factor, times):
+    return sum(scale(value, factor) == [value * factor] * 2 for _ in range(times))
+
+def composite():
+    x = torch.ones(2, requires_grad=True)
+    torch.ops.interpool_scaled.composite(x).sum().backward()
+    return x.grad.tolist()
+
+def meta():
+    return tuple(torch.ops.interpool_scaled.scale(torch.empty(3, 5, device="meta"), 2.0).shape)
+
+def count(*steps):
+    counter = torch.classes.interpool_scaled.Counter(10)
+    return [counter.add(step) for step in steps]
+
+def script():
+    source = "def function(x: Tensor, k: float) -> Tensor:\\n    return torch.ops.interpool_scaled.scale(x, k)"
+    return torch.jit.CompilationUnit(source).function(torch.ones(2), 3.0).tolist()
+"""
+
+
+@pytest.mark.parametrize("how", ["import", "load_library"])
+def test_operators_and_classes_of_an_extension_work_in_two_interpreters(
+    manager: InterpreterManager, scaled: Path, how: str
+) -> None:
+    with every_interpreter(manager) as sessions:
+        pair = sessions[:2] if how == "import" else sessions[2:]
+        codes = [Code(session, USE) for session in pair]
+        together([lambda code=code: code["load"](how, str(scaled)) for code in codes])  # type: ignore[misc]
+        counts = together([lambda code=code: code.call("scale_often", 2.0, 3.0, 500) for code in codes])  # type: ignore[misc]
+        assert counts == [500, 500]
+        for code in codes:
+            assert code.call("composite") == [3, 3]
+            assert code.call("meta") == (3, 5)
+            assert code.call("count", 1, 2) == [11, 13]
+            assert code.call("script") == [3, 3]
+
+
+def test_the_python_side_of_an_extension_is_each_interpreters_own(
+    manager: InterpreterManager, scaled: Path
+) -> None:
+    with every_interpreter(manager, 2) as sessions:
+        for session in sessions:
+            Code(session, USE)["load"]("import", str(scaled))
+        for i, session in enumerate(sessions):
+            session.global_(NAME, "remember")([i])
+        assert [session.global_(NAME, "recall")().to_value() for session in sessions] == [[0], [1]]
+        one, other = (session.global_(NAME, "calls") for session in sessions)
+        first, second = one().to_value(), other().to_value()
+        for _ in range(3):
+            one()
+        assert one().to_value() == first + 4
+        assert other().to_value() == second + 1
+        # Users look for data files beside it.
+        assert sessions[0].global_(NAME, "__file__").to_value() == str(scaled)
+
+
+def test_the_same_copy_answers_to_ctypes(session: InterpreterSession, scaled: Path) -> None:
+    code = Code(
+        session,
+        """
+        import ctypes
+        def greet(path, name):
+            library = ctypes.PyDLL(path)
+            library.scaled_greeting.argtypes = [ctypes.py_object]
+            library.scaled_greeting.restype = ctypes.py_object
+            return library.scaled_greeting(name)
+        """,
+    )
+    assert code.call("greet", str(scaled), "Wörld") == "hello Wörld"
+
+
+@pytest.mark.parametrize("first", ["the host", "an interpreter"])
+def test_an_extension_loads_in_the_host_and_in_an_interpreter(scaled: Path, first: str) -> None:
+    done = run_program(
+        """
+        import sys
+        import torch
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        path, first, source = sys.argv[1:]
+
+        def load_here():
+            torch.ops.load_library(path)
+
+        def load_there():
+            code["load"]("load_library", path)
+
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            code = Code(session, source)
+            for load in (load_here, load_there) if first == "the host" else (load_there, load_here):
+                load()
+            print(torch.ops.interpool_scaled.scale(torch.ones(2), 4.0).tolist(), code.call("scale", 1.0, 5.0))
+            print(torch.classes.interpool_scaled.Counter(1).add(1), code.call("count", 1))
+            print(torch.ops.interpool_scaled.composite(torch.ones(2)).tolist(), code.call("composite"))
+        """,
+        str(scaled),
+        first,
+        USE,
+    )
+    assert_clean(done)
+    assert done.stdout == "[4.0, 4.0] [5.0, 5.0]\n2 [11]\n[3.0, 3.0] [3.0, 3.0]\n"
+
+
+PLAIN = """
+import ctypes
+
+def add(path, a, b):
+    return ctypes.CDLL(path).plain_add(a, b)
+
+def counted(path):
+    return ctypes.c_int.in_dll(ctypes.CDLL(path), "calls").value
+
+def called_back(path, k):
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x * k)
+    return ctypes.CDLL(path).plain_apply(callback, 7)
+
+def pythonapi():
+    ctypes.pythonapi.PyLong_FromLong.restype = ctypes.py_object
+    ctypes.pythonapi.PyUnicode_FromFormat.restype = ctypes.py_object
+    ctypes.pythonapi.Py_IncRef.argtypes = [ctypes.py_object]
+    thing = object()
+    ctypes.pythonapi.Py_IncRef(thing)
+    import sys
+    return (
+        ctypes.pythonapi.PyLong_FromLong(41),
+        ctypes.pythonapi.PyUnicode_FromFormat(b"%d of ours", ctypes.c_int(3)),
+        sys.getrefcount(thing),
+        ctypes.pythonapi.PyErr_CheckSignals(),
+    )
+
+def own_none():
+    function = ctypes.pythonapi.Py_BuildValue
+    function.restype = ctypes.c_void_p
+    return function(b"") == id(None)
+
+def libc():
+    return ctypes.CDLL(None).getpid()
+"""
+
+
+def test_a_library_without_python_is_shared_through_ctypes(manager: InterpreterManager, plain: Path) -> None:
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, PLAIN) for session in sessions]
+        assert [code.call("add", str(plain), 2, 3) for code in codes] == [5, 5]
+        assert together(
+            [
+                lambda code=code, k=k: code.call("called_back", str(plain), k)
+                for k, code in enumerate(codes, 2)
+            ]  # type: ignore[misc]
+        ) == [14, 21]
+    maps = Path("/proc/self/maps").read_text()
+    files = {line.split(maxsplit=5)[5] for line in maps.splitlines() if "libplain.so" in line}
+    assert files == {str(plain)}
+
+
+def test_ctypes_reaches_this_interpreters_own_python(manager: InterpreterManager) -> None:
+    import os
+
+    with every_interpreter(manager, 2) as sessions:
+        for session in sessions:
+            code = Code(session, PLAIN)
+            assert code.call("pythonapi") == (41, "3 of ours", 3, 0)
+            assert code.call("own_none") is True
+            assert code.call("libc") == os.getpid()
+
+
+def test_a_library_that_is_not_there_is_an_oserror(session: InterpreterSession, tmp_path: Path) -> None:
+    (tmp_path / "libbad.so").write_bytes(b"\x7fELF but not really")
+    code = Code(session, PLAIN)
+    for path in (tmp_path / "libmissing.so", tmp_path / "libbad.so"):
+        with pytest.raises(RemoteError) as caught:
+            code["add"](str(path), 1, 2)
+        assert caught.value.type_name == "OSError"
+        assert path.name in caught.value.message
+
+
+def test_an_extension_that_does_not_load_is_an_importerror(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    (tmp_path / f"broken_extension{suffix}").write_bytes(b"\x7fELF but not really")
+    session.global_("sys", "path").attr("append")(str(tmp_path))
+    with pytest.raises(RemoteError) as caught:
+        session.global_("broken_extension", "x")
+    assert caught.value.type_name == "ImportError"
+    assert "broken_extension" in caught.value.message
