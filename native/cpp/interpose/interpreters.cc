@@ -65,12 +65,19 @@ InterpreterId current_interpreter() noexcept {
   if (entered != kNone) {
     return entered;
   }
-  // A thread that a model started by itself, in C or in Python. Never cached:
-  // the answer changes whenever such a thread lets its GIL go.
+  // The host's own threads, and those that a model started by itself, in C or in
+  // Python. Never cached: the answer changes whenever such a thread lets its GIL
+  // go. The host comes first: its threads keep states in slots they have visited.
   const InterpreterId end = count.load(std::memory_order_acquire);
   for (InterpreterId id = 0; id < end; ++id) {
     const Route* route = route_of(id);
-    if (route != nullptr && route->holds_gil != nullptr && route->holds_gil(id)) {
+    if (route != nullptr && route->holds_gil()) {
+      return id;
+    }
+  }
+  for (InterpreterId id = 0; id < end; ++id) {
+    const Route* route = route_of(id);
+    if (route != nullptr && route->knows_thread()) {
       return id;
     }
   }

@@ -26,9 +26,11 @@ struct Route {
   // Py_TYPE(Py_TYPE(...)) chain of its objects, hence their owner's mark.
   const void* type_type = nullptr;
   // Does the calling thread hold this interpreter's GIL?
-  bool (*holds_gil)(InterpreterId) = nullptr;
+  bool (*holds_gil)() = nullptr;
+  // Has it a thread state there, whether or not it holds the GIL?
+  bool (*knows_thread)() = nullptr;
   // Drops one reference later, on a thread that holds no GIL.
-  void (*defer_decref)(InterpreterId, PyObject*) = nullptr;
+  void (*defer_decref)(PyObject*) = nullptr;
   // The interpreter's torch.ops object of an operator; borrowed, kept alive by
   // torch.ops. Called with that interpreter's GIL held.
   PyObject* (*python_op)(const char* ns, const char* name, const char* overload) = nullptr;
@@ -56,8 +58,9 @@ INTERPOOL_API void install_router();
 // slot's GIL for the thread. Returns what was set before.
 INTERPOOL_API InterpreterId enter_interpreter(InterpreterId id) noexcept;
 
-// The interpreter that the calling thread works for: the one it entered, else
-// the one whose GIL it holds, else kNone.
+// The interpreter that the calling thread works for: the one it entered, else the
+// one whose GIL it holds, else the first that has a thread state for it (torch lets
+// the GIL go while an operator runs), else kNone.
 INTERPOOL_API InterpreterId current_interpreter() noexcept;
 
 const Route* route_of(InterpreterId id) noexcept;

@@ -37,6 +37,18 @@ struct KernelOfSafe {
 };
 template struct Access<KernelOfSafe, &c10::SafeKernelFunction::kernel_>;
 
+// The same for an operator's entry, whose type is private as well.
+struct EntryOfHandle {
+  friend const c10::impl::OperatorEntry& entry(EntryOfHandle, const c10::OperatorHandle&);
+};
+template <typename Tag, auto Member>
+struct ReadEntry {
+  friend const c10::impl::OperatorEntry& entry(Tag, const c10::OperatorHandle& op) {
+    return (op.*Member)->op;
+  }
+};
+template struct ReadEntry<EntryOfHandle, &c10::OperatorHandle::operatorDef_>;
+
 using Kernel = std::shared_ptr<c10::KernelFunction>;
 
 // One (operator, dispatch key). Owned by `cells`, for ever: the dispatcher holds
@@ -161,6 +173,26 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
       replace(*cell, id, nullptr);
     }
   });
+}
+
+void claim_host_kernels() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const std::lock_guard lock(registration_mutex());
+  for (auto number = static_cast<uint16_t>(c10::DispatchKey::Undefined) + 1;
+       number <= static_cast<uint16_t>(c10::DispatchKey::EndOfAliasKeys); ++number) {
+    const auto key = static_cast<c10::DispatchKey>(number);
+    for (const c10::OperatorName& name : dispatcher.getAllOpNamesForDispatchKey(key)) {
+      const auto op = dispatcher.findOp(name);
+      if (!op.has_value()) {
+        continue;
+      }
+      const c10::KernelFunction& kernel = entry(EntryOfHandle{}, *op).kernelForDispatchKey(key);
+      if (is_python_kernel(kernel)) {
+        // Held for ever: the host unregisters what it registered itself, not this.
+        new c10::RegistrationHandleRAII(add_python_kernel(name, key, kHost, c10::KernelFunction(kernel)));
+      }
+    }
+  }
 }
 
 }  // namespace interpool

@@ -23,4 +23,8 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
                                               std::optional<c10::DispatchKey> key, InterpreterId id,
                                               c10::KernelFunction kernel);
 
+// Puts every Python kernel that the host registered before there was a pool behind
+// a multiplexer: they are the host's alone.
+void claim_host_kernels();
+
 }  // namespace interpool

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "interpreters.h"
+#include "kernels.h"
 #include "original.h"
 #include "rebind.h"
 
@@ -47,7 +48,7 @@ class Router final : public PyInterpreterVTable {
     if (here == owner->id || here == kNone) {
       owner->vtable->decref(object);
     } else {
-      owner->defer_decref(owner->id, object);
+      owner->defer_decref(object);
     }
   }
 
@@ -216,6 +217,7 @@ void adopt_torch(InterpreterId id, PyInterpreter* interpreter, void* libtorch_py
   if (id == kHost) {
     // The stock library was bound to libtorch directly, when there was no pool.
     rebind_to_interposer(libtorch_python);
+    claim_host_kernels();
   }
   Route route = *before;
   route.vtable = interpreter->vtable_;

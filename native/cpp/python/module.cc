@@ -122,7 +122,12 @@ py::dict status_of(const Pool& pool) {
 // The host's Python is about to be finalised. Threads of it that come back from an
 // interpreter from now on find no Python to come back to.
 void leave_host() {
-  Process::get().close_pools();
+  Interpreter& host = Process::get().host();
+  {
+    const WithoutHostGil free;
+    Process::get().close_pools();
+    host.close();
+  }
   HostGil::close();
 }
 

@@ -90,6 +90,10 @@ class Interpreter {
   // once; any thread, any GIL, entered or not.
   virtual void later(std::function<void()> work) = 0;
 
+  // For the host, before its Python is finalised: runs nothing later any more, and
+  // waits for what is running. The caller holds no GIL.
+  virtual void close() = 0;
+
   // Tells the router that this interpreter's libtorch_python was mapped from this
   // file, before any of its tensors exists.
   virtual void adopt_torch(const std::string& libtorch_python) = 0;

@@ -38,15 +38,16 @@ void Home::run_later(std::function<void()> work) {
   wake_.notify_one();
 }
 
-void Home::drain() {
+void Home::close() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  closed_ = true;
+  idle_.wait(lock, [this] { return !busy_; });
 }
 
 void Home::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return !queue_.empty(); });
+    wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });
     std::vector<std::function<void()>> work;
     work.swap(queue_);
     busy_ = true;

@@ -25,8 +25,9 @@ class Home {
   // Any thread, any GIL.
   void run_later(std::function<void()> work);
 
-  // Blocks until all that was queued before has run.
-  void drain();
+  // Runs nothing any more: what is queued, now or later, is leaked. Blocks until
+  // work that is under way has ended.
+  void close();
 
  private:
   void loop();
@@ -36,6 +37,7 @@ class Home {
   std::condition_variable idle_;
   std::vector<std::function<void()>> queue_;
   bool busy_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace interpool

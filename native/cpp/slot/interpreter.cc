@@ -38,13 +38,17 @@ struct Attachment {
 };
 thread_local Attachment attachment;
 
-// PyGILState_Check would do, were it not true for every thread while it is
-// disabled; and a thread without a state here cannot hold this GIL.
-bool holds_gil(InterpreterId) {
-  return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
+bool knows_thread() {
+  return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
 
-void decref_later(InterpreterId, PyObject* object) {
+// A thread without a state here cannot hold this GIL; PyGILState_Check alone says
+// yes to everybody as long as Python is not initialised.
+bool holds_gil() {
+  return knows_thread() && PyGILState_Check() != 0;
+}
+
+void decref_later(PyObject* object) {
   Home::get().run_later([object] {
     const PyGILState_STATE state = PyGILState_Ensure();
     Py_DECREF(object);
@@ -153,6 +157,8 @@ class PythonInterpreter final : public Interpreter {
 
   void later(std::function<void()> work) override { Home::get().run_later(std::move(work)); }
 
+  void close() override { Home::get().close(); }
+
   void adopt_torch(const std::string& libtorch_python) override {
     adopt_torch_python(options_.id, libtorch_python);
   }
@@ -183,6 +189,7 @@ class PythonInterpreter final : public Interpreter {
     route.id = options_.id;
     route.type_type = &PyType_Type;
     route.holds_gil = holds_gil;
+    route.knows_thread = knows_thread;
     route.defer_decref = decref_later;
     route.python_op = python_op;
     add_route(route);
