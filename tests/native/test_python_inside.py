@@ -1,0 +1,289 @@
+"""Ordinary Python inside an interpreter: threads, asyncio, subprocesses, logging; and what is refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from interpool_testing import Code, assert_clean, eventually, every_interpreter, run_program, together
+
+from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import RemoteError
+
+THREADS = """
+import threading, time, torch
+from concurrent.futures import ThreadPoolExecutor
+
+def work(i):
+    x = torch.full((32, 32), float(i), requires_grad=True)
+    (x @ x).sum().backward()
+    return x.grad[0, 0].item()
+
+def by_thread(count):
+    results = {}
+    threads = [
+        threading.Thread(target=lambda i=i: results.__setitem__(i, work(i))) for i in range(count)
+    ]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    return [results[i] for i in range(count)]
+
+def by_pool(count):
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(work, range(count)))
+
+ticks = 0
+stop = threading.Event()
+
+def start_ticking():
+    def tick():
+        global ticks
+        while not stop.wait(0.001):
+            ticks += int((torch.ones(3) * 2).sum().item()) // 6
+    threading.Thread(target=tick, daemon=True).start()
+
+def ticked():
+    return ticks
+"""
+EXPECTED = [64.0 * i for i in range(8)]
+
+
+def test_threads_that_a_model_starts_compute_with_torch(manager: InterpreterManager) -> None:
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, THREADS) for session in sessions]
+        assert together([lambda code=code: code.call("by_thread", 8) for code in codes]) == [EXPECTED] * 2  # type: ignore[misc]
+        assert together([lambda code=code: code.call("by_pool", 8) for code in codes]) == [EXPECTED] * 2  # type: ignore[misc]
+
+
+def test_a_thread_of_a_models_runs_on_between_sessions(manager: InterpreterManager) -> None:
+    import time
+
+    with manager.acquire_session(timeout=60) as session:
+        code = Code(session, THREADS)
+        code["start_ticking"]()
+        before = code.call("ticked")
+        time.sleep(0.3)  # outside of any call: the interpreter's GIL is free
+        after = code.call("ticked")
+        code["stop"].attr("set")()
+    assert after > before
+
+
+def test_thread_local_values_stay_with_the_calling_thread(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import threading
+        local = threading.local()
+        def remember(value): local.value = value
+        def recall(): return getattr(local, "value", None)
+        """,
+    )
+
+    def work(i: int) -> object:
+        code["remember"](i)
+        return code.call("recall")
+
+    assert together([lambda i=i: work(i) for i in range(3)]) == [0, 1, 2]  # type: ignore[misc]
+    assert code.call("recall") is None
+
+
+def test_the_state_of_threads_that_ended_does_not_pile_up(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import gc, threading, weakref
+        local, alive = threading.local(), weakref.WeakSet()
+        class Thing: pass
+        def remember():
+            local.thing = Thing()
+            alive.add(local.thing)
+        def count():
+            return len(alive), len(__import__("sys")._current_frames())
+        """,
+    )
+    before = code.call("count")
+    for _ in range(10):
+        together([code["remember"]] * 4)
+    assert eventually(lambda: code.call("count") == before)
+
+
+def test_asyncio_runs(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import asyncio, sys, torch
+
+        async def produce(queue):
+            for i in range(3):
+                await asyncio.sleep(0.001)
+                await queue.put(torch.tensor(i))
+            await queue.put(None)
+
+        async def consume():
+            queue, total = asyncio.Queue(), 0
+            task = asyncio.create_task(produce(queue))
+            while (item := await queue.get()) is not None:
+                total += item.item() + await asyncio.to_thread(lambda: torch.ones(10).sum().item())
+            await task
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", "print(6 * 7)", stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await process.communicate()
+            return total, output.decode()
+
+        def main():
+            return asyncio.run(consume())
+        """,
+    )
+    assert code.call("main") == (33, "42\n")
+
+
+def test_a_subprocess_runs_and_is_an_ordinary_python(manager: InterpreterManager) -> None:
+    source = (
+        "import torch, interpool.native.inside as i; print(torch.ones(2).sum().item(), i.interpreter_id())"
+    )
+    with every_interpreter(manager, 2) as sessions:
+        outputs = together(
+            [
+                lambda session=session: session.global_("subprocess", "check_output")(  # type: ignore[misc]
+                    [session.global_("sys", "executable").to_value(), "-c", source], text=True
+                ).to_value()
+                for session in sessions
+            ]
+        )
+    assert outputs == ["2.0 None\n"] * 2
+
+
+def test_sys_executable_and_path_are_the_hosts(session: InterpreterSession) -> None:
+    assert session.global_("sys", "executable").to_value() == sys.executable
+    inside = session.global_("sys", "path").to_value()
+    assert set(inside) >= {entry for entry in sys.path if entry and os.path.isdir(entry)}
+    assert session.global_("sys", "version").to_value() == sys.version
+    assert session.global_("torch", "__file__").to_value() == __import__("torch").__file__
+
+
+def test_logging_warnings_and_prints_reach_the_processs_streams(
+    session: InterpreterSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = Code(
+        session,
+        """
+        import logging, sys, warnings
+        def speak():
+            logging.getLogger("inside").warning("logged")
+            warnings.warn("warned")
+            print("printed ä", flush=True)
+            print("to stderr", file=sys.stderr)
+        """,
+    )
+    code["speak"]()
+    output = capfd.readouterr()
+    assert output.out == "printed ä\n"
+    for said in ("logged", "UserWarning: warned", "to stderr"):
+        assert said in output.err
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "os.fork()",
+        "os.forkpty()",
+        "pty.fork()",
+        "multiprocessing.get_context('fork').Process(target=print).start()",
+    ],
+)
+def test_fork_is_refused_with_what_to_do_instead(session: InterpreterSession, expression: str) -> None:
+    code = Code(session, f"import multiprocessing, os, pty\ndef fork(): {expression}")
+    with pytest.raises(RemoteError, match=r"fork inside a private interpreter.*subprocess"):
+        code["fork"]()
+
+
+def test_multiprocessing_works_by_spawn(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import math, multiprocessing
+        def compute():
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                return pool.map(math.sqrt, [4, 9])
+        """,
+    )
+    assert code.call("compute") == [2, 3]
+
+
+def test_signal_handlers_are_left_to_the_host(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        "import signal\ndef install(): signal.signal(signal.SIGTERM, lambda *_: None)",
+    )
+    with pytest.raises(RemoteError, match="signal only works in main thread"):
+        code["install"]()
+
+
+def test_files_sockets_and_environment_work(session: InterpreterSession, tmp_path: Path) -> None:
+    code = Code(
+        session,
+        """
+        import hashlib, json, os, socket, sqlite3, ssl, zlib
+        def work(folder):
+            path = os.path.join(folder, "file.json")
+            with open(path, "w") as file:
+                json.dump({"a": [1, 2]}, file)
+            here, there = socket.socketpair()
+            here.sendall(b"through a socket")
+            database = sqlite3.connect(":memory:")
+            database.execute("create table t (x)")
+            database.execute("insert into t values (7)")
+            ssl.create_default_context()
+            return (
+                json.load(open(path)), there.recv(99), database.execute("select x from t").fetchall(),
+                zlib.decompress(zlib.compress(b"z")), hashlib.sha256(b"").hexdigest()[:8], os.environ["HOME"],
+            )
+        """,
+    )
+    assert code.call("work", str(tmp_path)) == (
+        {"a": [1, 2]},
+        b"through a socket",
+        [(7,)],
+        b"z",
+        "e3b0c442",
+        os.environ["HOME"],
+    )
+
+
+def test_text_is_utf8_whatever_the_locale() -> None:
+    done = run_program(
+        """
+        import os
+        os.environ["LC_ALL"] = "C"
+        from interpool import InterpreterManager
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            print(ascii(session.global_("os", "fsdecode")("ä€".encode()).to_value()))
+            print(session.global_("sys", "flags").attr("utf8_mode").to_value())
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "'\\xe4\\u20ac'\n1\n"
+
+
+def test_a_pool_inside_a_pool_is_refused() -> None:
+    done = run_program(
+        """
+        import torch
+        from interpool import InterpreterManager
+        from interpool.native.errors import InterpoolError
+
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            try:
+                session.global_("interpool", "InterpreterManager")(1)
+            except InterpoolError as error:
+                print("refused")
+            parameter = session.global_("builtins", "repr")(torch.nn.Parameter(torch.ones(2)))
+            print(parameter.to_value())
+            print(torch.nn.Parameter(torch.ones(2)).sum().item())
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "refused\ntensor([1., 1.], requires_grad=True)\n2.0\n"
