@@ -48,8 +48,13 @@ def runtime_base() -> str:
 def make_private(path: str) -> None:
     """Create ``path`` (mode 0700) or check that it is ours; raises Refused."""
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.stat(path, follow_symlinks=False)
+        while True:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            try:
+                found = os.stat(path, follow_symlinks=False)
+                break
+            except FileNotFoundError:
+                continue  # a host that leaves has just removed it
     except OSError as error:
         raise Refused(f"cannot create the runtime directory {path}: {error.strerror}") from None
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or os.path.islink(path):

@@ -41,7 +41,7 @@ def echo(server: TorchServe, mar: Mar) -> Iterator[str]:
 
 def _registered(server: TorchServe, archive: str, name: str) -> Iterator[str]:
     answer = server.register(archive)
-    assert answer.status == 200, answer.text
+    assert answer.status == 200, f"{answer.text}\n{server.model_log()[-5000:]}\n{server.host_log()[-5000:]}"
     yield name
     assert server.unregister(name).status == 200
 
