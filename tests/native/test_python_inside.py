@@ -142,7 +142,8 @@ def test_asyncio_runs(session: InterpreterSession) -> None:
 
 def test_a_subprocess_runs_and_is_an_ordinary_python(manager: InterpreterManager) -> None:
     source = (
-        "import torch, interpool.native.inside as i; print(torch.ones(2).sum().item(), i.interpreter_id())"
+        "import torch; from interpool.native.inside import interpreter_id; "
+        "print(torch.ones(2).sum().item(), interpreter_id())"
     )
     with every_interpreter(manager, 2) as sessions:
         outputs = together(
