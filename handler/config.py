@@ -62,9 +62,10 @@ class ModelSettings(BaseModel):
     @classmethod
     def of_model(cls, model_dir: str | Path) -> Self:
         """The settings of the model extracted in ``model_dir``; raises SettingsError."""
-        file = _config_file(Path(model_dir))
-        if file is None:
+        name = model_manifest(model_dir).get("configFile")
+        if not name:
             return cls()
+        file = Path(model_dir) / str(name)
         section = _read_yaml(file).get("interpool")
         if section is None:
             return cls()
@@ -97,13 +98,16 @@ class HostSettings(BaseModel):
             raise SettingsError(f"environment: {_explain(error, '', cls)}") from None
 
 
-def _config_file(model_dir: Path) -> Path | None:
-    manifest = model_dir / "MAR-INF" / "MANIFEST.json"
+def model_manifest(model_dir: str | Path) -> dict[str, Any]:
+    """The model's part of an extracted archive's manifest; raises SettingsError."""
+    path = Path(model_dir) / "MAR-INF" / "MANIFEST.json"
     try:
-        name = json.loads(manifest.read_text(encoding="utf-8"))["model"].get("configFile")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise SettingsError(f"{manifest} is not a TorchServe manifest: {error}") from error
-    return model_dir / name if name else None
+        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
+    if not isinstance(model, dict):
+        raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {model!r}")
+    return model
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler import control, shim
-from interpool.handler.config import HostSettings, ModelSettings
+from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.status import memory_of
 from interpool.handler.worker import SERVICE_MODULE, Manager, Worker
@@ -182,6 +182,7 @@ class PoolHost:
             if len(descriptors) != 2:
                 raise WorkerRefused("the worker passed no log descriptors")
             _require_model(registration.model_dir)
+            manifest = model_manifest(registration.model_dir)
             settings = ModelSettings.of_model(registration.model_dir)
         except ServeError as error:
             _close_all(descriptors)
@@ -195,9 +196,11 @@ class PoolHost:
                 self._end(other)
         stdout, stderr = descriptors
         self._peers.discard(peer)
-        worker = self._workers[peer] = Worker(peer, registration, settings, (stdout, stderr))
+        model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
+        worker = Worker(peer, registration, model, settings, (stdout, stderr))
+        self._workers[peer] = worker
         self._model_dirs.add(registration.model_dir)
-        logger.info("worker %d: %s", registration.pid, registration.model_dir)
+        logger.info("worker %d: %s in %s", registration.pid, model, registration.model_dir)
         if self._manager is not None or self._start_error:
             self._admit(worker)
         elif self._starting is None:

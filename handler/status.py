@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +49,30 @@ def live_pools() -> list[dict[str, Any]]:
 
 def describe_pool(pool: dict[str, Any]) -> str:
     """A pool's state for people."""
-    workers = pool["workers"]
-    states = {str(worker["state"]) for worker in workers}
-    counts = [f"{sum(w['state'] == state for w in workers)} {state}" for state in sorted(states)]
-    memory = pool["memory"]
-    who = f"host {pool['pid']} of TorchServe {pool['frontend_pid']}"
+    memory, workers = pool["memory"], pool["workers"]
+    who = f"host process {pool['pid']} of TorchServe {pool['frontend_pid']}"
     lines = [
-        f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']} s",
-        f"  interpreters: {pool['interpreters'] or 'starting'}",
+        f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']:.0f} s",
+        f"  interpreters: {_interpreters(pool['interpreters'])}",
         f"  memory: {_mib(memory.get('pss'))} PSS, {_mib(memory.get('private_dirty'))} private and dirty",
-        f"  workers: {len(workers)} ({', '.join(counts) or 'none'})",
     ]
-    for model in pool["models"]:
-        mine = [worker for worker in workers if worker["model_dir"] == model]
+    for model_dir in pool["models"]:
+        mine = [worker for worker in workers if worker["model_dir"] == model_dir]
+        states = Counter(str(worker["state"]) for worker in mine)
         shims = sum(memory_of(worker["pid"]).get("pss", 0) for worker in mine)
-        lines.append(f"  {model}: {len(mine)} workers, their shims {_mib(shims)} PSS together")
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {_mib(shims)} PSS together")
+        lines.append(f"    in {model_dir}")
     return "\n".join(lines)
+
+
+def _interpreters(stats: dict[str, Any] | None) -> str:
+    if stats is None:
+        return "starting"
+    each = stats["interpreters"]
+    leased = sum(bool(interpreter["leased"]) for interpreter in each)
+    leases = sum(int(interpreter["leases"]) for interpreter in each)
+    return f"{len(each)} ({leased} leased, {stats['waiting']} calls waiting, {leases} leases so far)"
 
 
 def _mib(size: int | None) -> str:

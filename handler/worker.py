@@ -58,6 +58,7 @@ class Worker:
 
     peer: socket.socket
     registration: control.Registration
+    model: str  # its archive's name and version
     settings: ModelSettings
     stdio: tuple[int, int]
     state: str = "waiting"
@@ -162,6 +163,7 @@ class Worker:
         """This worker's line in the host's status."""
         return {
             "pid": self.registration.pid,
+            "model": self.model,
             "model_dir": self.registration.model_dir,
             "address": self.registration.address,
             "state": self.state,
