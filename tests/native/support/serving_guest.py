@@ -1,0 +1,53 @@
+"""Runs in an interpreter: answers of a served connection, as the request's body asks for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from interpool.native.inside import interpreter_id
+
+
+def describe(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """What arrived, as a line of JSON."""
+    told = {
+        "worker": worker,
+        "fd": fd >= 0,
+        "hello": hello.hex(),
+        "frame": frame.hex(),
+        "interpreter": interpreter_id(),
+    }
+    return json.dumps(told).encode() + b"\n", True
+
+
+def length(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+    return b"%d\n" % len(frame), True
+
+
+def follow(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """Does what a word in parentheses in the frame tells."""
+    if b"(raise)" in frame:
+        raise LookupError(f"asked of {worker}")
+    if b"(exit)" in frame:
+        raise SystemExit(3)
+    if b"(end)" in frame:
+        return b"last\n", False
+    if b"(stream)" in frame:
+        for part in (b"one\n", b"two\n"):
+            os.write(fd, part)
+    if b"(nothing)" in frame:
+        return b"", True
+    if b"(large)" in frame:
+        return bytes(2**24), True
+    if b"(slow)" in frame:
+        time.sleep(0.5)
+    return b"ok\n", True
+
+
+def answers_none(worker: str, fd: int, hello: bytes, frame: bytes) -> None:
+    return None
+
+
+def answers_text(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[str, bool]:
+    return "text", True
