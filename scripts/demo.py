@@ -83,7 +83,7 @@ def main() -> int:
     ]
     try:
         return run(models, keep=keep)
-    except (DemoError, subprocess.CalledProcessError) as error:
+    except (AssertionError, DemoError, subprocess.SubprocessError) as error:
         console.print("[red]The demo failed:[/]")
         say(str(error))
         return 1
@@ -112,14 +112,14 @@ def run(models: list[Model], *, keep: bool) -> int:
         if keep and not failed:
             kept = True
             show_kept(server)
-    except DemoError:
+    except BaseException:
         failed = True
         raise
     finally:
         if not kept:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left behind by impatience
             with step("stopping what was started"):
-                server.stop(keep_logs=failed)
+                server.leave(keep_logs=failed)
     if failed:
         console.print("[red]Some answers differ from the ordinary Python process's.[/]")
         return 1
@@ -264,8 +264,8 @@ def show_curl(server: Server, models: list[Model]) -> None:
 
 
 def show_kept(server: Server) -> None:
-    environment = " ".join(f"{name}={value}" for name, value in server.environment.items())
-    say(f"The server goes on running; its logs are in {server.root}/logs.")
+    environment = " ".join(f"{name}={value}" for name, value in server.own_environment.items())
+    say(f"The server goes on running; its logs are in {server.logs}.")
     say(f"  inference   {server.inference}")
     say(f"  management  {server.management}")
     say(f"  metrics     {server.metrics}/metrics")

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from local_server import JSON, TorchServe, wait_for
 from system.conftest import Mar
-from system.server import JSON, TorchServe, wait_for
 
 HANDLER = Path(__file__).parents[2] / "handler" / "interpool_handler.py"
 

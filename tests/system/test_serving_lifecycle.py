@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from local_server import INTERPOOL, Answer, TorchServe, torchserve, wait_for
 from system.conftest import Mar
-from system.server import INTERPOOL, Answer, TorchServe, torchserve, wait_for
 
 
 def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: object) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from local_server import TorchServe, wait_for
 from system.conftest import Mar
-from system.server import TorchServe, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real TorchServe for tests: own ports, own directories, always stopped."""
+"""A real TorchServe of one's own: free ports, own directories, always stopped."""
 
 from __future__ import annotations
 
@@ -52,21 +52,25 @@ class TorchServe:
         overlay: serve hermetic models from the pool; False is the server as it was installed.
         environment: added to the server's.
         properties: added to its config.properties.
+        prefix: of the directory's name below /tmp.
+        store: the model store; one of its own by default.
     """
 
     overlay: bool = True
     environment: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
+    prefix: str = "ip-"
+    store: Path = field(default=Path("store"))
 
     def __post_init__(self) -> None:
         # Short: TorchServe's sockets live below, and a socket's path may be 107 bytes long.
-        self.root = Path(tempfile.mkdtemp(prefix="ip-", dir="/tmp"))
-        self.store = self.root / "store"
+        self.root = Path(tempfile.mkdtemp(prefix=self.prefix, dir="/tmp"))
+        self.store = self.root / self.store
         self.tmp = self.root / "tmp"
         self.runtime = self.root / "run"
         self.logs = self.root / "logs"
         for directory in (self.store, self.tmp, self.logs):
-            directory.mkdir()
+            directory.mkdir(exist_ok=True)
         ports = _free_ports(5)
         self.inference = f"http://127.0.0.1:{ports[0]}"
         self.management = f"http://127.0.0.1:{ports[1]}"
@@ -97,6 +101,8 @@ class TorchServe:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                # An interrupt is for the caller, which then stops the server itself.
+                start_new_session=True,
                 check=True,
                 timeout=60,
             )
@@ -136,14 +142,17 @@ class TorchServe:
         return [str(Path(sys.executable).with_name("torchserve")), *arguments]
 
     def _flags(self) -> list[str]:
-        return ["--ncs", "--model-store", "store", "--ts-config", "config.properties"]
+        return ["--ncs", "--model-store", str(self.store), "--ts-config", "config.properties"]
+
+    @property
+    def own_environment(self) -> dict[str, str]:
+        """What tells this server from others, for commands that are to reach it."""
+        return {"TEMP": str(self.tmp), "TMPDIR": str(self.tmp), "INTERPOOL_RUNTIME_DIR": str(self.runtime)}
 
     def _environment(self) -> dict[str, str]:
         environment = {
             **os.environ,
-            "TEMP": str(self.tmp),
-            "TMPDIR": str(self.tmp),
-            "INTERPOOL_RUNTIME_DIR": str(self.runtime),
+            **self.own_environment,
             "INTERPOOL_INTERPRETERS": "2",
             "OMP_NUM_THREADS": "1",
         }
