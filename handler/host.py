@@ -12,16 +12,15 @@ with a pipe as stdout, on which it says ``listening``.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import os
+import resource
 import selectors
 import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,8 +30,9 @@ from typing import Any
 from interpool.handler import control, shim
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
+from interpool.handler.pool import Pool
 from interpool.handler.status import memory_of
-from interpool.handler.worker import SERVICE_MODULE, Manager, Worker
+from interpool.handler.worker import Worker
 from interpool.native.errors import InterpoolError
 
 ACCEPT_TIMEOUT_S = 30.0  # as TorchServe's own worker waits for its frontend
@@ -40,27 +40,23 @@ TICK_S = 1.0
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
+PAUSE_S = 0.05
 
 logger = logging.getLogger("interpool.host")
 
 
 class PoolHost:
-    """The control plane. Everything but ``_start_manager`` runs in the thread of ``run``."""
+    """The control plane; everything runs in the thread of ``run``."""
 
-    def __init__(self, runtime_dir: Path, pool: str, frontend_pid: int) -> None:
+    def __init__(self, runtime_dir: Path, name: str, frontend_pid: int) -> None:
         self._runtime_dir = runtime_dir
-        self._pool = pool
+        self._name = name
         self._settings = HostSettings.of_environment()
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
         self._ending: set[Worker] = set()
-        self._model_dirs: set[str] = set()
-        self._manager: Manager | None = None
-        self._starting: threading.Thread | None = None
-        self._start_ended = threading.Event()
         self._patience_s = self._settings.idle_exit_s
-        self._start_error = ""
         self._idle_since = time.monotonic()
         self._next_model_check = 0.0
         self._reason_to_leave = ""
@@ -68,6 +64,7 @@ class PoolHost:
 
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watch(self._wake_read, self._on_wake)
+        self._pool = Pool(self._wake)
         try:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
@@ -90,13 +87,14 @@ class PoolHost:
 
     # ---- events -----------------------------------------------------------------------------
 
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"\0")
+
     def _on_wake(self) -> None:
         os.read(self._wake_read, 4096)
-        if self._starting is None or not self._start_ended.is_set():
+        if not self._pool.settle():
             return
-        self._starting.join()
-        self._starting = None
-        if self._start_error:
+        if self._pool.error:
             # Long enough for workers that were started together to hear the reason, too.
             self._patience_s = FAILED_LINGER_S
         for worker in list(self._workers.values()):
@@ -140,14 +138,13 @@ class PoolHost:
             self._drop(peer)
 
     def _on_frontend(self, worker: Worker) -> None:
-        if worker.listener is None or self._manager is None:
+        if worker.listener is None or self._pool.manager is None:
             return
         self._unwatch(worker.listener)
         try:
-            worker.accept(self._manager)
-        except InterpoolError:
+            worker.accept(self._pool.manager)
+        except (InterpoolError, RuntimeError):
             logger.exception("worker %d: the pool did not take it", worker.registration.pid)
-            self._watch(worker.done_fd, lambda: self._on_done(worker))
             self._end(worker)
             return
         if worker.connection is None:
@@ -165,14 +162,14 @@ class PoolHost:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if self._workers or self._peers or self._ending or self._starting:
+        if self._workers or self._peers or self._ending or self._pool.is_starting:
             self._idle_since = now
         elif now - self._idle_since >= self._patience_s:
-            self._reason_to_leave = self._start_error or "no worker needs the pool"
+            self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if now >= self._next_model_check:
             self._next_model_check = now + MODEL_CHECK_S
             self._end_stale_workers()
-            self._forget_models()
+            self._pool.forget_models()
 
     # ---- workers ----------------------------------------------------------------------------
 
@@ -199,26 +196,25 @@ class PoolHost:
         model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
         worker = Worker(peer, registration, model, settings, (stdout, stderr))
         self._workers[peer] = worker
-        self._model_dirs.add(registration.model_dir)
+        self._pool.serves(registration.model_dir)
         logger.info("worker %d: %s in %s", registration.pid, model, registration.model_dir)
-        if self._manager is not None or self._start_error:
+        if self._pool.manager is not None or self._pool.error:
             self._admit(worker)
-        elif self._starting is None:
-            self._start_manager(settings.interpreters or self._settings.interpreters)
+        elif not self._pool.is_starting:
+            self._pool.start(settings.interpreters or self._settings.interpreters)
 
     def _admit(self, worker: Worker) -> None:
         """Listen for TorchServe and tell the shim so; or say why not."""
-        if self._start_error or self._manager is None:
-            self._refuse(worker.peer, self._start_error)
+        manager = self._pool.manager
+        if manager is None:
+            self._refuse(worker.peer, self._pool.error)
             return
         wanted = worker.settings.interpreters
-        if wanted is not None and wanted != len(self._manager):
-            text = (
-                f"interpool: this model asks for {wanted} interpreters, and pool "
-                f"{self._pool!r} was started with {len(self._manager)}; it keeps these until it "
-                "is restarted\n"
+        if wanted is not None and wanted != len(manager):
+            worker.tell(
+                f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
+                f"started with {len(manager)}; it keeps these until it is restarted\n"
             )
-            os.write(worker.stdio[1], text.encode())
         try:
             listener = worker.listen()
         except WorkerRefused as error:
@@ -259,45 +255,12 @@ class PoolHost:
                 logger.warning("worker %d: TorchServe did not come", worker.registration.pid)
                 self._end(worker)
 
-    def _forget_models(self) -> None:
-        """Have the interpreters let go of models that were unregistered."""
-        gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
-        self._model_dirs -= gone
-        if gone and self._manager is not None:
-            for directory in gone:
-                self._manager.forget(directory)
-            threading.Thread(target=_sweep, args=(self._manager,), daemon=True).start()
-
     def _drop(self, peer: socket.socket) -> None:
         self._unwatch(peer)
         self._peers.discard(peer)
         peer.close()
 
-    # ---- the pool ---------------------------------------------------------------------------
-
-    def _start_manager(self, interpreters: int) -> None:
-        """Start the interpreters in a thread, so that the control plane keeps answering."""
-
-        def start() -> None:
-            began = time.monotonic()
-            try:
-                from interpool.native import InterpreterManager
-
-                self._manager = InterpreterManager(interpreters)
-            except (InterpoolError, ImportError, OSError, MemoryError) as error:
-                logger.exception("the interpreters did not start")
-                self._start_error = (
-                    f"the pool could not start {interpreters} interpreters: {error}\n"
-                    "`interpool doctor` says what is missing on this machine"
-                )
-            else:
-                logger.info("%d interpreters after %.2f s", interpreters, time.monotonic() - began)
-            finally:
-                self._start_ended.set()
-                os.write(self._wake_write, b"\0")
-
-        self._starting = threading.Thread(target=start, name="start", daemon=True)
-        self._starting.start()
+    # ---- status -----------------------------------------------------------------------------
 
     def _answer_status(self, peer: socket.socket) -> None:
         state = json.dumps(self._describe()).encode()
@@ -312,11 +275,11 @@ class PoolHost:
     def _describe(self) -> dict[str, Any]:
         workers = [w.describe() for w in (*self._workers.values(), *self._ending)]
         return {
-            "pool": self._pool,
+            "pool": self._name,
             "pid": os.getpid(),
             "frontend_pid": int(self._runtime_dir.name.partition("-")[0]),
             "uptime_s": round(time.time() - self._started, 1),
-            "interpreters": self._manager.stats() if self._manager else None,
+            "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({str(worker["model_dir"]) for worker in workers}),
             "workers": workers,
             "memory": memory_of(os.getpid()),
@@ -353,22 +316,19 @@ class PoolHost:
 
     def _react(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):
-            if key.data.active:  # what one event ended may have had an event of its own
+            if not key.data.active:
+                continue  # what one event ended may have had an event of its own
+            try:
                 key.data.react()
+            except Exception:
+                logger.exception("an event could not be handled")
+                time.sleep(PAUSE_S)  # an event that stays must not keep the processor busy
 
 
 @dataclass
 class _Watch:
     react: Callable[[], None]
     active: bool = True
-
-
-def _sweep(manager: Manager) -> None:
-    """Sweep all interpreters that are free; the others do it at their next call."""
-    with contextlib.ExitStack() as sessions, contextlib.suppress(InterpoolError):
-        for _ in range(len(manager)):
-            session = sessions.enter_context(manager.acquire_session(timeout=0.0))
-            session.global_(SERVICE_MODULE, "sweep")()
 
 
 def _require_model(model_dir: str) -> None:
@@ -398,6 +358,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--log", required=True)
     options = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    # A worker takes five descriptors, and the usual limit would do for two hundred workers.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # The frontend's working directory is what relative paths in its environment refer to.
     os.chdir(f"/proc/{options.frontend}/cwd")
     try:

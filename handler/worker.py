@@ -126,6 +126,11 @@ class Worker:
             }
         )
 
+    def tell(self, text: str) -> None:
+        """Write to the worker's own stderr: TorchServe's model log."""
+        with contextlib.suppress(OSError):
+            os.write(self.stdio[1], text.encode())
+
     def end(self) -> bool:
         """Part with the shim and with TorchServe; True if nothing is left to wait for.
 
