@@ -1,0 +1,184 @@
+"""The end of a process that hosts a pool: its own exit code, nothing on stderr, whatever goes on inside."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from interpool_testing import assert_clean, run_program
+
+BUSY = """
+import os, socket, sys, threading, time
+import torch
+import otf
+from interpool import InterpreterManager
+from interpool_testing import Code
+
+SOURCE = '''
+import threading, time, torch
+
+def compute():
+    x = torch.ones(64, 64, requires_grad=True)
+    while True:
+        (x @ x).sum().backward()
+
+def python():
+    while True:
+        sum(range(1000))
+
+def sleep():
+    time.sleep(1000)
+
+def wait_for_a_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+def start_thread():
+    threading.Thread(target=compute).start()
+'''
+
+def inside(name, *args):
+    with manager.acquire_session() as session:
+        code = Code(session, SOURCE)
+        started.release()
+        code[name](*args)
+
+started = threading.Semaphore(0)
+manager = InterpreterManager(3)
+
+def go(*works):
+    for work in works:
+        threading.Thread(target=work[0], args=work[1:], daemon=True).start()
+        started.acquire()
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'go((inside, "compute"), (inside, "python"), (inside, "compute"))',
+        'go((inside, "sleep"), (inside, "sleep"), (inside, "wait_for_a_lock"))',
+        """
+session = manager.acquire_session()
+Code(session, SOURCE)["start_thread"]()
+kept = session.global_("counting_guest", "make")(10).to_value()
+time.sleep(0.3)
+""",
+    ],
+    ids=["computing", "waiting", "in a thread of the model's"],
+)
+def test_a_host_ends_while_interpreters_are_at_work(source: str) -> None:
+    done = run_program(BUSY + source + "\nprint('end', flush=True)\nsys.exit(3)\n", timeout=60)
+    assert_clean(done, returncode=3)
+    assert done.stdout == "end\n"
+
+
+def test_a_host_ends_with_connections_open_and_one_being_answered() -> None:
+    done = run_program(
+        BUSY
+        + """
+ends = []
+for i in range(4):
+    here, there = socket.socketpair()
+    done = os.eventfd(0)
+    ends.append((here, manager.serve(
+        there.detach(), module="serving_guest", function="follow", worker="w", affinity="a", done_fd=done)))
+    here.sendall(otf.load())
+    assert here.recv(3) == b"ok\\n"
+ends[0][0].sendall(otf.predict(b"(slow)"))
+ends[1][0].sendall(b"I")
+time.sleep(0.1)
+for here, _ in ends:
+    here.detach()  # stays open to the very end
+print("end")
+"""
+    )
+    assert_clean(done)
+    assert done.stdout == "end\n"
+
+
+def test_what_models_print_and_write_is_not_lost_at_the_end() -> None:
+    done = run_program(
+        """
+        from interpool import InterpreterManager
+        with InterpreterManager(2) as manager:
+            one, other = manager.acquire_session(), manager.acquire_session()
+            one.global_("builtins", "print")("from one")
+            one.close()
+            other.global_("builtins", "print")("from the other")
+        """
+    )
+    assert_clean(done)
+    assert sorted(done.stdout.splitlines()) == ["from one", "from the other"]
+
+
+def test_an_error_of_the_hosts_own_is_reported_as_ever() -> None:
+    done = run_program(
+        """
+        from interpool import InterpreterManager
+        manager = InterpreterManager(1)
+        session = manager.acquire_session()
+        object = session.global_("torch", "ones")(3)
+        raise LookupError("of the host's")
+        """
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "LookupError: of the host's"
+    assert done.stderr.startswith("Traceback")
+
+
+def test_a_signal_ends_the_process_while_interpreters_are_at_work() -> None:
+    done = run_program(
+        BUSY
+        + """
+import signal
+go((inside, "compute"), (inside, "sleep"))
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(30)
+"""
+    )
+    assert_clean(done, returncode=-signal.SIGTERM)
+
+
+def test_ctrl_c_reaches_the_host_while_interpreters_are_at_work() -> None:
+    done = run_program(
+        BUSY
+        + """
+import signal
+go((inside, "compute"), (inside, "python"))
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted")
+with manager.acquire_session() as session:
+    print(session.from_value("goes on").to_value())
+"""
+    )
+    assert_clean(done)
+    assert done.stdout == "interrupted\ngoes on\n"
+
+
+def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() -> None:
+    done = run_program(
+        """
+        import atexit
+        from interpool import InterpreterManager
+
+        class Late:
+            def __del__(self):
+                self.tensor.sum()
+
+        manager = InterpreterManager(1)
+        session = manager.acquire_session()
+        late = Late()
+        late.tensor = session.global_("counting_guest", "make")(100).to_value()
+        late.me = late
+        object = session.global_("counting_guest", "make")(100)
+        atexit.register(lambda: print(object.attr("sum")().to_value().item()))
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "700.0\n"
