@@ -1,0 +1,198 @@
+"""Everything at once, from changing numbers of threads: right answers, no deadlock, no growth."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import otf
+import pytest
+import third_party_guest
+import torch
+from interpool_testing import Code, eventually, every_interpreter, rss_mib, together
+from packages import build_scale
+from serving_client import Client
+
+from interpool.native import InterpreterManager
+from interpool.native.errors import LeaseTimeoutError, RemoteError, WrongInterpreterError
+
+PREPARE = """
+import sys, torch
+from interpool.native.inside import interpreter_id
+
+@torch.library.custom_op("native_stress::times", mutates_args=())
+def times(x: torch.Tensor) -> torch.Tensor:
+    return x * interpreter_id()
+
+def use():
+    return torch.ops.native_stress.times(torch.ones(2)).tolist() == [float(interpreter_id())] * 2
+
+def gradient(k):
+    x = torch.full((8,), float(k), requires_grad=True)
+    (x * x).sum().backward()
+    return x.grad
+
+sys.modules["stress_names"] = type(sys)("stress_names")
+sys.modules["stress_names"].use, sys.modules["stress_names"].gradient = use, gradient
+"""
+
+
+class Steps:
+    """What threads do, at random; each step checks its own answer."""
+
+    def __init__(self, manager: InterpreterManager, folder: Path) -> None:
+        self.manager = manager
+        self.models = []
+        for k in (2, 3):
+            package = manager.load_package(build_scale(folder / f"scale{k}.pt", k))
+            self.models.append((k, package.load_pickle("model", "model.pkl")))
+        self.expected = {
+            name: [getattr(third_party_guest, name)(seed) for seed in range(8)]
+            for name in ("numpy", "scipy", "tokenizers")
+        }
+        self.shared: list[torch.Tensor] = []
+        self.lock = threading.Lock()
+        self.done = 0
+
+    def run(self, seed: int, until: float) -> None:
+        chance = random.Random(seed)
+        steps = [getattr(self, name) for name in dir(self) if name.startswith("step_")]
+        while time.monotonic() < until:
+            chance.choice(steps)(chance)
+            with self.lock:
+                self.done += 1
+
+    def step_values(self, chance: random.Random) -> None:
+        text = "ä" * chance.randrange(99)
+        value = {"a": [chance.random(), chance.getrandbits(100), text], 3: (None, b"\0")}
+        with self.manager.acquire_session(timeout=60) as session:
+            assert session.from_value(value).to_value() == value
+
+    def step_tensor(self, chance: random.Random) -> None:
+        x = torch.full((chance.randrange(1, 4000),), 2.0)
+        with self.manager.acquire_session(timeout=60) as session:
+            there = session.from_value(x)
+            there.attr("mul_")(3)
+            back = there.to_value()
+        assert back.data_ptr() == x.data_ptr()
+        assert bool((back == 6).all())
+
+    def step_memory(self, chance: random.Random) -> None:
+        with self.manager.acquire_session(timeout=60) as session:
+            made = session.global_("counting_guest", "make")(1000).to_value()
+            name = ("stress", chance.randrange(20))
+            session.global_("counting_guest", "keep")(name, made)
+            assert session.global_("counting_guest", "total")(name).to_value() == 7000
+        with self.lock:
+            self.shared.append(made)
+            gone = self.shared.pop(chance.randrange(len(self.shared))) if len(self.shared) > 20 else made
+        assert gone.sum().item() == 7000
+
+    def step_model(self, chance: random.Random) -> None:
+        k, model = chance.choice(self.models)
+        x = torch.rand(4)
+        assert torch.equal(model(x), k * x)
+
+    def step_kernel(self, chance: random.Random) -> None:
+        with self.manager.acquire_session(timeout=60) as session:
+            use = session.global_("stress_names", "use")
+            assert all(use().to_value() for _ in range(5))
+
+    def step_gradient(self, chance: random.Random) -> None:
+        k = chance.randrange(100)
+        with self.manager.acquire_session(timeout=60) as session:
+            gradient = session.global_("stress_names", "gradient")(k).to_value()
+        assert gradient.tolist() == [2.0 * k] * 8
+
+    def step_library(self, chance: random.Random) -> None:
+        name, seed = chance.choice(list(self.expected)), chance.randrange(8)
+        with self.manager.acquire_session(timeout=60) as session:
+            assert session.global_("third_party_guest", name)(seed).to_value() == self.expected[name][seed]
+
+    def step_error(self, chance: random.Random) -> None:
+        text = f"text {chance.random()}"
+        with (
+            self.manager.acquire_session(timeout=60) as session,
+            pytest.raises(RemoteError, match=f"ValueError.*{text}"),
+        ):
+            session.global_("builtins", "int")(text)
+
+    def step_misuse(self, chance: random.Random) -> None:
+        session = self.manager.acquire_session(timeout=60)
+        try:
+            with session, self.manager.acquire_session(timeout=0.05) as other:
+                stranger = other.from_value([1])
+                with pytest.raises(WrongInterpreterError):
+                    session.global_("builtins", "len")(stranger)
+        except LeaseTimeoutError:
+            pass  # all are out: others do the same
+
+    def step_dropped(self, chance: random.Random) -> None:
+        value = self.manager.acquire_session(timeout=60).from_value([1, 2])
+        assert value.attr("__len__")().to_value() == 2
+
+    def step_connection(self, chance: random.Random) -> None:
+        client = Client(self.manager, "describe", worker=f"w{chance.random()}")
+        try:
+            for _ in range(chance.randrange(1, 6)):
+                frame = otf.predict(chance.randbytes(chance.randrange(2000)))
+                assert bytes.fromhex(client.ask(frame)["frame"]) == frame
+            if chance.random() < 0.5:
+                client.send(frame[: chance.randrange(len(frame))])
+        finally:
+            client.connection.close()
+            client.close()
+
+    def step_thread_inside(self, chance: random.Random) -> None:
+        with self.manager.acquire_session(timeout=60) as session:
+            code = Code(session, THREAD)
+            assert code.call("work", 10) == 10.0
+
+
+THREAD = """
+import threading, torch
+
+def work(k):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(torch.full((k,), 1.0).sum().item()))
+    thread.start()
+    thread.join()
+    return result[0]
+"""
+
+
+@pytest.mark.parametrize("seconds", [4, pytest.param(150, marks=pytest.mark.long)])
+def test_everything_at_once(
+    manager: InterpreterManager, tmp_path: Path, capfd: pytest.CaptureFixture[str], seconds: int
+) -> None:
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            Code(session, PREPARE)
+    steps = Steps(manager, tmp_path)
+    chance = random.Random(seconds)
+    phases = max(2, seconds // 10)
+    memory: list[float] = []
+    for phase in range(phases):
+        until = time.monotonic() + seconds / phases
+        threads = chance.choice([1, 2, 4, 6, 12])
+        works = [partial(steps.run, 1000 * phase + i, until) for i in range(threads)]
+        together(works, timeout=seconds / phases + 60)
+        memory.append(rss_mib())
+    capfd.readouterr()  # connections cut on purpose tell so
+    with capfd.disabled():
+        print(json.dumps({"steps": steps.done, "seconds": seconds, "rss_mib": [round(m) for m in memory]}))
+
+    steps.shared.clear()
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            session.global_("counting_guest", "drop_all")()
+        for session in sessions:
+            counts = session.global_("counting_guest", "counts")
+            assert eventually(lambda counts=counts: len(set(counts().to_value())) == 1)
+    if seconds > 100:
+        # The first third imports, fills caches and lets the allocator find its size.
+        assert max(memory[len(memory) // 3 * 2 :]) - memory[len(memory) // 3] < 60
