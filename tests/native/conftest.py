@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch  # noqa: F401  (the host of the shared pool has its own torch, imported before)
 
 from interpool.native import InterpreterManager, InterpreterSession
+
+if TYPE_CHECKING:
+    from serving_client import Client, Connect
 
 # Before any interpreter starts: they find modules where the host did then.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -24,3 +29,18 @@ def manager() -> Iterator[InterpreterManager]:
 def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
     with manager.acquire_session(timeout=60) as leased:
         yield leased
+
+
+@pytest.fixture
+def connect(manager: InterpreterManager) -> Iterator[Connect]:
+    """Makes served connections, and ends them after the test."""
+    from serving_client import Client
+
+    with ExitStack() as stack:
+
+        def make(*args: Any, **kwargs: Any) -> Client:
+            client = Client(manager, *args, **kwargs)
+            stack.callback(client.close)
+            return client
+
+        yield make

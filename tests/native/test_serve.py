@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
 
 import otf
 import pytest
-from interpool_testing import eventually, every_interpreter, rss_mib, together
-from serving_client import Client
+from interpool_testing import eventually, every_interpreter, together
+from serving_client import Connect
 
 from interpool.native import InterpreterManager
-
-Connect = Callable[..., Client]
-
-
-@pytest.fixture
-def connect(manager: InterpreterManager) -> Iterator[Connect]:
-    with ExitStack() as stack:
-
-        def make(*args: Any, **kwargs: Any) -> Client:
-            client = Client(manager, *args, **kwargs)
-            stack.callback(client.close)
-            return client
-
-        yield make
-
 
 LOAD = otf.load()
 PREDICT = otf.predict(b"body")
@@ -102,123 +81,6 @@ def test_the_function_may_write_ahead_of_its_reply(connect: Connect) -> None:
     assert [client.line() for _ in range(3)] == [b"one\n", b"two\n", b"ok\n"]
 
 
-def test_the_function_may_end_the_connection_with_its_reply(connect: Connect) -> None:
-    client = connect("follow")
-    client.send(LOAD)
-    assert client.line() == b"ok\n"
-    client.send(otf.predict(b"(end)"))
-    assert client.line() == b"last\n"
-    assert client.at_end()
-    assert client.ended()
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"X", "unknown command 88"),
-        (b"\0" * 100, "unknown command 0"),
-        (b"GET / HTTP/1.1\r\n\r\n", "unknown command 71"),
-        (b"L" + otf.integer(-2), "negative length"),
-        (b"L" + otf.integer(-(2**31)), "negative length"),
-        (b"I" + otf.integer(-2), "negative length"),
-        (b"I" + otf.field("id") + otf.field("name") + otf.integer(-1), "negative length"),
-        (LOAD + b"?", "unknown command 63"),
-    ],
-    ids=["command", "zeros", "http", "load -2", "load min", "predict -2", "header -1", "second"],
-)
-def test_what_is_not_the_protocol_ends_the_connection(
-    connect: Connect, capfd: pytest.CaptureFixture[str], data: bytes, said: str
-) -> None:
-    client = connect(affinity="a model of this name")
-    client.send(data)
-    if data.startswith(LOAD):
-        client.line()
-    assert client.at_end()
-    assert client.ended()
-    told = capfd.readouterr().err
-    assert "a model of this name" in told
-    assert said in told
-
-
-@pytest.mark.parametrize("cut", [1, 3, 5, len(LOAD) - 1])
-def test_a_peer_gone_inside_a_message_ends_the_connection(
-    connect: Connect, capfd: pytest.CaptureFixture[str], cut: int
-) -> None:
-    client = connect()
-    client.send(LOAD[:cut])
-    client.socket.shutdown(socket.SHUT_WR)
-    assert client.ended()
-    assert "ended inside a message" in capfd.readouterr().err
-
-
-def test_a_length_that_is_only_promised_takes_no_memory(connect: Connect) -> None:
-    before = rss_mib()
-    clients = [connect() for _ in range(5)]
-    for client in clients:
-        client.send(b"L" + otf.integer(2**31 - 1) + b"some")
-    time.sleep(0.2)
-    assert rss_mib() - before < 100
-    assert all(client.connection.alive for client in clients)
-
-
-def test_a_peer_gone_between_messages_ends_the_connection_quietly(
-    connect: Connect, capfd: pytest.CaptureFixture[str]
-) -> None:
-    client = connect()
-    client.ask(LOAD)
-    client.socket.shutdown(socket.SHUT_WR)
-    assert client.ended()
-    assert client.at_end()
-    assert capfd.readouterr().err == ""
-
-
-def test_a_peer_that_never_says_a_word_may_leave(connect: Connect) -> None:
-    client = connect()
-    client.socket.shutdown(socket.SHUT_RDWR)
-    assert client.ended()
-
-
-@pytest.mark.parametrize(
-    ("function", "frame", "said"),
-    [
-        ("follow", otf.predict(b"(raise)"), "LookupError: asked of worker-1"),
-        ("follow", otf.predict(b"(exit)"), "SystemExit: 3"),
-        ("answers_none", LOAD, "a service answers (bytes, keep the connection open)"),
-        ("answers_text", LOAD, "TypeError"),
-        ("no_such_function", LOAD, "no_such_function"),
-    ],
-    ids=["raises", "exits", "answers None", "answers text", "is not there"],
-)
-def test_a_function_that_fails_ends_its_connection_and_tells_why(
-    connect: Connect,
-    manager: InterpreterManager,
-    capfd: pytest.CaptureFixture[str],
-    function: str,
-    frame: bytes,
-    said: str,
-) -> None:
-    client = connect(function)
-    client.send(frame)
-    assert client.at_end()
-    assert client.ended()
-    told = capfd.readouterr().err
-    assert said in told
-    if said.startswith(("Lookup", "System")):
-        assert "serving_guest.py" in told  # the traceback
-        assert told.count(said) <= 2
-    # Another connection does not notice.
-    assert connect().ask(LOAD)["worker"] == "worker-1"
-
-
-def test_a_module_that_is_not_there_ends_the_connection(
-    connect: Connect, capfd: pytest.CaptureFixture[str]
-) -> None:
-    client = connect(module="no_such_module")
-    client.send(LOAD)
-    assert client.ended()
-    assert "No module named 'no_such_module'" in capfd.readouterr().err
-
-
 def test_a_connection_that_waits_holds_no_interpreter(connect: Connect, manager: InterpreterManager) -> None:
     clients = [connect() for _ in range(3 * len(manager))]
     for client in clients:
@@ -263,33 +125,6 @@ def test_a_connection_stays_with_the_interpreter_that_knows_its_model(connect: C
         assert [client.ask(PREDICT)["interpreter"] for client in clients] == homes
 
 
-def test_closing_ends_a_waiting_connection_at_once(connect: Connect) -> None:
-    client = connect()
-    client.ask(LOAD)
-    assert client.connection.alive
-    assert client.connection.join(0.05) is False
-    client.connection.close()
-    assert client.connection.join(10) is True
-    assert client.ended()
-    assert client.at_end()
-    client.connection.close()  # again does no harm
-
-
-def test_closing_during_a_call_lets_it_finish_and_drops_its_reply(
-    connect: Connect, manager: InterpreterManager, capfd: pytest.CaptureFixture[str]
-) -> None:
-    client = connect("follow")
-    client.send(otf.predict(b"(slow)"))
-    assert eventually(lambda: sum(seat["leased"] for seat in manager.stats()["interpreters"]) == 1)
-    start = time.monotonic()
-    client.connection.close()
-    assert client.at_end()
-    assert time.monotonic() - start < 0.4
-    assert client.ended()
-    assert eventually(lambda: not any(seat["leased"] for seat in manager.stats()["interpreters"]))
-    assert capfd.readouterr().err == ""
-
-
 def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(
     connect: Connect, manager: InterpreterManager
 ) -> None:
@@ -308,31 +143,3 @@ def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(
     served = together([lambda i=i: talk(i) for i in range(50)])  # type: ignore[misc]
     with every_interpreter(manager) as sessions:
         assert set().union(*served) == {session.interpreter_id for session in sessions}
-
-
-def test_connections_leave_no_descriptor_and_no_thread_behind(manager: InterpreterManager) -> None:
-    def count() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-
-    def round_of(ends: Callable[[Client], object]) -> None:
-        clients = [Client(manager, "follow") for _ in range(10)]
-        for client in clients:
-            client.send(LOAD)
-            client.line()
-            ends(client)
-            client.close()
-
-    ways: list[Callable[[Client], object]] = [
-        lambda client: None,
-        lambda client: client.socket.shutdown(socket.SHUT_RDWR),
-        lambda client: client.send(b"garbage"),
-        lambda client: client.send(otf.predict(b"(raise)")),
-        lambda client: client.send(otf.predict(b"(end)")),
-        lambda client: client.send(b"I" + struct.pack(">i", 100)),
-        lambda client: client.connection.close(),
-    ]
-    round_of(ways[0])
-    before = count()
-    for way in ways:
-        round_of(way)
-    assert eventually(lambda: count() <= before), f"{before} -> {count()}"

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from interpool.native import InterpreterManager
@@ -70,3 +71,6 @@ class Client:
         self.connection.close()
         assert self._announced or self.ended(30)
         os.close(self.done)
+
+
+Connect = Callable[..., Client]

@@ -1,0 +1,164 @@
+"""Who gets an interpreter, when, and for how long."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+
+import pytest
+from interpool_testing import assert_clean, eventually, every_interpreter, run_program
+
+from interpool.native import InterpreterManager
+from interpool.native.errors import (
+    InterpoolError,
+    LeaseTimeoutError,
+    PoolClosedError,
+    SessionClosedError,
+    SessionError,
+    WrongInterpreterError,
+)
+
+
+def test_the_pool_leases_no_more_than_it_has_and_waits_no_longer_than_told(
+    manager: InterpreterManager,
+) -> None:
+    with every_interpreter(manager):
+        for timeout in (0, 0.2):
+            start = time.monotonic()
+            with pytest.raises(LeaseTimeoutError, match=f"all {len(manager)} are leased"):
+                manager.acquire_session(timeout=timeout)
+            assert timeout <= time.monotonic() - start < timeout + 2
+
+
+def test_a_session_nobody_holds_gives_its_interpreter_back(manager: InterpreterManager) -> None:
+    sessions = [manager.acquire_session(timeout=60) for _ in range(len(manager))]
+    with pytest.raises(LeaseTimeoutError):
+        manager.acquire_session(timeout=0.01)
+    del sessions
+    manager.acquire_session(timeout=1).close()
+
+
+def test_an_object_keeps_its_session_alive(manager: InterpreterManager) -> None:
+    value = manager.acquire_session(timeout=60).from_value("kept")
+    assert value.to_value() == "kept"
+    del value
+    assert eventually(lambda: not any(seat["leased"] for seat in manager.stats()["interpreters"]))
+
+
+@pytest.mark.parametrize("timeout", [None, 3600.0, threading.TIMEOUT_MAX, math.inf])
+def test_a_waiting_caller_gets_the_interpreter_that_becomes_free(
+    manager: InterpreterManager, timeout: float | None
+) -> None:
+    with every_interpreter(manager) as sessions:
+        release = threading.Timer(0.2, sessions[2].close)
+        release.start()
+        with manager.acquire_session(timeout=timeout) as session:
+            assert session.global_("builtins", "len")("abc").to_value() == 3
+        release.join()
+
+
+@pytest.mark.parametrize("timeout", [-1.0, math.nan])
+def test_a_timeout_that_is_no_duration_is_a_mistake(manager: InterpreterManager, timeout: float) -> None:
+    with every_interpreter(manager), pytest.raises((ValueError, LeaseTimeoutError)):
+        manager.acquire_session(timeout=timeout)
+
+
+def test_waiting_callers_are_served_in_turn(manager: InterpreterManager) -> None:
+    order: list[int] = []
+    threads = []
+
+    def wait(i: int) -> None:
+        with manager.acquire_session(timeout=60):
+            order.append(i)
+
+    with every_interpreter(manager) as sessions:
+        for i in range(5):
+            thread = threading.Thread(target=wait, args=(i,))
+            thread.start()
+            assert eventually(lambda i=i: manager.stats()["waiting"] == i + 1)  # type: ignore[misc]
+            threads.append(thread)
+        sessions[0].close()
+        for thread in threads:
+            thread.join(60)
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_an_interpreter_that_served_a_name_serves_it_again(manager: InterpreterManager) -> None:
+    with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
+        first = session.interpreter_id
+    for _ in range(2 * len(manager)):
+        with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
+            assert session.interpreter_id == first
+    known = [seat for seat in manager.stats()["interpreters"] if seat["interpreter"] == first]
+    assert "a model of this test's" in known[0]["affinities"]
+
+
+def test_affinity_is_a_wish_and_no_condition(manager: InterpreterManager) -> None:
+    with (
+        manager.acquire_session(timeout=60, affinity="wanted twice") as one,
+        manager.acquire_session(timeout=1, affinity="wanted twice") as other,
+    ):
+        assert one.interpreter_id != other.interpreter_id
+
+
+def test_stats_tell_who_is_leased_and_who_waits(manager: InterpreterManager) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        stats = json.loads(json.dumps(manager.stats()))
+        assert len(stats["interpreters"]) == len(manager) == 4
+        leased = [seat["interpreter"] for seat in stats["interpreters"] if seat["leased"]]
+        assert leased == [session.interpreter_id]
+        assert stats["waiting"] == 0
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_pool_of_none_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"at least one interpreter, not {count}"):
+        InterpreterManager(count)
+
+
+def test_every_error_has_one_root() -> None:
+    for error in (SessionClosedError, WrongInterpreterError, PoolClosedError, LeaseTimeoutError):
+        assert issubclass(error, SessionError)
+        assert issubclass(error, InterpoolError)
+
+
+def test_a_closed_pool_refuses_and_wakes_who_waits_and_leaves_open_sessions_alone() -> None:
+    done = run_program("""
+        import threading, time
+        from interpool import InterpreterManager
+        from interpool.native.errors import PoolClosedError
+
+        def refused(*args):
+            try:
+                manager.acquire_session(*args)
+            except PoolClosedError:
+                outcomes.append("closed")
+
+        outcomes = []
+        with InterpreterManager(1) as manager:
+            session = manager.acquire_session()
+            waiting = threading.Thread(target=refused)
+            waiting.start()
+            while manager.stats()["waiting"] == 0:
+                time.sleep(0.01)
+        waiting.join(10)
+        refused(1.0)
+        manager.close()
+        print(outcomes, session.global_("builtins", "sum")([1, 2]).to_value())
+        session.close()
+
+        # Two at once, beside the first one's interpreter.
+        pools = []
+        threads = [threading.Thread(target=lambda: pools.append(InterpreterManager(1))) for _ in range(2)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        for pool in pools:
+            with pool.acquire_session() as session:
+                print(session.interpreter_id, session.global_("builtins", "sum")([1, 2]).to_value())
+        """)
+    assert_clean(done)
+    closed, *later = done.stdout.splitlines()
+    assert closed == "['closed', 'closed'] 3"
+    assert sorted(later) == ["2 3", "3 3"]
