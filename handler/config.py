@@ -30,11 +30,12 @@ The runtime directory is ``$XDG_RUNTIME_DIR/interpool``, else ``/tmp/interpool-U
 ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
 
 As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool
-that a model's settings name.
+that a model's settings name, and nothing if they are refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -132,15 +133,11 @@ def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> 
     return "; ".join(lines)
 
 
-def main(model_dir: str) -> int:
-    """Print the pool of the model in ``model_dir``; 1 with the reason on stderr if refused."""
-    try:
+def main(model_dir: str) -> None:
+    """Print the pool of the model in ``model_dir``, or nothing if its settings are refused."""
+    with contextlib.suppress(SettingsError):
         print(ModelSettings.of_model(model_dir).pool)
-    except SettingsError as error:
-        print(f"interpool: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

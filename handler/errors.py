@@ -48,13 +48,13 @@ def out_of_memory(error: BaseException) -> bool:
 def load_failure_code(error: BaseException) -> int:
     """The status of a load that raised ``error``: TorchServe answers a registration with it.
 
-    507 for lack of memory, as TorchServe does; 400 for an archive that is at fault, as
-    TorchServe answers a damaged .mar; 500 otherwise. The text of that answer is TorchServe's
+    507 for lack of memory, as TorchServe does; 400 for an archive or a setting that is at
+    fault, as TorchServe answers a damaged .mar; 500 otherwise. The text of that answer is TorchServe's
     own, whatever the worker says: the reason stands in the model log.
     """
     if out_of_memory(error):
         return 507
-    return 400 if isinstance(error, ArchiveError) else 500
+    return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500
 
 
 def predict_failure_code(error: BaseException) -> int:

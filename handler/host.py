@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler import control, shim
-from interpool.handler.config import HostSettings, ModelSettings, model_manifest
+from interpool.handler.config import HostSettings
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.pool import Pool
 from interpool.handler.status import memory_of
@@ -179,8 +179,6 @@ class PoolHost:
             if len(descriptors) != 2:
                 raise WorkerRefused("the worker passed no log descriptors")
             _require_model(registration.model_dir)
-            manifest = model_manifest(registration.model_dir)
-            settings = ModelSettings.of_model(registration.model_dir)
         except ServeError as error:
             _close_all(descriptors)
             self._refuse(peer, str(error))
@@ -193,15 +191,13 @@ class PoolHost:
                 self._end(other)
         stdout, stderr = descriptors
         self._peers.discard(peer)
-        model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
-        worker = Worker(peer, registration, model, settings, (stdout, stderr))
-        self._workers[peer] = worker
+        worker = self._workers[peer] = Worker(peer, registration, (stdout, stderr))
         self._pool.serves(registration.model_dir)
-        logger.info("worker %d: %s in %s", registration.pid, model, registration.model_dir)
+        logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
         if self._pool.manager is not None or self._pool.error:
             self._admit(worker)
         elif not self._pool.is_starting:
-            self._pool.start(settings.interpreters or self._settings.interpreters)
+            self._pool.start(worker.settings.interpreters or self._settings.interpreters)
 
     def _admit(self, worker: Worker) -> None:
         """Listen for TorchServe and tell the shim so; or say why not."""

@@ -34,7 +34,7 @@ from ts.protocol.otf_message_handler import (
 from ts.service import Service
 
 from interpool.handler import stdio
-from interpool.handler.errors import ServeError, load_failure_code, predict_failure_code
+from interpool.handler.errors import ServeError, SettingsError, load_failure_code, predict_failure_code
 from interpool.handler.failures import describe
 from interpool.handler.metrics import ModelMetrics
 from interpool.handler.model import model_directory, package_path, release_package
@@ -53,6 +53,7 @@ class _Worker(NamedTuple):
     stdout: int
     stderr: int
     metrics_config: str
+    refusal: str
 
 
 class _Model(NamedTuple):
@@ -100,7 +101,7 @@ def answer(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, boo
     token = _parse_worker(worker)
     with stdio.to_worker(token.stdout, token.stderr):
         try:
-            return _answer(_Model(bytes(hello), token.metrics_config), fd, bytes(frame))
+            return _answer(token, fd, bytes(hello), bytes(frame))
         except (Exception, SystemExit, KeyboardInterrupt):
             logger.exception("Backend worker process died.")
             return b"", False
@@ -112,12 +113,13 @@ def _parse_worker(worker: str) -> _Worker:
     return _Worker(**{name: fields[name] for name in _Worker._fields})
 
 
-def _answer(model: _Model, fd: int, frame: bytes) -> tuple[bytes, bool]:
+def _answer(token: _Worker, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
     _sweep_now_and_then()
+    model = _Model(hello, token.metrics_config)
     command, message = retrieve_msg(FrameReader(frame))
     if command == LOAD_MSG:
         try:
-            _service(model)
+            _service(model, token.refusal)
         except _LoadError as error:
             return bytes(create_load_model_response(error.code, error.text)), False
         name = message["modelName"].decode()
@@ -144,15 +146,15 @@ def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
 # ---- loading ----------------------------------------------------------------------------------
 
 
-def _service(model: _Model) -> Service:
+def _service(model: _Model, refusal: str = "") -> Service:
     """The loaded service in this interpreter; raises _LoadError."""
     service = _services.get(model)
     if service is None:
-        service = _services[model] = _load(model)
+        service = _services[model] = _load(model, refusal)
     return service
 
 
-def _load(model: _Model) -> Service:
+def _load(model: _Model, refusal: str) -> Service:
     """Load a model as ``TorchModelServiceWorker.load_model`` does; raises _LoadError."""
     _, request = retrieve_msg(FrameReader(model.hello))
     model_name = request["modelName"].decode()
@@ -161,6 +163,8 @@ def _load(model: _Model) -> Service:
     batch_size = int(request["batchSize"])
     logger.info("model_name: %s, batchSize: %d", model_name, batch_size)
     try:
+        if refusal:
+            raise SettingsError(refusal)
         if not handler.startswith(HANDLER_STEM):
             raise ServeError(
                 f"it was registered with the handler {handler!r}, but its archive is hermetic: "

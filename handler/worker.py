@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from interpool.handler import control
-from interpool.handler.config import ModelSettings
-from interpool.handler.errors import WorkerRefused
+from interpool.handler.config import ModelSettings, model_manifest
+from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.shim import file_identity
 
 SERVICE_MODULE = "interpool.handler.service"
@@ -58,15 +58,31 @@ class Worker:
 
     peer: socket.socket
     registration: control.Registration
-    model: str  # its archive's name and version
-    settings: ModelSettings
     stdio: tuple[int, int]
+    settings: ModelSettings = field(init=False)
+    refusal: str = field(init=False, default="")  # why its settings cannot be
+    model: str = field(init=False, default="?")  # its archive's name and version
     state: str = "waiting"
     since: float = field(default_factory=time.time)
     listener: socket.socket | None = None
     connection: Connection | None = None
     done_fd: int = -1
     _socket_file: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Read the model's settings.
+
+        Settings that are refused stop the load and not the worker: what TorchServe answers to
+        the registration is the load's status code.
+        """
+        model_dir = self.registration.model_dir
+        try:
+            manifest = model_manifest(model_dir)
+            self.model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
+            self.settings = ModelSettings.of_model(model_dir)
+        except SettingsError as error:
+            self.settings = ModelSettings()
+            self.refusal = str(error)
 
     def listen(self) -> socket.socket:
         """Listen where TorchServe is going to connect; raises WorkerRefused."""
@@ -123,6 +139,7 @@ class Worker:
                 "stdout": stdout,
                 "stderr": stderr,
                 "metrics_config": self.registration.metrics_config,
+                "refusal": self.refusal,
             }
         )
 

@@ -82,9 +82,7 @@ def test_as_a_program_it_prints_the_pool(tmp_path: Path) -> None:
     _model(tmp_path, "interpool: {pool: own}")
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "own\n"
     (tmp_path / "config.yaml").write_text("interpool: {poll: own}")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "unknown setting `interpool.poll`" in done.stderr
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
 
 
 def test_the_sample_configuration_is_valid_and_shows_every_setting(tmp_path: Path) -> None:

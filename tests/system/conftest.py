@@ -5,17 +5,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_server import TorchServe
+from local_server import TorchServe, wait_for
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging import generate_model_archive
 
 from interpool.archiver_ext.packing import pack
+from interpool.handler import shim
 
 HERE = Path(__file__).parent
-HANDLER = HERE.parents[1] / "handler" / "interpool_handler.py"
+HANDLER = Path(shim.__file__).with_name("interpool_handler.py")
 
 Pack = Callable[[str], Path]
 Mar = Callable[..., str]
+
+
+def wait_for_log(server: TorchServe, words: str) -> None:
+    """Wait for words in the model log, which TorchServe writes in the background."""
+    wait_for(lambda: words in server.model_log(), 5, f"{words!r} in the model log")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from local_server import INTERPOOL, Answer, TorchServe, torchserve, wait_for
-from system.conftest import Mar
+from system.conftest import Mar, wait_for_log
 
 
 def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: object) -> None:
@@ -169,7 +169,7 @@ def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
         answer = server.register(mar(server, "inside", "inside"), initial_workers=2)
         assert answer.status == 500
         wait_for(lambda: server.hosts() == [], 10, "the host to end")
-        assert "`INTERPOOL_INTERPRETERS`: Input should be a valid integer" in server.model_log()
+        wait_for_log(server, "`INTERPOOL_INTERPRETERS`: Input should be a valid integer")
 
 
 def test_a_runtime_directory_that_others_can_enter_is_refused(mar: Mar, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_runtime_directory_that_others_can_enter_is_refused(mar: Mar, tmp_path
     open_to_all.chmod(0o777)
     with torchserve(environment={"INTERPOOL_RUNTIME_DIR": str(open_to_all)}) as server:
         assert server.register(mar(server, "inside", "inside")).status == 500
-        assert "with mode 0700" in server.model_log()
+        wait_for_log(server, "with mode 0700")
         assert server.hosts() == []
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from local_server import TorchServe, wait_for
-from system.conftest import Mar
+from local_server import TorchServe
+from system.conftest import Mar, wait_for_log
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_model_runs_in_the_stock_worker_and_its_errors_are_clear(plain: TorchS
     (worker,) = plain.describe("inside")[0]["workers"]
     answer = plain.predict("inside", {"say": "from within"})
     assert answer.json["pid"] == worker["pid"]
-    wait_for(lambda: "from within" in plain.model_log(), 5, "the model's print")
+    wait_for_log(plain, "from within")
     answer = plain.predict("inside", {"raise": "not today"})
     assert answer.status == 503
     assert "Model 'inside' raised ValueError: not today" in answer.json["message"]
@@ -48,4 +48,4 @@ def test_a_model_runs_in_the_stock_worker_and_its_errors_are_clear(plain: TorchS
 
 def test_a_package_that_cannot_be_loaded_says_why_in_the_log(plain: TorchServe, mar: Mar) -> None:
     assert plain.register(mar(plain, "raises", "raises")).status == 500
-    assert "FileNotFoundError: no vocabulary here" in plain.model_log()
+    wait_for_log(plain, "FileNotFoundError: no vocabulary here")
