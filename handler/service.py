@@ -131,7 +131,7 @@ def _answer(token: _Worker, fd: int, hello: bytes, frame: bytes) -> tuple[bytes,
     service.set_cl_socket(ReplyWriter(fd))
     try:
         return bytes(service.predict(message)), True
-    except (MemoryError, Exception) as error:
+    except Exception as error:
         # TorchServe's worker dies of what its encoder does not expect in a model's answer.
         logger.exception("The answer of model %s cannot be sent", service.context.model_name)
         text = f"Model {service.context.model_name!r}: its answer cannot be sent: {describe(error)}"
