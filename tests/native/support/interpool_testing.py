@@ -80,7 +80,7 @@ def eventually(condition: Callable[[], bool], timeout: float = 10) -> bool:
     return True
 
 
-def run_program(source: str, *args: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def run_program(source: str, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Runs a Python program in a process of its own, with this folder's modules at hand."""
     environment = {
         **os.environ,
