@@ -57,7 +57,7 @@ def count(*steps):
     return [counter.add(step) for step in steps]
 
 def script():
-    source = "def function(x: Tensor, k: float):\\n    return torch.ops.interpool_scaled.scale(x, k)"
+    source = "def function(x: Tensor, k: float):\\n    return torch.ops.interpool_scaled.scale(x, k)\\n"
     return torch.jit.CompilationUnit(source).function(torch.ones(2), 3.0).tolist()
 """
 
