@@ -6,7 +6,6 @@ unchanged TorchServe worker, the batch is spread over a pool of that worker's ow
 
 from __future__ import annotations
 
-import linecache
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -62,25 +61,11 @@ def package_path(context: Any) -> str:
     return os.path.join(model_dir, name)
 
 
-def release_package(path: str) -> None:
-    """Let go of an opened package, so that its memory and descriptors go with its last object.
-
-    The traceback machinery keeps a way to each source file that it has heard of, and with it
-    the package's importer: those entries go too.
-    """
-    from interpool.native.inside.archive import close_package, open_package
-
-    prefix = open_package(path).importer.id()
-    for name in [name for name in linecache.cache if name.startswith(prefix)]:
-        del linecache.cache[name]
-    close_package(path)
-
-
 class PackedModel:
     """The package's entry in this interpreter, whatever kind it is."""
 
     def __init__(self, context: Any) -> None:
-        from interpool.native.inside.archive import open_package
+        from interpool.native.inside.archive import close_package, open_package
 
         self._name = context.model_name
         settings = (context.model_yaml_config or {}).get("interpool") or {}
@@ -95,7 +80,7 @@ class PackedModel:
             entry = package.load_pickle(where["package"], where["resource"])
             self._answer = self._answerer(entry, context)
         except BaseException:
-            release_package(path)
+            close_package(path)
             raise
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:

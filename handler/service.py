@@ -37,10 +37,11 @@ from interpool.handler import stdio
 from interpool.handler.errors import ServeError, SettingsError, load_failure_code, predict_failure_code
 from interpool.handler.failures import describe
 from interpool.handler.metrics import ModelMetrics
-from interpool.handler.model import model_directory, package_path, release_package
+from interpool.handler.model import model_directory, package_path
 from interpool.handler.modules import handler_module
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter
+from interpool.native.inside.archive import close_package
 
 SWEEP_S = 5.0
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
@@ -202,6 +203,6 @@ def sweep() -> None:
     """Let go of models whose directory is gone: unregistering a model removes it."""
     gone = [m for m, s in _services.items() if not os.path.isdir(model_directory(s.context))]
     for model in gone:
-        release_package(package_path(_services.pop(model).context))
+        close_package(package_path(_services.pop(model).context))
     if gone:
         gc.collect()  # a package's importer and its modules refer to each other

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,10 @@ class InterpreterManager:
         Raises:
             LeaseTimeoutError: none became free in time.
             PoolClosedError: the manager was closed.
+            ValueError: ``timeout`` is negative or not a number.
         """
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"a timeout is a number of seconds, not {timeout}")
         return self._pool.acquire(affinity, timeout)
 
     def load_package(self, path: str | os.PathLike[str]) -> Package:
@@ -103,6 +107,9 @@ class InterpreterManager:
         """Prefer no interpreter for ``affinity`` any more; its model is gone."""
         self._pool.forget(affinity)
 
+    def _close_package(self, snapshot: int) -> None:
+        self._pool.tell_all(_INSIDE, "close_package", snapshot)
+
     def stats(self) -> dict[str, Any]:
         """``interpreters`` (a list: number, leased, leases so far, affinities) and ``waiting``."""
         return self._pool.status()
@@ -124,7 +131,9 @@ class InterpreterManager:
 
 
 class Package:
-    """An opened hermetic archive.
+    """An opened hermetic archive: its file as it was when it was opened.
+
+    When the package and all its objects are gone, so is what interpreters made of it.
 
     Attributes:
         path: absolute path of the archive file.
@@ -133,7 +142,10 @@ class Package:
     def __init__(self, manager: InterpreterManager, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))
         self._manager = manager
-        read_records(str(self.path))
+        self._snapshot = _native.take_archive(str(self.path))
+        with open(os.dup(self._snapshot.fd), "rb") as file:
+            read_records(str(self.path), file)
+        weakref.finalize(self, manager._close_package, self._snapshot.number).atexit = False
 
     def load_pickle(self, package: str, resource: str) -> MovableObject:
         """The pickled object, for use in any interpreter.
@@ -145,20 +157,31 @@ class Package:
             ArchiveError: there is no such resource.
             RemoteError: unpickling it raised.
         """
-        movable = MovableObject(self._manager, str(self.path), package, resource)
+        movable = MovableObject(self, package, resource)
         movable.acquire_session()[0].close()
         return movable
 
     def load_binary(self, package: str, resource: str) -> bytes:
         """A resource's bytes. Raises ArchiveError when there is no such resource."""
-        with self._manager.acquire_session(affinity=str(self.path)) as session:
-            loaded = session.global_(_INSIDE, "load_bytes")(str(self.path), package, resource)
-            data: bytes = loaded.to_value()
-            return data
+        session, data = self._in_session("load_bytes", package, resource)
+        with session:
+            found: bytes = data.to_value()
+            return found
 
     def load_text(self, package: str, resource: str) -> str:
         """A resource's text, UTF-8. Raises ArchiveError when there is no such resource."""
         return self.load_binary(package, resource).decode("utf-8")
+
+    def _in_session(
+        self, load: str, package: str, resource: str, timeout: float | None = None
+    ) -> tuple[InterpreterSession, PyObj]:
+        session = self._manager.acquire_session(timeout, affinity=str(self.path))
+        try:
+            found = session.global_(_INSIDE, load)(str(self.path), package, resource, self._snapshot.number)
+        except BaseException:
+            session.close()
+            raise
+        return session, found
 
 
 class MovableObject:
@@ -168,9 +191,9 @@ class MovableObject:
     is not seen in another.
     """
 
-    def __init__(self, manager: InterpreterManager, path: str, package: str, resource: str) -> None:
-        self._manager = manager
-        self._where = (path, package, resource)
+    def __init__(self, package: Package, name: str, resource: str) -> None:
+        self._package = package
+        self._where = (name, resource)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it in a free interpreter and bring the result back as a plain value.
@@ -191,12 +214,7 @@ class MovableObject:
         Raises:
             LeaseTimeoutError: none became free within ``timeout`` seconds.
         """
-        session = self._manager.acquire_session(timeout, affinity=self._where[0])
-        try:
-            return session, session.global_(_INSIDE, "load_object")(*self._where)
-        except BaseException:
-            session.close()
-            raise
+        return self._package._in_session("load_object", *self._where, timeout=timeout)
 
 
 _preparing = threading.Lock()

@@ -34,20 +34,17 @@ class Record:
     stored: bool
 
 
-def read_records(path: str, file: IO[bytes] | None = None) -> dict[str, Record]:
-    """The files of the torch.package archive at ``path``, by name.
+def read_records(path: str, file: IO[bytes]) -> dict[str, Record]:
+    """The files of a torch.package archive, by name.
 
     Args:
         path: the archive, as the user knows it; messages name it.
-        file: read this open file instead.
+        file: the archive, opened.
 
     Raises:
-        ArchiveError: it is missing, not a zip, cut short, or not a torch.package.
+        ArchiveError: it is not a zip, cut short, or not a torch.package.
     """
     try:
-        if file is None:
-            with open(path, "rb") as opened:
-                return _read(path, opened)
         return _read(path, file)
     except OSError as error:
         raise ArchiveError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -64,8 +61,9 @@ def _read(path: str, file: IO[bytes]) -> dict[str, Record]:
         ) from error
     size = os.fstat(file.fileno()).st_size
     records: dict[str, Record] = {}
+    root = entries[0].filename.partition("/")[0] if entries else ""
     for entry in entries:
-        name = _below_root(path, entry.filename)
+        name = _below_root(path, root, entry.filename)
         if name in records:
             raise ArchiveError(f"{path} holds {name} twice; make it anew with `interpool pack`.")
         offset = _data_offset(path, file, entry)
@@ -82,10 +80,11 @@ def _read(path: str, file: IO[bytes]) -> dict[str, Record]:
     return records
 
 
-def _below_root(path: str, name: str) -> str:
-    root, _, rest = name.partition("/")
+def _below_root(path: str, root: str, name: str) -> str:
+    first, _, rest = name.partition("/")
     parts = rest.split("/")
-    if not root or not rest or ".." in parts or "" in parts or "\\" in name or "\0" in name:
+    strange = first != root or root in ("", ".", "..") or "\\" in name or "\0" in name
+    if strange or not rest or not {"", ".", ".."}.isdisjoint(parts):
         raise ArchiveError(
             f"{path} holds a file by the name {name!r}, which torch.package never writes: names are "
             "relative, below one root folder, without '..'."

@@ -7,7 +7,8 @@ weights' pages until one writes to them, and a write is seen by its writer only.
 
 from __future__ import annotations
 
-import contextlib
+import gc
+import linecache
 import os
 from typing import Any
 
@@ -22,9 +23,9 @@ from interpool.native.reader import Record, read_records
 class _MappedReader:
     """What PackageImporter asks of a ``torch._C.PyTorchFileReader``, over a mapping."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, snapshot: int) -> None:
         self.path = path
-        self._mapping, self._size, fd = _interpool.map_archive(path)
+        self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
         with open(os.dup(fd), "rb") as file:
             self._records: dict[str, Record] = read_records(path, file)
         # By descriptor: the path may mean another file by now.
@@ -68,15 +69,16 @@ class HermeticPackage:
 
     Args:
         path: the archive file.
+        snapshot: the number of the process's snapshot of it; 0 for the one of the path.
 
     Raises:
         ArchiveError: its structure is not that of a hermetic archive.
         ImportError: it needs an extern module that is not installed here.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, snapshot: int = 0) -> None:
         self.path = path
-        reader = _MappedReader(path)
+        reader = _MappedReader(path, snapshot)
         self.importer = PackageImporter(reader.stock)
         self.importer.zip_reader = reader
         self.importer.filename = path
@@ -100,6 +102,10 @@ class HermeticPackage:
         """A resource's text, UTF-8."""
         return self.load_binary(package, resource).decode("utf-8")
 
+    def clear(self) -> None:
+        """Let go of the objects made so far."""
+        self._objects.clear()
+
     def _require(self, package: str, resource: str) -> None:
         name = f"{package.replace('.', '/')}/{resource}"
         if not self.importer.zip_reader.has_record(name):
@@ -109,38 +115,44 @@ class HermeticPackage:
             )
 
 
-_packages: dict[str, tuple[tuple[int, ...], HermeticPackage]] = {}
+_packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot's number
 
 
-def open_package(path: str | os.PathLike[str]) -> HermeticPackage:
-    """The archive at ``path``, opened once per interpreter as long as it stays the same file."""
+def open_package(path: str | os.PathLike[str], snapshot: int = 0) -> HermeticPackage:
+    """The archive at ``path``, opened once per interpreter until ``close_package``.
+
+    All interpreters see the same state of the file, whatever becomes of it meanwhile:
+    the process's snapshot of that number, or the first one that ``path`` meant.
+    """
     name = os.path.abspath(os.fspath(path))
-    identity = _identity(name)
-    known = _packages.get(name)
-    if known is None or known[0] != identity:
-        known = _packages[name] = (identity, HermeticPackage(name))
-    return known[1]
+    key = snapshot or name
+    if key not in _packages:
+        _packages[key] = HermeticPackage(name, snapshot)
+    return _packages[key]
 
 
-def close_package(path: str | os.PathLike[str]) -> None:
-    """Forget the archive; its memory goes when its last object does."""
-    _packages.pop(os.path.abspath(os.fspath(path)), None)
+def close_package(which: str | int) -> None:
+    """Forget the archive of that path, or snapshot number.
+
+    Its memory goes when its last object does. The traceback machinery keeps a way to
+    each source file that it has heard of, and with it the importer: those go too.
+    """
+    package = _packages.pop(os.path.abspath(which) if isinstance(which, str) else which, None)
+    if package is None:
+        return
+    prefix = package.importer.id()
+    for name in [name for name in linecache.cache if name.startswith(prefix)]:
+        del linecache.cache[name]
+    package.clear()
+    del package
+    gc.collect()  # a package's importer and its modules refer to each other
 
 
-def _identity(path: str) -> tuple[int, ...]:
-    # A path that is gone keeps serving what was mapped from it.
-    with contextlib.suppress(OSError):
-        stat = os.stat(path)
-        return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-    known = _packages.get(path)
-    return known[0] if known else ()
+def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
+    """The pickled object; made once per interpreter, then the same each time."""
+    return open_package(path, snapshot).load_pickle(package, resource)
 
 
-def load_object(path: str, package: str, resource: str) -> Any:
-    """``open_package(path).load_pickle(package, resource)``."""
-    return open_package(path).load_pickle(package, resource)
-
-
-def load_bytes(path: str, package: str, resource: str) -> bytes:
-    """``open_package(path).load_binary(package, resource)``."""
-    return open_package(path).load_binary(package, resource)
+def load_bytes(path: str, package: str, resource: str, snapshot: int = 0) -> bytes:
+    """A resource's bytes."""
+    return open_package(path, snapshot).load_binary(package, resource)

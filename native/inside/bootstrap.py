@@ -27,7 +27,10 @@ def _route_ctypes() -> None:
         if name is None:
             return open_stock(name, mode)  # type: ignore[no-any-return]
         path = os.fsdecode(name)
-        copy = _interpool.load_library(path, mode)
+        try:
+            copy = _interpool.load_library(path, mode)
+        except ImportError as error:  # no private copy could be made
+            raise OSError(str(error)) from error
         # Names of a private copy would shadow those of another interpreter's.
         return open_stock(copy, mode if copy == path else ctypes.RTLD_LOCAL)  # type: ignore[no-any-return]
 

@@ -1,9 +1,12 @@
 #include "pool.h"
 
 #include <chrono>
+#include <cstdio>
 
 namespace interpool {
 namespace {
+
+constexpr double kForever = 1e8;  // seconds; more overflows the clock
 
 constexpr const char* kClosed = "the pool of interpreters is closed; make a new InterpreterManager to go on.";
 
@@ -57,7 +60,7 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
   Waiter waiter;
   const auto place = waiters_.insert(waiters_.end(), &waiter);
   const auto ready = [&] { return waiter.seat != nullptr || closed_; };
-  if (timeout.has_value()) {
+  if (timeout.has_value() && *timeout < kForever) {
     waiter.wake.wait_for(lock, std::chrono::duration<double>(*timeout), ready);
   } else {
     waiter.wake.wait(lock, ready);
@@ -109,6 +112,26 @@ void Pool::forget(const std::string& affinity) {
   const std::lock_guard lock(mutex_);
   for (Seat& seat : seats_) {
     seat.affinities.erase(affinity);
+  }
+}
+
+void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument) {
+  for (const Seat& seat : seats_) {
+    seat.interpreter->later([interpreter = seat.interpreter, module, function, argument] {
+      const Entered entered(*interpreter);
+      try {
+        void* callable = interpreter->global(module, function);
+        try {
+          interpreter->release(interpreter->call(callable, {argument}, {}));
+        } catch (...) {
+          interpreter->release(callable);
+          throw;
+        }
+        interpreter->release(callable);
+      } catch (const Error& error) {
+        std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter->id(), error.what());
+      }
+    });
   }
 }
 

@@ -32,6 +32,10 @@ class Pool {
   // No longer prefers anybody for `affinity`: its model is gone.
   void forget(const std::string& affinity);
 
+  // Calls `module.function(argument)` in every interpreter, on its own thread and
+  // beside whoever leases it. Returns at once; what it raises goes to stderr.
+  void tell_all(const std::string& module, const std::string& function, const Value& argument);
+
   struct Status {
     int interpreter;
     bool leased;

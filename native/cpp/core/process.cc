@@ -112,8 +112,12 @@ std::vector<std::string> Process::private_copy(const std::string& path, int slot
   return copies_[key] = std::move(files);
 }
 
-std::shared_ptr<const Snapshot> Process::open_archive(const std::string& path) {
-  return snapshots_.open(path);
+std::shared_ptr<const Snapshot> Process::open_archive(const std::string& path, uint64_t number) {
+  return number == 0 ? snapshots_.open(path) : snapshots_.find(number, path);
+}
+
+std::shared_ptr<const Snapshot> Process::take_archive(const std::string& path) {
+  return snapshots_.take(path);
 }
 
 Interpreter* Process::start_one(int slot, const std::vector<std::string>& search_path) {

@@ -52,7 +52,9 @@ class Process final : public Services {
   Interpreter& host();
 
   std::vector<std::string> private_copy(const std::string& path, int slot) override;
-  std::shared_ptr<const Snapshot> open_archive(const std::string& path) override;
+  std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) override;
+  // The archive's file as it is now.
+  std::shared_ptr<const Snapshot> take_archive(const std::string& path);
 
  private:
   Process() = default;

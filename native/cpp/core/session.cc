@@ -25,6 +25,7 @@ Session::~Session() {
 
 template <typename Work>
 auto Session::inside(const Work& work) {
+  const std::lock_guard using_it(use_);
   const Entered entered(interpreter_);
   if (!open_) {
     refuse_closed();
@@ -60,6 +61,7 @@ PyObj Session::from_value(const Value& value) {
 }
 
 void Session::close() {
+  const std::lock_guard using_it(use_);
   {
     const Entered entered(interpreter_);
     if (!open_) {

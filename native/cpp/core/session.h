@@ -14,8 +14,10 @@ namespace interpool {
 class PyObj;
 
 // Ends when close() is called or the last handle to it goes. Callers hold no GIL.
-// The interpreter's own GIL guards `open_` and `objects_`; `mutex_` guards
-// `dropped_` and is a leaf lock (handles may be dropped anywhere).
+// `use_` is held while the interpreter works for the session, and guards `open_` and
+// `objects_`: close() waits for a call that another thread has under way. `mutex_`
+// guards `dropped_` (handles may be dropped anywhere). Lock order: `use_`, then the
+// interpreter's GIL, then `mutex_`.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   static std::shared_ptr<Session> acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
@@ -43,7 +45,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const std::shared_ptr<Pool> pool_;
   Interpreter& interpreter_;
-  std::atomic<bool> open_{true};  // written under the GIL; read without it by is_open()
+  std::mutex use_;
+  std::atomic<bool> open_{true};  // is_open() reads it without the lock
   std::vector<void*> objects_;
   std::mutex mutex_;
   std::vector<void*> dropped_;

@@ -64,10 +64,45 @@ void copy(int from, int to, size_t bytes, const std::string& path) {
   }
 }
 
+template <typename Map>
+void forget_expired(Map& map) {
+  std::erase_if(map, [](const auto& item) { return item.second.expired(); });
+}
+
+template <typename Map, typename Key>
+std::shared_ptr<const Snapshot> alive(const Map& map, const Key& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : found->second.lock();
+}
+
 }  // namespace
 
+std::shared_ptr<const Snapshot> Snapshots::take(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  return take_locked(path);
+}
+
 std::shared_ptr<const Snapshot> Snapshots::open(const std::string& path) {
-  const File source(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const std::lock_guard lock(mutex_);
+  if (auto known = alive(by_path_, path)) {
+    return known;
+  }
+  auto snapshot = take_locked(path);
+  by_path_[path] = snapshot;
+  return snapshot;
+}
+
+std::shared_ptr<const Snapshot> Snapshots::find(uint64_t number, const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (auto known = alive(by_number_, number)) {
+    return known;
+  }
+  refuse(path, "is closed: its Package is gone. Keep the Package as long as its objects are used.");
+}
+
+std::shared_ptr<const Snapshot> Snapshots::take_locked(const std::string& path) {
+  // Not blocking, for a pipe would never come.
+  const File source(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (source.fd < 0) {
     refuse(path, std::string("cannot be opened: ") + std::strerror(errno) + ".");
   }
@@ -79,12 +114,11 @@ std::shared_ptr<const Snapshot> Snapshots::open(const std::string& path) {
     refuse(path, "is empty; it was probably cut off while being copied.");
   }
   const Identity identity{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-  const std::lock_guard lock(mutex_);
-  std::erase_if(known_, [](const auto& item) { return item.second.expired(); });
-  if (const auto found = known_.find(identity); found != known_.end()) {
-    if (auto snapshot = found->second.lock()) {
-      return snapshot;
-    }
+  forget_expired(by_file_);
+  forget_expired(by_path_);
+  forget_expired(by_number_);
+  if (auto known = alive(by_file_, identity)) {
+    return known;
   }
   File target(unnamed_file(path));
   if (target.fd < 0) {
@@ -92,9 +126,10 @@ std::shared_ptr<const Snapshot> Snapshots::open(const std::string& path) {
   }
   const auto bytes = static_cast<size_t>(info.st_size);
   copy(source.fd, target.fd, bytes, path);
-  auto snapshot = std::make_shared<const Snapshot>(target.fd, bytes);
+  auto snapshot = std::make_shared<const Snapshot>(target.fd, bytes, ++last_number_);
   target.release();
-  known_[identity] = snapshot;
+  by_file_[identity] = snapshot;
+  by_number_[snapshot->number] = snapshot;
   return snapshot;
 }
 

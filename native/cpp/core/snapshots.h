@@ -11,20 +11,32 @@
 
 namespace interpool {
 
-// One snapshot per file (device, inode, size, time of change), alive as long as
-// somebody maps it. Any thread; `mutex_` is held while a file is copied, so that
-// interpreters which need the same archive at once copy it once. No GIL may be
-// held by the caller.
+// Any thread; `mutex_` is held while a file is copied, so that interpreters which
+// need the same archive at once copy it once. No GIL may be held by the caller.
 class Snapshots {
  public:
-  // Throws ArchiveError when `path` is missing, unreadable or not a plain file.
+  // The file as it is now; one snapshot per state of it (device, inode, size, time
+  // of change). Throws ArchiveError when `path` is missing, unreadable or not a
+  // plain file.
+  std::shared_ptr<const Snapshot> take(const std::string& path);
+
+  // The snapshot that `path` meant last, as long as somebody maps it, whatever has
+  // become of the file since: all interpreters then have the same. Else take().
   std::shared_ptr<const Snapshot> open(const std::string& path);
+
+  // Throws ArchiveError when it is gone; `path` is for the message.
+  std::shared_ptr<const Snapshot> find(uint64_t number, const std::string& path);
 
  private:
   using Identity = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>;
 
+  std::shared_ptr<const Snapshot> take_locked(const std::string& path);
+
   std::mutex mutex_;
-  std::map<Identity, std::weak_ptr<const Snapshot>> known_;
+  uint64_t last_number_ = 0;
+  std::map<Identity, std::weak_ptr<const Snapshot>> by_file_;
+  std::map<std::string, std::weak_ptr<const Snapshot>> by_path_;
+  std::map<uint64_t, std::weak_ptr<const Snapshot>> by_number_;
 };
 
 }  // namespace interpool

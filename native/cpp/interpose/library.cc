@@ -199,8 +199,12 @@ INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& funct
   const std::lock_guard lock(registration_mutex());
   if (table().count(source) == 0 && host_came_first(id)) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
+    const auto defined = table().find("def " + c10::toString(name));
+    const bool defined_here = defined != table().end() && defined->second.registration.has_value();
     const std::string place = std::string(file_ != nullptr ? file_ : "") + ":" + std::to_string(line_);
-    if (op.has_value() && op->dumpState().find(place) != std::string::npos) {
+    if (op.has_value() && !defined_here &&
+        op->hasKernelForDispatchKey(key.value_or(c10::DispatchKey::CompositeImplicitAutograd)) &&
+        op->dumpState().find(place) != std::string::npos) {
       table()[source].holders.insert(kHost);
     }
   }

@@ -33,10 +33,15 @@ void translate(std::exception_ptr pointer) {
     std::rethrow_exception(pointer);
   } catch (const RemoteError& error) {
     // interpool's own errors, raised by its code inside, arrive as themselves.
+    // RemoteError itself needs more than a message.
     const std::string own = "interpool.native.errors.";
-    if (error.type_name.starts_with(own)) {
-      raise(error.type_name.substr(own.size()), error.text);
-      return;
+    if (error.type_name.starts_with(own) && error.type_name != own + "RemoteError") {
+      const py::object errors = py::module_::import("interpool.native.errors");
+      const std::string name = error.type_name.substr(own.size());
+      if (py::hasattr(errors, name.c_str())) {
+        raise(name, error.text);
+        return;
+      }
     }
     const py::object type = error_class("RemoteError");
     const auto text = [](const std::string& bytes) {
@@ -88,7 +93,7 @@ PyObj call(const PyObj& callable, const py::args& args, const py::kwargs& kwargs
   }
   Keywords named;
   for (const auto& [key, argument] : kwargs) {
-    named.emplace_back(key.cast<std::string>(), read(argument));
+    named.emplace_back(std::get<std::string>(read(key).data), read(argument));
   }
   const WithoutHostGil free;
   return callable.call(positional, named);
@@ -118,6 +123,11 @@ py::dict status_of(const Pool& pool) {
   all["waiting"] = pool.waiting();
   return all;
 }
+
+// Keeps a snapshot while Python refers to it.
+struct HeldSnapshot {
+  std::shared_ptr<const Snapshot> snapshot;
+};
 
 // The host's Python is about to be finalised. Threads of it that come back from an
 // interpreter from now on find no Python to come back to.
@@ -207,9 +217,26 @@ PYBIND11_MODULE(_native, module) {
           py::arg("fd"), py::kw_only(), py::arg("module"), py::arg("function"), py::arg("worker"),
           py::arg("affinity"), py::arg("done_fd"))
       .def("forget", &Pool::forget, py::arg("affinity"), py::call_guard<WithoutHostGil>())
+      .def(
+          "tell_all",
+          [](Pool& pool, const std::string& in_module, const std::string& function,
+             const py::object& argument) {
+            const Value value = read(argument);
+            const WithoutHostGil free;
+            pool.tell_all(in_module, function, value);
+          },
+          py::arg("module"), py::arg("function"), py::arg("argument"))
       .def("close", &Pool::close, py::call_guard<WithoutHostGil>())
       .def("status", &status_of)
       .def("__len__", &Pool::size);
+
+  py::class_<HeldSnapshot>(module, "Snapshot")
+      .def_property_readonly("number", [](const HeldSnapshot& held) { return held.snapshot->number; })
+      .def_property_readonly("fd", [](const HeldSnapshot& held) { return held.snapshot->fd; });
+  module.def(
+      "take_archive",
+      [](const std::string& path) { return HeldSnapshot{Process::get().take_archive(path)}; },
+      py::arg("path"), py::call_guard<WithoutHostGil>(), "A snapshot of the archive's file as it is now.");
 
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())

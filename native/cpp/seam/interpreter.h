@@ -22,13 +22,14 @@ namespace interpool {
 // A copy of an archive's bytes that nobody else can write or truncate. The file
 // goes when the last interpreter has unmapped it.
 struct Snapshot {
-  Snapshot(int file, size_t size) : fd(file), bytes(size) {}
+  Snapshot(int file, size_t size, uint64_t id) : fd(file), bytes(size), number(id) {}
   ~Snapshot() { ::close(fd); }
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
   const int fd;
   const size_t bytes;
+  const uint64_t number;  // from 1; never used again in this process
 };
 
 // What a slot asks of the process it lives in. Called on threads that hold no
@@ -39,9 +40,9 @@ class Services {
   // copies of its private dependencies, then its own. Throws ProvisioningError.
   virtual std::vector<std::string> private_copy(const std::string& path, int slot) = 0;
 
-  // A hermetic archive, opened once per process for all interpreters that map
-  // it. Throws ArchiveError.
-  virtual std::shared_ptr<const Snapshot> open_archive(const std::string& path) = 0;
+  // A hermetic archive, opened once per process for all interpreters that map it:
+  // the snapshot of that number, or for 0 the file's. Throws ArchiveError.
+  virtual std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) = 0;
 
  protected:
   ~Services() = default;

@@ -112,18 +112,20 @@ void drop_mapping(PyObject* capsule) {
   delete static_cast<std::shared_ptr<Mapping>*>(PyCapsule_GetPointer(capsule, kMapping));
 }
 
-// map_archive(path: str) -> (mapping, size, fd)
+// map_archive(path: str, snapshot: int) -> (mapping, size, fd)
 //
+// The snapshot of that number (from the host's Package), or 0: the one of `path`.
 // Maps a snapshot of the archive copy-on-write into this interpreter: pages are
 // shared with every other interpreter's mapping until somebody writes to them.
 PyObject* map_archive(PyObject*, PyObject* args) {
   const char* path = nullptr;
-  if (PyArg_ParseTuple(args, "s", &path) == 0) {
+  unsigned long long number = 0;
+  if (PyArg_ParseTuple(args, "sK", &path, &number) == 0) {
     return nullptr;
   }
   auto mapping = std::make_shared<Mapping>();
   if (!without_gil([&] {
-        mapping->snapshot = options->services->open_archive(path);
+        mapping->snapshot = options->services->open_archive(path, number);
         void* address = mmap(nullptr, mapping->snapshot->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE,
                              mapping->snapshot->fd, 0);
         if (address == MAP_FAILED) {
@@ -180,7 +182,7 @@ PyMethodDef functions[] = {
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"symbol_prefix", symbol_prefix, METH_NOARGS, "symbol_prefix() -> str"},
     {"libpython", libpython, METH_NOARGS, "libpython() -> str"},
-    {"map_archive", map_archive, METH_VARARGS, "map_archive(path) -> (mapping, size, fd)"},
+    {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -1,6 +1,7 @@
 // One private interpreter, or the host's own Python, behind the seam.
 #include "../seam/interpreter.h"
 
+#include <ATen/ThreadLocalState.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 
 #include "../interpose/interpreters.h"
 #include "convert.h"
@@ -25,6 +27,7 @@ namespace {
 struct Attachment {
   PyThreadState* state = nullptr;
   InterpreterId before = kNone;
+  std::optional<at::ThreadLocalState> outside;  // torch's, of whoever entered
 
   ~Attachment() {
     // The process's main thread ends with the process; waiting for a GIL then
@@ -86,6 +89,7 @@ class PythonInterpreter final : public Interpreter {
         throw InterpreterStartError("interpreter " + std::to_string(options_.id) +
                                     " could not be prepared: " + error.what() + "\n" + error.traceback_text);
       }
+      pristine_.emplace();
       leave();
     });
   }
@@ -100,16 +104,29 @@ class PythonInterpreter final : public Interpreter {
       PyEval_RestoreThread(attachment.state);
     }
     attachment.before = enter_interpreter(options_.id);
+    // libtorch keeps grad mode, autocast, dispatch modes and the like per thread,
+    // whatever interpreter it is in; modes are even Python objects. Each visit
+    // starts from what a fresh thread has, and leaves nothing behind.
+    if (pristine_.has_value()) {
+      attachment.outside.emplace();
+      at::ThreadLocalState::setThreadLocalState(*pristine_);
+    }
   }
 
   void leave() noexcept override {
+    if (attachment.outside.has_value()) {
+      at::ThreadLocalState::setThreadLocalState(*attachment.outside);
+      attachment.outside.reset();
+    }
     enter_interpreter(attachment.before);
     PyEval_SaveThread();
   }
 
   void* global(const std::string& module, const std::string& name) override {
-    const Ref imported = checked(PyImport_ImportModule(module.c_str()));
-    return checked(PyObject_GetAttrString(imported.get(), name.c_str())).release();
+    const Ref module_name = from_utf8(module);
+    const Ref imported = checked(PyImport_Import(module_name.get()));
+    const Ref attribute_name = from_utf8(name);
+    return checked(PyObject_GetAttr(imported.get(), attribute_name.get())).release();
   }
 
   void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords) override {
@@ -131,7 +148,8 @@ class PythonInterpreter final : public Interpreter {
   }
 
   void* attribute(void* object, const std::string& name) override {
-    return checked(PyObject_GetAttrString(static_cast<PyObject*>(object), name.c_str())).release();
+    const Ref attribute_name = from_utf8(name);
+    return checked(PyObject_GetAttr(static_cast<PyObject*>(object), attribute_name.get())).release();
   }
 
   void* from_value(const Value& value) override { return object_of(value, options_.id).release(); }
@@ -148,6 +166,10 @@ class PythonInterpreter final : public Interpreter {
                                                      frame.data(), static_cast<Py_ssize_t>(frame.size())));
     PyObject* bytes = nullptr;
     int keep_open = 0;
+    if (!PyTuple_Check(result.get())) {
+      throw ConversionError(std::string("a service answers (bytes, keep the connection open), not a ") +
+                            Py_TYPE(result.get())->tp_name);
+    }
     if (PyArg_ParseTuple(result.get(), "Sp;a service answers (bytes, keep the connection open)", &bytes,
                          &keep_open) == 0) {
       throw_pending();
@@ -235,6 +257,8 @@ class PythonInterpreter final : public Interpreter {
   }
 
   const StartOptions options_;
+  // torch's state of a thread that has done nothing yet. Written by start().
+  std::optional<at::ThreadLocalState> pristine_;
 };
 
 }  // namespace

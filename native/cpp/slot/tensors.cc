@@ -15,19 +15,23 @@ namespace {
 std::shared_ptr<Buffer> export_storage(const c10::Storage& storage, StorageMemo& memo) {
   auto& known = memo.exported[storage.unsafeGetStorageImpl()];
   if (!known) {
-    // Its own StorageImpl, without a Python object, over the same memory: the
-    // exporter may resize or free its storage without pulling this away.
-    auto alias = std::make_unique<c10::Storage>(c10::newStorageImplFromRefcountedDataPtr(storage));
+    // A share of the memory itself, not of the StorageImpl: the exporter may resize
+    // or free its storage without pulling this away.
+    c10::maybeApplyRefcountedDeleter(storage);
+    c10::DataPtr& original = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+    auto* context = static_cast<c10::RefcountedDeleterContext*>(original.get_context());
+    context->refcount.fetch_add(1, std::memory_order_relaxed);
+    auto share = std::make_unique<c10::DataPtr>(original.mutable_get(), context, &c10::refcounted_deleter,
+                                                original.device());
     known = std::make_shared<Buffer>();
-    known->data = alias->mutable_data();
-    known->bytes = alias->nbytes();
-    known->device_type = static_cast<int8_t>(alias->device_type());
-    known->device_index = alias->device().index();
-    // The memory's deleter may need this interpreter's GIL (numpy's does), and
-    // the last user may hold another one's: it goes on this interpreter's own
-    // thread.
-    known->owner = std::shared_ptr<void>(alias.release(), [](void* owned) {
-      Home::get().run_later([owned] { delete static_cast<c10::Storage*>(owned); });
+    known->data = share->mutable_get();
+    known->bytes = storage.nbytes();
+    known->device_type = static_cast<int8_t>(share->device().type());
+    known->device_index = share->device().index();
+    // The memory's deleter may need this interpreter's GIL (numpy's does), and the
+    // last user may hold another one's: it goes on this interpreter's own thread.
+    known->owner = std::shared_ptr<void>(share.release(), [](void* owned) {
+      Home::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
     });
   }
   return known;
