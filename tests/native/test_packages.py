@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,15 @@ def test_a_session_with_the_model_keeps_one_interpreter(manager: InterpreterMana
         assert this.attr("weight").attr("tolist")().to_value() == [3.0] * 4
         assert this.interpreter_id == session.interpreter_id
         assert this(ONES).to_value().tolist() == [3.0] * 4
-        training = this.attr("training").to_value()
-        this.attr("train")(not training)
-        again = session.global_("interpool.native.inside.archive", "load_object")(
-            str(scale), "model", "model.pkl"
-        )
-        assert again.attr("training").to_value() is not training  # the same object each time
-        this.attr("train")(training)
+        session.global_("builtins", "setattr")(this, "marked", True)
+        marked = session.interpreter_id
+    # It is made once in each interpreter, and stays.
+    with ExitStack() as stack:
+        for _ in range(len(manager)):
+            session, this = model.acquire_session(timeout=60)
+            stack.enter_context(session)
+            found = session.global_("builtins", "hasattr")(this, "marked").to_value()
+            assert found is (session.interpreter_id == marked)
 
 
 def test_texts_and_bytes_are_read(manager: InterpreterManager, tmp_path: Path) -> None:
