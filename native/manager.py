@@ -13,9 +13,18 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interpool.native.errors import InterpreterStartError, SessionError
+from interpool.native.inside import interpreter_id
+
+if interpreter_id() is not None:
+    # A second pool would take the first one's routes to torch's Python objects.
+    raise SessionError(
+        "an InterpreterManager cannot be made inside a pool's interpreter; the pool is outside, and "
+        "code in here is already served by it"
+    )
+
 from interpool.native import _native, provision
 from interpool.native._native import Connection, InterpreterSession, PyObj
-from interpool.native.errors import InterpreterStartError
 from interpool.native.host_torch import watch_host_torch
 from interpool.native.reader import read_records
 
@@ -143,7 +152,7 @@ class Package:
         self.path = Path(os.path.abspath(path))
         self._manager = manager
         self._snapshot = _native.take_archive(str(self.path))
-        with open(os.dup(self._snapshot.fd), "rb") as file:
+        with open(f"/proc/self/fd/{self._snapshot.fd}", "rb") as file:
             read_records(str(self.path), file)
         weakref.finalize(self, manager._close_package, self._snapshot.number).atexit = False
 

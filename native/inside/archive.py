@@ -26,10 +26,12 @@ class _MappedReader:
     def __init__(self, path: str, snapshot: int) -> None:
         self.path = path
         self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
-        with open(os.dup(fd), "rb") as file:
+        # By descriptor: the path may mean another file by now. Opened anew rather than
+        # duplicated: all interpreters would share one position in the file.
+        snapshot_file = f"/proc/self/fd/{fd}"
+        with open(snapshot_file, "rb") as file:
             self._records: dict[str, Record] = read_records(path, file)
-        # By descriptor: the path may mean another file by now.
-        self.stock = torch._C.PyTorchFileReader(f"/proc/self/fd/{fd}")
+        self.stock = torch._C.PyTorchFileReader(snapshot_file)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
         record = self._record(name)

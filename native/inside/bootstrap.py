@@ -57,3 +57,14 @@ def _refuse_fork() -> None:
 
     os.fork = refuse
     os.forkpty = refuse
+
+
+def say_goodbye(_nothing: object) -> None:
+    """Before the process ends: what a Python does first when it ends in order."""
+    import atexit
+    import sys
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 
 namespace interpool {
 namespace {
@@ -115,24 +116,35 @@ void Pool::forget(const std::string& affinity) {
   }
 }
 
-void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument) {
+void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument,
+                    double patience) {
+  struct Pending {
+    std::mutex mutex;
+    std::condition_variable done;
+    size_t count = 0;
+  };
+  auto pending = std::make_shared<Pending>();
+  pending->count = seats_.size();
   for (const Seat& seat : seats_) {
-    seat.interpreter->later([interpreter = seat.interpreter, module, function, argument] {
-      const Entered entered(*interpreter);
-      try {
-        void* callable = interpreter->global(module, function);
+    seat.interpreter->later([interpreter = seat.interpreter, pending, module, function, argument] {
+      {
+        const Entered entered(*interpreter);
+        void* callable = nullptr;
         try {
+          callable = interpreter->global(module, function);
           interpreter->release(interpreter->call(callable, {argument}, {}));
-        } catch (...) {
-          interpreter->release(callable);
-          throw;
+        } catch (const Error& error) {
+          std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter->id(), error.what());
         }
-        interpreter->release(callable);
-      } catch (const Error& error) {
-        std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter->id(), error.what());
+        if (callable != nullptr) interpreter->release(callable);
       }
+      const std::lock_guard lock(pending->mutex);
+      --pending->count;
+      pending->done.notify_all();
     });
   }
+  std::unique_lock lock(pending->mutex);
+  pending->done.wait_for(lock, std::chrono::duration<double>(patience), [&] { return pending->count == 0; });
 }
 
 std::vector<Pool::Status> Pool::status() const {

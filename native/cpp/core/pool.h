@@ -33,8 +33,10 @@ class Pool {
   void forget(const std::string& affinity);
 
   // Calls `module.function(argument)` in every interpreter, on its own thread and
-  // beside whoever leases it. Returns at once; what it raises goes to stderr.
-  void tell_all(const std::string& module, const std::string& function, const Value& argument);
+  // beside whoever leases it. Waits `patience` seconds at the most for all to be
+  // done; what it raises goes to stderr.
+  void tell_all(const std::string& module, const std::string& function, const Value& argument,
+                double patience = 0);
 
   struct Status {
     int interpreter;

@@ -12,6 +12,8 @@
 namespace interpool {
 namespace {
 
+constexpr double kPatience = 2.0;  // seconds, for an interpreter to say goodbye
+
 void* load(const std::string& path) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
@@ -48,45 +50,33 @@ void Process::prepare(Installation installation, Provisioner provisioner) {
       load(installation_.torch_lib + "/" + name);
     }
     load(installation_.interposer);
-    // After libtorch's own, hence run before its static destructors.
-    on_exit(&Process::end, nullptr);
   });
 }
 
 void Process::remember(const std::shared_ptr<Pool>& pool) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(pools_, [](const auto& known) { return known.expired(); });
   pools_.push_back(pool);
 }
 
 std::vector<std::shared_ptr<Pool>> Process::pools() {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Pool>> alive;
-  for (const auto& known : pools_) {
-    if (auto pool = known.lock()) {
-      alive.push_back(std::move(pool));
-    }
-  }
-  return alive;
+  return pools_;
 }
 
-void Process::close_pools() {
+void Process::leave() {
   for (const auto& pool : pools()) {
     pool->close();
+    pool->tell_all("interpool.native.inside.bootstrap", "say_goodbye", Value{None{}}, kPatience);
   }
-}
-
-// Static destructors must not pull libtorch away from under a model that still
-// runs in an interpreter: the process then ends without them.
-void Process::end(int status, void*) {
-  for (const auto& pool : get().pools()) {
-    for (const Pool::Status& seat : pool->status()) {
-      if (seat.leased) {
+  // Interpreters are not finalised: with torch inside, the end of the process is the
+  // one safe end. Static destructors would pull libraries away from under threads
+  // that a model left behind. Registered last, hence run first.
+  on_exit(
+      [](int status, void*) {
         std::fflush(nullptr);
         _exit(status);
-      }
-    }
-  }
+      },
+      nullptr);
 }
 
 Interpreter& Process::host() {

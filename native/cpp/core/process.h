@@ -44,9 +44,11 @@ class Process final : public Services {
   // others are parked and its error is thrown.
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
 
-  // For the process's end: closes what is left of the pools.
+  // For the process's end: closes what is left of the pools, lets interpreters flush
+  // what they hold, and sees to it that nothing is torn down under those that are
+  // still at work.
   void remember(const std::shared_ptr<Pool>& pool);
-  void close_pools();
+  void leave();
 
   // The host program's own Python behind the seam; its GIL is held by the caller.
   Interpreter& host();
@@ -59,7 +61,6 @@ class Process final : public Services {
  private:
   Process() = default;
   std::vector<std::shared_ptr<Pool>> pools();
-  static void end(int status, void*);
   Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
 
   std::once_flag prepared_;
@@ -69,7 +70,7 @@ class Process final : public Services {
   std::mutex mutex_;
   int slots_ = 0;
   std::map<std::pair<std::string, int>, std::vector<std::string>> copies_;
-  std::vector<std::weak_ptr<Pool>> pools_;
+  std::vector<std::shared_ptr<Pool>> pools_;  // for ever, as their interpreters are
   Interpreter* host_ = nullptr;
 };
 

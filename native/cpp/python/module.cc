@@ -135,7 +135,7 @@ void leave_host() {
   Interpreter& host = Process::get().host();
   {
     const WithoutHostGil free;
-    Process::get().close_pools();
+    Process::get().leave();
     host.close();
   }
   HostGil::close();
@@ -234,8 +234,7 @@ PYBIND11_MODULE(_native, module) {
       .def_property_readonly("number", [](const HeldSnapshot& held) { return held.snapshot->number; })
       .def_property_readonly("fd", [](const HeldSnapshot& held) { return held.snapshot->fd; });
   module.def(
-      "take_archive",
-      [](const std::string& path) { return HeldSnapshot{Process::get().take_archive(path)}; },
+      "take_archive", [](const std::string& path) { return HeldSnapshot{Process::get().take_archive(path)}; },
       py::arg("path"), py::call_guard<WithoutHostGil>(), "A snapshot of the archive's file as it is now.");
 
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")

@@ -123,6 +123,9 @@ class PythonInterpreter final : public Interpreter {
   }
 
   void* global(const std::string& module, const std::string& name) override {
+    if (module.find('\0') != std::string::npos) {  // CPython would stop reading there
+      throw RemoteError("ModuleNotFoundError", "a module's name holds no NUL", "");
+    }
     const Ref module_name = from_utf8(module);
     const Ref imported = checked(PyImport_Import(module_name.get()));
     const Ref attribute_name = from_utf8(name);
