@@ -89,6 +89,24 @@ def test_a_session_with_the_model_keeps_one_interpreter(manager: InterpreterMana
             assert found is (session.interpreter_id == marked)
 
 
+def test_a_package_that_is_dropped_takes_nothing_from_another_of_the_same_file(
+    manager: InterpreterManager, scale: Path
+) -> None:
+    one, other = manager.load_package(scale), manager.load_package(scale)
+    model = other.load_pickle("model", "model.pkl")
+    with ExitStack() as stack:
+        for _ in range(len(manager)):
+            session, this = model.acquire_session(timeout=60)
+            stack.enter_context(session)
+            session.global_("builtins", "setattr")(this, "still_here", True)
+    del one
+    with ExitStack() as stack:
+        for _ in range(len(manager)):
+            session, this = model.acquire_session(timeout=60)
+            stack.enter_context(session)
+            assert session.global_("builtins", "hasattr")(this, "still_here").to_value()
+
+
 def test_texts_and_bytes_are_read(manager: InterpreterManager, tmp_path: Path) -> None:
     path = build_package(
         tmp_path / "texts.pt",

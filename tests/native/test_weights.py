@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from interpool_testing import Code, eventually, every_interpreter
 from mappings import snapshots
 from packages import build_package, build_scale
@@ -101,6 +102,21 @@ def test_forgetting_a_package_gives_its_memory_and_files_back(
             total(load(session, archive))
     assert len(snapshots(64 * MIB)) == len(manager)
     forget(manager, archive)
+    assert eventually(lambda: not snapshots(64 * MIB))
+    assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)
+
+
+def test_a_package_that_nobody_holds_gives_its_memory_and_files_back(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    path = build_scale(tmp_path / "dropped.pt", 2, size=SIZE)
+    files = len(os.listdir("/proc/self/fd"))
+    package = manager.load_package(path)
+    model = package.load_pickle("model", "model.pkl")
+    del package
+    assert model(torch.ones(2)).tolist() == [2, 2]
+    assert snapshots(64 * MIB)
+    del model
     assert eventually(lambda: not snapshots(64 * MIB))
     assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)
 
