@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import weakref
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,10 @@ class InterpreterManager:
             raise ValueError(f"a pool needs at least one interpreter, not {count}")
         _prepare()
         self._pool = _native.Pool(count, _search_path())
+        # Packages of one state of one file share what interpreters made of it. The
+        # collector may drop one while another is being made: hence reentrant.
+        self._packages: Counter[int] = Counter()
+        self._packages_lock = threading.RLock()
 
     def acquire_session(self, timeout: float | None = None, affinity: str = "") -> InterpreterSession:
         """Lease an interpreter; use it as a context manager.
@@ -116,7 +121,16 @@ class InterpreterManager:
         """Prefer no interpreter for ``affinity`` any more; its model is gone."""
         self._pool.forget(affinity)
 
-    def _close_package(self, snapshot: int) -> None:
+    def _hold_package(self, snapshot: int) -> None:
+        with self._packages_lock:
+            self._packages[snapshot] += 1
+
+    def _drop_package(self, snapshot: int) -> None:
+        with self._packages_lock:
+            self._packages[snapshot] -= 1
+            if self._packages[snapshot]:
+                return
+            del self._packages[snapshot]
         self._pool.tell_all(_INSIDE, "close_package", snapshot)
 
     def stats(self) -> dict[str, Any]:
@@ -154,7 +168,8 @@ class Package:
         self._snapshot = _native.take_archive(str(self.path))
         with open(f"/proc/self/fd/{self._snapshot.fd}", "rb") as file:
             read_records(str(self.path), file)
-        weakref.finalize(self, manager._close_package, self._snapshot.number).atexit = False
+        manager._hold_package(self._snapshot.number)
+        weakref.finalize(self, manager._drop_package, self._snapshot.number).atexit = False
 
     def load_pickle(self, package: str, resource: str) -> MovableObject:
         """The pickled object, for use in any interpreter.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from interpool_testing import assert_clean, run_program
 
 CROSSING = """
@@ -106,6 +107,7 @@ print(kept.tolist(), torch.__file__ == torch._C.__file__.rpartition("/")[0] + "/
     assert done.stdout == "[7.0, 7.0, 7.0] True\n"
 
 
+@pytest.mark.long
 def test_torch_while_the_pool_is_busy() -> None:
     done = run_program(
         CROSSING

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -40,11 +41,18 @@ def build(target: Path, source: str, *flags: str) -> str:
     return str(target)
 
 
-def interpose(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
-    """Build an interposer, load it as the pool would, and let provisioning know it."""
+def interpose(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Build an interposer, and let provisioning know it."""
     built = build(path / "libinterpool_interpose.so", source, "-Wl,-soname,libinterpool_interpose.so")
     monkeypatch.setattr(provision.environment, "_INTERPOSER", Path(built))
-    return ctypes.CDLL(built)
+    return built
+
+
+def ask(interposer: str, path: str) -> int:
+    """``ask()`` of a private copy, in a process that has loaded no other interposer."""
+    program = "import ctypes, sys; print([ctypes.CDLL(path) for path in sys.argv[1:]][-1].ask())"
+    command = [sys.executable, "-c", program, interposer, *provision.private_copy(path, 0)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def load(path: str, slot: int) -> ctypes.CDLL:
@@ -121,8 +129,8 @@ def test_an_importer_of_an_interposed_name_gets_the_interposers(
 ) -> None:
     stock = build(tmp_path / "libstock.so", 'extern "C" int answer() { return 1; }')
     user = build(tmp_path / "_user.so", USER, stock)
-    interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
-    assert load(user, 0).ask() == 2
+    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    assert ask(interposer, user) == 2
     needed = strings(provision.private_copy(user, 0)[-1], DT_NEEDED)
     assert needed[0] == "libinterpool_interpose.so"
     assert re.fullmatch(r"ipslot0000-[0-9a-f]{8}-libpython.*", needed[1])
@@ -132,9 +140,9 @@ def test_a_definer_of_an_interposed_name_gets_the_interposers_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
-    interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
     assert ctypes.CDLL(own).ask() == 1
-    assert load(own, 0).ask() == 2
+    assert ask(interposer, own) == 2
 
 
 def test_weak_definitions_of_the_interposer_interpose_nothing(
@@ -142,8 +150,7 @@ def test_weak_definitions_of_the_interposer_interpose_nothing(
 ) -> None:
     own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
     weak = 'extern "C" __attribute__((weak)) int answer() { return 2; }'
-    interpose(tmp_path, weak, monkeypatch)
-    assert load(own, 0).ask() == 1
+    assert ask(interpose(tmp_path, weak, monkeypatch), own) == 1
     assert "libinterpool_interpose.so" not in strings(provision.private_copy(own, 0)[-1], DT_NEEDED)
 
 

@@ -136,6 +136,15 @@ def test_many_threads_release_one_anothers_memory_without_deadlock(manager: Inte
             assert eventually(lambda counts=counts: len(set(counts().to_value())) == 1)  # type: ignore[misc]
 
 
+def test_memory_let_go_on_two_threads_at_once_is_freed_once(session: InterpreterSession) -> None:
+    # The interpreter's tensor goes on this thread, and its share of the host's memory
+    # on the interpreter's own, at about the same time.
+    tensor = torch.ones(10)
+    for _ in range(5000):
+        assert session.from_value(tensor).to_value().shape == (10,)
+    assert tensor.sum().item() == 10
+
+
 def test_memory_does_not_grow_with_the_number_of_crossings(session: InterpreterSession) -> None:
     ones, total = session.global_("torch", "ones"), session.global_("torch", "sum")
     size = 2**20  # 4 MiB

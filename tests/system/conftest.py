@@ -21,7 +21,7 @@ Mar = Callable[..., str]
 
 def wait_for_log(server: TorchServe, words: str) -> None:
     """Wait for words in the model log, which TorchServe writes in the background."""
-    wait_for(lambda: words in server.model_log(), 5, f"{words!r} in the model log")
+    wait_for(lambda: words in server.model_log(), 20, f"{words!r} in the model log")
 
 
 @pytest.fixture(scope="session")

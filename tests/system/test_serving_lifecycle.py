@@ -112,6 +112,7 @@ def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
         wait_for(lambda: host.num_fds() == fds, 10, "the host's descriptors")
 
 
+@pytest.mark.long
 def test_many_first_workers_start_one_host(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=6)
@@ -128,6 +129,7 @@ def test_stopping_the_server_ends_the_host_and_removes_its_files(mar: Mar) -> No
         assert server.sockets() == []
 
 
+@pytest.mark.long
 def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
@@ -138,6 +140,7 @@ def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
         assert server.sockets() == []
 
 
+@pytest.mark.long
 def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_IDLE_EXIT_S": "1"}) as server:
         _register(server, mar)
@@ -151,6 +154,7 @@ def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
         assert _is_answered(server)
 
 
+@pytest.mark.long
 def test_models_of_different_pools_do_not_fall_together(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, "first")

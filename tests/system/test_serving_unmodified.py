@@ -9,6 +9,8 @@ import pytest
 from local_server import TorchServe
 from system.conftest import Mar, wait_for_log
 
+pytestmark = pytest.mark.long  # a pool for each stock worker: slow to start
+
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[TorchServe]:

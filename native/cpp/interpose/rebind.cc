@@ -7,10 +7,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <string_view>
+#include <unordered_map>
 
 #include "interpreters.h"
 
@@ -28,6 +31,32 @@ constexpr bool is_slot(uint64_t type) {
 #else
 #error "interpool knows the relocations of x86-64 and AArch64 only"
 #endif
+
+// DT_GNU_HASH: which of a library's symbols it defines. They are its last ones, from
+// `first` on; the table itself does not say how many there are.
+struct GnuHash {
+  uint32_t buckets;
+  uint32_t first;
+  uint32_t bloom_words;
+  uint32_t bloom_shift;
+
+  uint32_t end() const {
+    const auto* bloom = reinterpret_cast<const uint64_t*>(this + 1);
+    const auto* bucket = reinterpret_cast<const uint32_t*>(bloom + bloom_words);
+    const uint32_t* chain = bucket + buckets;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < buckets; ++i) {
+      last = std::max(last, bucket[i]);
+    }
+    if (last < first) {
+      return first;
+    }
+    while ((chain[last - first] & 1) == 0) {  // a chain ends with an odd value
+      ++last;
+    }
+    return last + 1;
+  }
+};
 
 struct Dynamic {
   explicit Dynamic(const link_map& map) {
@@ -49,6 +78,9 @@ struct Dynamic {
         case DT_RELA:
           others = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
           break;
+        case DT_GNU_HASH:
+          hash = reinterpret_cast<const GnuHash*>(entry->d_un.d_ptr);
+          break;
         case DT_RELASZ:
           other_count = entry->d_un.d_val / sizeof(ElfW(Rela));
           break;
@@ -61,6 +93,7 @@ struct Dynamic {
   const char* strings = nullptr;
   const ElfW(Rela) * calls = nullptr;
   const ElfW(Rela) * others = nullptr;
+  const GnuHash* hash = nullptr;
   size_t call_count = 0;
   size_t other_count = 0;
 };
@@ -105,15 +138,22 @@ void rebind_to_interposer(void* library) {
               "interpool: the interposer does not find itself");
   void* interposer = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   TORCH_CHECK(interposer != nullptr, "interpool: ", dlerror());
-  rebind_each(library, [&](const char* name) -> void* {
-    // torch's and c10's C++ names only: not, say, malloc.
-    if (std::strncmp(name, "_ZN", 3) != 0) {
-      return nullptr;
+  link_map* map = nullptr;
+  TORCH_CHECK(dlinfo(interposer, RTLD_DI_LINKMAP, &map) == 0, "interpool: dlinfo: ", dlerror());
+  const Dynamic dynamic(*map);
+  TORCH_CHECK(dynamic.hash != nullptr, "interpool: the interposer was linked without a GNU hash table");
+  std::unordered_map<std::string_view, void*> own;
+  for (uint32_t i = dynamic.hash->first; i < dynamic.hash->end(); ++i) {
+    const ElfW(Sym) & symbol = dynamic.symbols[i];
+    const std::string_view name = dynamic.strings + symbol.st_name;
+    // Strong C++ names: not, say, a template that both have instantiated.
+    if (ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL && name.starts_with("_Z")) {
+      own[name] = reinterpret_cast<void*>(map->l_addr + symbol.st_value);
     }
-    void* found = dlsym(interposer, name);
-    Dl_info where{};
-    const bool ours = found != nullptr && dladdr(found, &where) != 0 && where.dli_fbase == self.dli_fbase;
-    return ours ? found : nullptr;
+  }
+  rebind_each(library, [&](const char* name) -> void* {
+    const auto found = own.find(name);
+    return found == own.end() ? nullptr : found->second;
   });
   dlclose(interposer);
 }

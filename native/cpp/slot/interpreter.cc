@@ -97,6 +97,14 @@ class PythonInterpreter final : public Interpreter {
   int id() const override { return options_.id; }
 
   void enter() override {
+    // libtorch keeps grad mode, autocast, dispatch modes and the like per thread,
+    // whatever interpreter it is in. Each visit starts from what a fresh thread has,
+    // and leaves nothing behind. Modes and hooks are Python objects of their
+    // interpreter, whose GIL is taken to copy or drop them: no other may be held.
+    if (pristine_.has_value()) {
+      attachment.outside.emplace();
+      at::ThreadLocalState::setThreadLocalState(*pristine_);
+    }
     if (attachment.state == nullptr) {
       PyGILState_Ensure();
       attachment.state = PyThreadState_Get();
@@ -104,22 +112,15 @@ class PythonInterpreter final : public Interpreter {
       PyEval_RestoreThread(attachment.state);
     }
     attachment.before = enter_interpreter(options_.id);
-    // libtorch keeps grad mode, autocast, dispatch modes and the like per thread,
-    // whatever interpreter it is in; modes are even Python objects. Each visit
-    // starts from what a fresh thread has, and leaves nothing behind.
-    if (pristine_.has_value()) {
-      attachment.outside.emplace();
-      at::ThreadLocalState::setThreadLocalState(*pristine_);
-    }
   }
 
   void leave() noexcept override {
+    enter_interpreter(attachment.before);
+    PyEval_SaveThread();
     if (attachment.outside.has_value()) {
       at::ThreadLocalState::setThreadLocalState(*attachment.outside);
       attachment.outside.reset();
     }
-    enter_interpreter(attachment.before);
-    PyEval_SaveThread();
   }
 
   void* global(const std::string& module, const std::string& name) override {

@@ -1,7 +1,6 @@
 #include "tensors.h"
 
 #include <ATen/core/TensorBase.h>
-#include <c10/core/RefcountedDeleter.h>
 #include <c10/core/TensorImpl.h>
 
 #include <string>
@@ -12,35 +11,53 @@
 namespace interpool {
 namespace {
 
+// Whoever keeps a storage's memory alive.
+using Owner = std::shared_ptr<void>;
+
+// The deleter of every storage whose memory has crossed, in or out; its context is
+// an Owner. c10's own refcounted deleter will not do: it decrements and then looks
+// at the count again, so two threads that let go at once may both free.
+void drop_owner(void* context) {
+  delete static_cast<Owner*>(context);
+}
+
+// Makes the storage share its memory's ownership, and returns a share. A share is
+// of the memory, not of the StorageImpl: the exporter may resize or free that.
+Owner owner_of(const c10::Storage& storage) {
+  storage.mutable_data();  // a copy-on-write storage gets memory of its own first
+  c10::DataPtr& pointer = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  if (auto* known = pointer.cast_context<Owner>(&drop_owner)) {
+    return *known;
+  }
+  auto* original = new c10::DataPtr;
+  // The memory's deleter may need this interpreter's GIL (numpy's does), and the
+  // last user may hold another one's: it goes on this interpreter's own thread.
+  Owner owner(original, [](void* owned) {
+    Home::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
+  });
+  // At no moment does the storage point elsewhere: an operator may be using it.
+  c10::DataPtr shared(pointer.mutable_get(), new Owner(owner), &drop_owner, pointer.device());
+  std::swap(pointer, shared);
+  *original = std::move(shared);
+  return owner;
+}
+
 std::shared_ptr<Buffer> export_storage(const c10::Storage& storage, StorageMemo& memo) {
   auto& known = memo.exported[storage.unsafeGetStorageImpl()];
   if (!known) {
-    // A share of the memory itself, not of the StorageImpl: the exporter may resize
-    // or free its storage without pulling this away.
-    c10::maybeApplyRefcountedDeleter(storage);
-    c10::DataPtr& original = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-    auto* context = static_cast<c10::RefcountedDeleterContext*>(original.get_context());
-    context->refcount.fetch_add(1, std::memory_order_relaxed);
-    auto share = std::make_unique<c10::DataPtr>(original.mutable_get(), context, &c10::refcounted_deleter,
-                                                original.device());
-    known = std::make_shared<Buffer>();
-    known->data = share->mutable_get();
-    known->bytes = storage.nbytes();
-    known->device_type = static_cast<int8_t>(share->device().type());
-    known->device_index = share->device().index();
-    // The memory's deleter may need this interpreter's GIL (numpy's does), and the
-    // last user may hold another one's: it goes on this interpreter's own thread.
-    known->owner = std::shared_ptr<void>(share.release(), [](void* owned) {
-      Home::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
-    });
+    auto buffer = std::make_shared<Buffer>();
+    buffer->owner = owner_of(storage);
+    buffer->data = storage.mutable_data();
+    buffer->bytes = storage.nbytes();
+    buffer->device_type = static_cast<int8_t>(storage.device_type());
+    buffer->device_index = storage.device().index();
+    known = std::move(buffer);
   }
   return known;
 }
 
-c10::Storage storage_over(void* data, size_t bytes, c10::Device device, std::shared_ptr<void> owner) {
-  auto* context = new std::shared_ptr<void>(std::move(owner));
-  c10::DataPtr pointer(
-      data, context, [](void* owned) { delete static_cast<std::shared_ptr<void>*>(owned); }, device);
+c10::Storage storage_over(void* data, size_t bytes, c10::Device device, Owner owner) {
+  c10::DataPtr pointer(data, new Owner(std::move(owner)), &drop_owner, device);
   return c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(pointer),
                       /*allocator=*/nullptr, /*resizable=*/false);
 }
