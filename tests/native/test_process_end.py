@@ -58,7 +58,7 @@ def go(*works):
     "source",
     [
         'go((inside, "compute"), (inside, "python"))',
-        'go((inside, "sleep"), (inside, "wait_for_a_lock"))',
+        pytest.param('go((inside, "sleep"), (inside, "wait_for_a_lock"))', marks=pytest.mark.long),
         """
 session = manager.acquire_session()
 Code(session, SOURCE)["start_thread"]()
@@ -113,6 +113,7 @@ def test_what_models_print_and_write_is_not_lost_at_the_end() -> None:
     assert sorted(done.stdout.splitlines()) == ["from one", "from the other"]
 
 
+@pytest.mark.long
 def test_an_error_of_the_hosts_own_is_reported_as_ever() -> None:
     done = run_program(
         """
@@ -128,6 +129,7 @@ def test_an_error_of_the_hosts_own_is_reported_as_ever() -> None:
     assert done.stderr.startswith("Traceback")
 
 
+@pytest.mark.long
 def test_a_signal_ends_the_process_while_interpreters_are_at_work() -> None:
     done = run_program(
         BUSY
@@ -160,6 +162,7 @@ with manager.acquire_session() as session:
     assert done.stdout == "interrupted\ngoes on\n"
 
 
+@pytest.mark.long
 def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() -> None:
     done = run_program(
         """
