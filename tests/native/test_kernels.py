@@ -78,8 +78,6 @@ def test_one_name_has_a_body_of_its_own_in_each_interpreter_at_once(manager: Int
         assert (one.call("fake", name), other.call("fake", name)) == ((7, 2), (7, 2))
 
 
-# In --long: about one full run in three has crashed in here, in the host's autograd.
-@pytest.mark.long
 def test_an_operator_of_the_hosts_and_one_of_an_interpreters_share_a_name(
     session: InterpreterSession,
 ) -> None:
