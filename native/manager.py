@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import weakref
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ if interpreter_id() is not None:
     )
 
 from interpool.native import _native, provision
-from interpool.native._native import Connection, InterpreterSession, PyObj
+from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
 from interpool.native.host_torch import watch_host_torch
 from interpool.native.reader import read_records
 
@@ -35,15 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Connection",
+    "Instance",
     "InterpreterManager",
     "InterpreterSession",
     "MovableObject",
     "Package",
     "PyObj",
 ]
-
-_INSIDE = "interpool.native.inside.archive"
-
 
 class InterpreterManager:
     """A pool of private CPython interpreters in this process.
@@ -66,10 +62,6 @@ class InterpreterManager:
             raise ValueError(f"a pool needs at least one interpreter, not {count}")
         _prepare()
         self._pool = _native.Pool(count, _search_path())
-        # Packages of one state of one file share what interpreters made of it. The
-        # collector may drop one while another is being made: hence reentrant.
-        self._packages: Counter[int] = Counter()
-        self._packages_lock = threading.RLock()
 
     def acquire_session(self, timeout: float | None = None, affinity: str = "") -> InterpreterSession:
         """Lease an interpreter; use it as a context manager.
@@ -83,9 +75,34 @@ class InterpreterManager:
             PoolClosedError: the manager was closed.
             ValueError: ``timeout`` is negative or not a number.
         """
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"a timeout is a number of seconds, not {timeout}")
         return self._pool.acquire(affinity, timeout)
+
+    def acquire_one(self, timeout: float | None = None) -> InterpreterSession:
+        """Lease any free interpreter: the paper's name for ``acquire_session``."""
+        return self.acquire_session(timeout)
+
+    def all_instances(self) -> list[Instance]:
+        """The pool's interpreters, each of which can be leased by itself."""
+        return [Instance(self._pool, entry["interpreter"]) for entry in self.stats()["interpreters"]]
+
+    def limit(self, count: int) -> None:
+        """Lease the first ``count`` interpreters only, from now on; ``len(manager)`` lifts it.
+
+        Raises:
+            ValueError: ``count`` is not between 1 and the size of the pool.
+        """
+        if not 1 <= count <= len(self):
+            raise ValueError(f"a pool of {len(self)} interpreters can be limited to 1 to {len(self)}, not {count}")
+        self._pool.limit(count)
+
+    def register_module_source(self, name: str, source: str) -> None:
+        """Make ``import name`` give this source in every interpreter that has not imported it yet.
+
+        Args:
+            name: of the module; submodules have a registered parent: ``pkg``, then ``pkg.mod``.
+            source: Python text.
+        """
+        self._pool.register_module_source(name, source)
 
     def load_package(self, path: str | os.PathLike[str]) -> Package:
         """Open a hermetic archive. Nothing in it runs yet.
@@ -93,7 +110,25 @@ class InterpreterManager:
         Raises:
             ArchiveError: missing, damaged, or not a torch.package archive.
         """
-        return Package(self, path)
+        return Package(self._pool, path)
+
+    def create_movable(self, obj: Any) -> MovableObject:
+        """The object as it is now, for use in any interpreter.
+
+        Its tensors, parameters and buffers share their memory with the original and in
+        all interpreters: what one writes all see.
+
+        Args:
+            obj: a PyObj of one of this pool's sessions, or an object of the host program.
+
+        Raises:
+            ConversionError: it cannot be pickled, or holds a tensor that cannot cross.
+        """
+        if isinstance(obj, PyObj):
+            return obj.session.create_movable(obj)
+        from interpool.native.inside import movable
+
+        return self._pool.create_movable(movable.dump(obj))
 
     def serve(
         self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
@@ -121,18 +156,6 @@ class InterpreterManager:
         """Prefer no interpreter for ``affinity`` any more; its model is gone."""
         self._pool.forget(affinity)
 
-    def _hold_package(self, snapshot: int) -> None:
-        with self._packages_lock:
-            self._packages[snapshot] += 1
-
-    def _drop_package(self, snapshot: int) -> None:
-        with self._packages_lock:
-            self._packages[snapshot] -= 1
-            if self._packages[snapshot]:
-                return
-            del self._packages[snapshot]
-        self._pool.tell_all(_INSIDE, "close_package", snapshot)
-
     def stats(self) -> dict[str, Any]:
         """``interpreters`` (a list: number, leased, leases so far, affinities) and ``waiting``."""
         return self._pool.status()
@@ -153,6 +176,22 @@ class InterpreterManager:
         self.close()
 
 
+class Instance:
+    """One interpreter of a pool.
+
+    Attributes:
+        interpreter_id: its number in this process, from 1.
+    """
+
+    def __init__(self, pool: _native.Pool, interpreter_id: int) -> None:
+        self._pool = pool
+        self.interpreter_id = interpreter_id
+
+    def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
+        """Lease this very interpreter; see ``InterpreterManager.acquire_session``."""
+        return self._pool.acquire(timeout=timeout, only=self.interpreter_id)
+
+
 class Package:
     """An opened hermetic archive: its file as it was when it was opened.
 
@@ -162,14 +201,11 @@ class Package:
         path: absolute path of the archive file.
     """
 
-    def __init__(self, manager: InterpreterManager, path: str | os.PathLike[str]) -> None:
+    def __init__(self, pool: _native.Pool, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))
-        self._manager = manager
-        self._snapshot = _native.take_archive(str(self.path))
-        with open(f"/proc/self/fd/{self._snapshot.fd}", "rb") as file:
+        self._package = pool.open_package(str(self.path))
+        with open(f"/proc/self/fd/{self._package.fd}", "rb") as file:
             read_records(str(self.path), file)
-        manager._hold_package(self._snapshot.number)
-        weakref.finalize(self, manager._drop_package, self._snapshot.number).atexit = False
 
     def load_pickle(self, package: str, resource: str) -> MovableObject:
         """The pickled object, for use in any interpreter.
@@ -181,64 +217,23 @@ class Package:
             ArchiveError: there is no such resource.
             RemoteError: unpickling it raised.
         """
-        movable = MovableObject(self, package, resource)
-        movable.acquire_session()[0].close()
-        return movable
+        return self._package.load_pickle(package, resource)
 
     def load_binary(self, package: str, resource: str) -> bytes:
         """A resource's bytes. Raises ArchiveError when there is no such resource."""
-        session, data = self._in_session("load_bytes", package, resource)
-        with session:
-            found: bytes = data.to_value()
-            return found
+        return self._package.load_binary(package, resource)
 
     def load_text(self, package: str, resource: str) -> str:
         """A resource's text, UTF-8. Raises ArchiveError when there is no such resource."""
         return self.load_binary(package, resource).decode("utf-8")
 
-    def _in_session(
-        self, load: str, package: str, resource: str, timeout: float | None = None
-    ) -> tuple[InterpreterSession, PyObj]:
-        session = self._manager.acquire_session(timeout, affinity=str(self.path))
-        try:
-            found = session.global_(_INSIDE, load)(str(self.path), package, resource, self._snapshot.number)
-        except BaseException:
-            session.close()
-            raise
-        return session, found
-
-
-class MovableObject:
-    """An object of a package, materialised in each interpreter when first needed there.
-
-    Its weights' pages are shared by all interpreters; a write in one interpreter
-    is not seen in another.
-    """
-
-    def __init__(self, package: Package, name: str, resource: str) -> None:
-        self._package = package
-        self._where = (name, resource)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it in a free interpreter and bring the result back as a plain value.
-
-        Tensors cross without copying, in both directions.
-
-        Raises:
-            RemoteError: the object raised; carries the traceback's text.
-            ConversionError: an argument or the result cannot cross.
-        """
-        session, this = self.acquire_session()
-        with session:
-            return this(*args, **kwargs).to_value()
-
-    def acquire_session(self, timeout: float | None = None) -> tuple[InterpreterSession, PyObj]:
-        """Lease an interpreter; returns the session and this object inside it.
+    def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
+        """Lease an interpreter; the session's ``self`` is the archive's PackageImporter there.
 
         Raises:
             LeaseTimeoutError: none became free within ``timeout`` seconds.
         """
-        return self._package._in_session("load_object", *self._where, timeout=timeout)
+        return self._package.acquire_session(timeout)
 
 
 _preparing = threading.Lock()
@@ -263,6 +258,7 @@ def _prepare() -> None:
             slot_library=str(libraries / "libinterpool_slot.so"),
             loader=str(Path(__file__).parent / "inside" / "loader.py"),
             private_copy=provision.private_copy,
+            search_path=_search_path(),
             libpython_copy=provision.libpython_copy,
         )
         watch_host_torch(torch_lib)

@@ -84,6 +84,7 @@ class HermeticPackage:
         self.importer = PackageImporter(reader.stock)
         self.importer.zip_reader = reader
         self.importer.filename = path
+        _archives[self.importer.id()] = (path, snapshot)
         self._objects: dict[tuple[str, str], Any] = {}
 
     def load_pickle(self, package: str, resource: str) -> Any:
@@ -104,6 +105,10 @@ class HermeticPackage:
         """A resource's text, UTF-8."""
         return self.load_binary(package, resource).decode("utf-8")
 
+    def drop(self, package: str, resource: str) -> None:
+        """Let go of an object made so far."""
+        self._objects.pop((package, resource), None)
+
     def clear(self) -> None:
         """Let go of the objects made so far."""
         self._objects.clear()
@@ -118,6 +123,7 @@ class HermeticPackage:
 
 
 _packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot's number
+_archives: dict[str, tuple[str, int]] = {}  # path and snapshot of all ever opened, by importer
 
 
 def open_package(path: str | os.PathLike[str], snapshot: int = 0) -> HermeticPackage:
@@ -153,6 +159,18 @@ def close_package(which: str | int) -> None:
 def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
     """The pickled object; made once per interpreter, then the same each time."""
     return open_package(path, snapshot).load_pickle(package, resource)
+
+
+def drop_object(path: str, package: str, resource: str, snapshot: int = 0) -> None:
+    """The next ``load_object`` makes it anew. Nothing when the archive is not open."""
+    opened = _packages.get(snapshot or os.path.abspath(path))
+    if opened is not None:
+        opened.drop(package, resource)
+
+
+def archive_of(module: str) -> tuple[str, int] | None:
+    """Path and snapshot number of the archive that a module, as it is called here, came from."""
+    return _archives.get(module.partition(".")[0])
 
 
 def load_bytes(path: str, package: str, resource: str, snapshot: int = 0) -> bytes:

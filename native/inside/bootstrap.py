@@ -9,12 +9,15 @@ import _interpool
 
 
 def install() -> None:
-    """Route ctypes to private copies, refuse fork, run site, import torch."""
+    """Route ctypes to private copies, refuse fork, run site, find registered sources, import torch."""
     _route_ctypes()
     _refuse_fork()
     import site
 
     site.main()
+    from interpool.native.inside import sources
+
+    sources.install()
     import torch  # noqa: F401  (each interpreter has its own from the start)
 
 

@@ -73,19 +73,19 @@ def test_what_crosses_into_a_model_are_plain_values_and_tensors(
 
 def test_a_session_with_the_model_keeps_one_interpreter(manager: InterpreterManager, scale: Path) -> None:
     model = manager.load_package(scale).load_pickle("model", "model.pkl")
-    session, this = model.acquire_session(timeout=60)
+    session = model.acquire_session(timeout=60)
     with session:
-        assert this.attr("weight").attr("tolist")().to_value() == [3.0] * 4
-        assert this.interpreter_id == session.interpreter_id
-        assert this(ONES).to_value().tolist() == [3.0] * 4
-        session.global_("builtins", "setattr")(this, "marked", True)
+        assert session.self.attr("weight").attr("tolist")().to_value() == [3.0] * 4
+        assert session.self.interpreter_id == session.interpreter_id
+        assert session.self(ONES).to_value().tolist() == [3.0] * 4
+        session.global_("builtins", "setattr")(session.self, "marked", True)
         marked = session.interpreter_id
     # It is made once in each interpreter, and stays.
     with ExitStack() as stack:
         for _ in range(len(manager)):
-            session, this = model.acquire_session(timeout=60)
+            session = model.acquire_session(timeout=60)
             stack.enter_context(session)
-            found = session.global_("builtins", "hasattr")(this, "marked").to_value()
+            found = session.global_("builtins", "hasattr")(session.self, "marked").to_value()
             assert found is (session.interpreter_id == marked)
 
 
@@ -96,15 +96,15 @@ def test_a_package_that_is_dropped_takes_nothing_from_another_of_the_same_file(
     model = other.load_pickle("model", "model.pkl")
     with ExitStack() as stack:
         for _ in range(len(manager)):
-            session, this = model.acquire_session(timeout=60)
+            session = model.acquire_session(timeout=60)
             stack.enter_context(session)
-            session.global_("builtins", "setattr")(this, "still_here", True)
+            session.global_("builtins", "setattr")(session.self, "still_here", True)
     del one
     with ExitStack() as stack:
         for _ in range(len(manager)):
-            session, this = model.acquire_session(timeout=60)
+            session = model.acquire_session(timeout=60)
             stack.enter_context(session)
-            assert session.global_("builtins", "hasattr")(this, "still_here").to_value()
+            assert session.global_("builtins", "hasattr")(session.self, "still_here").to_value()
 
 
 def test_texts_and_bytes_are_read(manager: InterpreterManager, tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_a_served_model_does_not_care_what_becomes_of_its_file(tmp_path: Path) -
                     leased.append(model.acquire_session())
                 except Exception as error:
                     answers.append(f"{type(error).__name__}: {error}"[:200])
-            answers += [mean(this) for _, this in leased]
-            for session, _ in leased:
+            answers += [mean(session.self) for session in leased]
+            for session in leased:
                 session.close()
             return answers
 

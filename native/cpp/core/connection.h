@@ -22,7 +22,7 @@ struct Service {
 // The thread waits for a message without an interpreter and without any GIL, and
 // leases an interpreter only while one is being answered. `mutex_` guards `open_`
 // and orders shutdown against close of the descriptor; a leaf lock.
-class Connection : public std::enable_shared_from_this<Connection> {
+class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connection> {
  public:
   // Takes `fd` over. When all is over, writes a uint64 1 to `done_fd`, which the
   // caller keeps open until then.

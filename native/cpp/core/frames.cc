@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../seam/errors.h"
+#include <interpool/errors.h>
 
 namespace interpool {
 namespace {

@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -13,7 +14,7 @@ constexpr const char* kClosed = "the pool of interpreters is closed; make a new 
 
 }  // namespace
 
-Pool::Pool(std::vector<Interpreter*> interpreters) {
+Pool::Pool(std::vector<Interpreter*> interpreters) : limit_(interpreters.size()) {
   seats_.reserve(interpreters.size());
   for (Interpreter* interpreter : interpreters) {
     Seat seat;
@@ -22,10 +23,15 @@ Pool::Pool(std::vector<Interpreter*> interpreters) {
   }
 }
 
-Pool::Seat* Pool::free_seat(const std::string& affinity) {
+bool Pool::may_have(const Seat& seat, std::optional<int> only) const {
+  const auto place = static_cast<size_t>(&seat - seats_.data());
+  return !seat.leased && (only.has_value() ? seat.interpreter->id() == *only : place < limit_);
+}
+
+Pool::Seat* Pool::free_seat(const std::string& affinity, std::optional<int> only) {
   Seat* best = nullptr;
   for (Seat& seat : seats_) {
-    if (seat.leased) {
+    if (!may_have(seat, only)) {
       continue;
     }
     if (affinity.empty() || seat.affinities.count(affinity) != 0) {
@@ -47,29 +53,43 @@ void Pool::take(Seat& seat, const std::string& affinity) {
   }
 }
 
-Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout) {
+// First come, first served; one who wants an interpreter that is out lets others pass.
+void Pool::serve_waiters() {
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    Waiter& waiter = **it;
+    Seat* seat = free_seat(waiter.affinity, waiter.only);
+    if (seat == nullptr) {
+      ++it;
+      continue;
+    }
+    take(*seat, waiter.affinity);
+    waiter.seat = seat;
+    it = waiters_.erase(it);
+    waiter.wake.notify_one();
+  }
+}
+
+Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout,
+                           std::optional<int> only) {
   std::unique_lock lock(mutex_);
   if (closed_) {
     throw PoolClosedError(kClosed);
   }
-  if (waiters_.empty()) {
-    if (Seat* seat = free_seat(affinity)) {
-      take(*seat, affinity);
-      return *seat->interpreter;
-    }
+  if (only.has_value() && std::none_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+        return seat.interpreter->id() == *only;
+      })) {
+    throw SessionError("interpreter " + std::to_string(*only) + " is none of this pool's.");
   }
-  Waiter waiter;
+  Waiter waiter{affinity, only, {}, nullptr};
   const auto place = waiters_.insert(waiters_.end(), &waiter);
+  serve_waiters();
   const auto ready = [&] { return waiter.seat != nullptr || closed_; };
   if (timeout.has_value() && *timeout < kForever) {
     waiter.wake.wait_for(lock, std::chrono::duration<double>(*timeout), ready);
   } else {
     waiter.wake.wait(lock, ready);
   }
-  if (waiter.seat != nullptr) {  // release() took the waiter off the list
-    if (!affinity.empty()) {
-      waiter.seat->affinities.insert(affinity);
-    }
+  if (waiter.seat != nullptr) {  // serve_waiters() took the waiter off the list
     return *waiter.seat->interpreter;
   }
   waiters_.erase(place);
@@ -85,20 +105,34 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
 void Pool::release(Interpreter& interpreter) {
   const std::lock_guard lock(mutex_);
   for (Seat& seat : seats_) {
-    if (seat.interpreter != &interpreter) {
-      continue;
-    }
-    if (waiters_.empty()) {
+    if (seat.interpreter == &interpreter) {
       seat.leased = false;
-      return;
     }
-    Waiter* next = waiters_.front();
-    waiters_.pop_front();
-    ++seat.leases;
-    next->seat = &seat;
-    next->wake.notify_one();
-    return;
   }
+  serve_waiters();
+}
+
+void Pool::limit(size_t count) {
+  const std::lock_guard lock(mutex_);
+  limit_ = count;
+  serve_waiters();
+}
+
+void Pool::register_module_source(const std::string& name, const std::string& source) {
+  const std::lock_guard lock(mutex_);
+  sources_[name] = source;
+}
+
+std::optional<Services::ModuleSource> Pool::module_source(const std::string& name, int interpreter) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sources_.find(name);
+  if (found == sources_.end() || std::none_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+        return seat.interpreter->id() == interpreter;
+      })) {
+    return std::nullopt;
+  }
+  const auto next = sources_.upper_bound(name + ".");
+  return Services::ModuleSource{found->second, next != sources_.end() && next->first.starts_with(name + ".")};
 }
 
 void Pool::close() {

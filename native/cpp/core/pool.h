@@ -4,11 +4,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include <interpool/export.h>
 
 #include "../seam/interpreter.h"
 
@@ -16,14 +19,16 @@ namespace interpool {
 
 // Any thread may call anything; callers hold no GIL, as acquire() blocks.
 // `mutex_` guards all state and is a leaf lock.
-class Pool {
+class INTERPOOL_PUBLIC Pool {
  public:
   explicit Pool(std::vector<Interpreter*> interpreters);
 
   // A free interpreter, one that has served `affinity` first; else waits its
-  // turn, first come first served. Throws LeaseTimeoutError after `timeout`
-  // seconds, PoolClosedError once the pool is closed.
-  Interpreter& acquire(const std::string& affinity, std::optional<double> timeout);
+  // turn, first come first served. With `only`, that very interpreter. Throws
+  // LeaseTimeoutError after `timeout` seconds, PoolClosedError once the pool is
+  // closed, SessionError when the pool has no interpreter `only`.
+  Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
+                       std::optional<int> only = std::nullopt);
   void release(Interpreter& interpreter);
 
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
@@ -37,6 +42,14 @@ class Pool {
   // done; what it raises goes to stderr.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);
+
+  // Leases its first `count` interpreters only, from now on.
+  void limit(size_t count);
+
+  // What its interpreters import under that name when nothing else is found.
+  void register_module_source(const std::string& name, const std::string& source);
+  // nullopt also when `interpreter` is none of this pool.
+  std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
   struct Status {
     int interpreter;
@@ -56,16 +69,22 @@ class Pool {
     std::set<std::string> affinities;
   };
   struct Waiter {
+    const std::string& affinity;
+    const std::optional<int> only;
     std::condition_variable wake;
     Seat* seat = nullptr;
   };
 
-  Seat* free_seat(const std::string& affinity);
+  bool may_have(const Seat& seat, std::optional<int> only) const;
+  Seat* free_seat(const std::string& affinity, std::optional<int> only);
+  void serve_waiters();
   static void take(Seat& seat, const std::string& affinity);
 
   mutable std::mutex mutex_;
   std::vector<Seat> seats_;
   std::list<Waiter*> waiters_;
+  size_t limit_;
+  std::map<std::string, std::string> sources_;
   bool closed_ = false;
 };
 

@@ -9,6 +9,8 @@
 #include <exception>
 #include <thread>
 
+#include "prepared.h"
+
 namespace interpool {
 namespace {
 
@@ -51,6 +53,16 @@ void Process::prepare(Installation installation, Provisioner provisioner) {
     }
     load(installation_.interposer);
   });
+}
+
+void Process::prepare_from(const std::string& file) {
+  if (!installation_.loader.empty()) {
+    return;
+  }
+  auto [installation, provisioner] = read_prepared(file);
+  prepare(std::move(installation), std::move(provisioner));
+  // Before static destructors, which are registered earlier.
+  std::atexit([] { Process::get().leave(); });
 }
 
 void Process::remember(const std::shared_ptr<Pool>& pool) {
@@ -100,6 +112,20 @@ std::vector<std::string> Process::private_copy(const std::string& path, int slot
   auto files = provisioner_.private_copy(path, slot);
   const std::lock_guard lock(mutex_);
   return copies_[key] = std::move(files);
+}
+
+std::optional<Services::ModuleSource> Process::module_source(const std::string& name, int slot) {
+  for (const auto& pool : pools()) {
+    if (auto found = pool->module_source(name, slot)) {
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+Process::Copies Process::copies() {
+  const std::lock_guard lock(mutex_);
+  return copies_;
 }
 
 std::shared_ptr<const Snapshot> Process::open_archive(const std::string& path, uint64_t number) {

@@ -22,6 +22,7 @@ struct Installation {
   std::string interposer;    // libinterpool_interpose.so
   std::string slot_library;  // libinterpool_slot.so
   std::string loader;        // interpool/native/inside/loader.py
+  std::vector<std::string> search_path;  // sys.path, for pools that name no other
 };
 
 // Makes private copies; takes the host's GIL itself when it is Python.
@@ -32,13 +33,17 @@ struct Provisioner {
 
 // One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
 // slot count, the memo of copies and the list of pools; it is never held while something is loaded.
-class Process final : public Services {
+class INTERPOOL_PUBLIC Process final : public Services {
  public:
   static Process& get();
 
   // Loads libtorch, the interposer and its router; the first call's arguments
   // stand. Throws InterpreterStartError.
   void prepare(Installation installation, Provisioner provisioner);
+  // The same in a process without a Python: from the file that `interpool prepare`
+  // wrote. Throws ProvisioningError. Nothing is done in a process that is prepared.
+  void prepare_from(const std::string& file);
+  const Installation& installation() const { return installation_; }
 
   // Starts that many further interpreters, at the same time. When one fails the
   // others are parked and its error is thrown.
@@ -55,8 +60,13 @@ class Process final : public Services {
 
   std::vector<std::string> private_copy(const std::string& path, int slot) override;
   std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) override;
+  std::optional<ModuleSource> module_source(const std::string& name, int slot) override;
   // The archive's file as it is now.
   std::shared_ptr<const Snapshot> take_archive(const std::string& path);
+
+  using Copies = std::map<std::pair<std::string, int>, std::vector<std::string>>;
+  // All private copies so far, by the path that was wanted and the slot.
+  Copies copies();
 
  private:
   Process() = default;
@@ -69,7 +79,7 @@ class Process final : public Services {
   Snapshots snapshots_;
   std::mutex mutex_;
   int slots_ = 0;
-  std::map<std::pair<std::string, int>, std::vector<std::string>> copies_;
+  Copies copies_;
   std::vector<std::shared_ptr<Pool>> pools_;  // for ever, as their interpreters are
   Interpreter* host_ = nullptr;
 };

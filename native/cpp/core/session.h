@@ -1,5 +1,7 @@
-// A lease of one interpreter, and handles to the objects inside it.
+// The lease behind InterpreterSession and PyObj.
 #pragma once
+
+#include <interpool/session.h>
 
 #include <atomic>
 #include <memory>
@@ -11,21 +13,34 @@
 
 namespace interpool {
 
-class PyObj;
+class Movable;
 
 // Ends when close() is called or the last handle to it goes. Callers hold no GIL.
-// `use_` is held while the interpreter works for the session, and guards `open_` and
-// `objects_`: close() waits for a call that another thread has under way. `mutex_`
+// `use_` is held while the interpreter works for the session, and guards `open_`,
+// `objects_` and `self_`: close() waits for a call that another thread has under way. `mutex_`
 // guards `dropped_` (handles may be dropped anywhere). Lock order: `use_`, then the
 // interpreter's GIL, then `mutex_`.
-class Session : public std::enable_shared_from_this<Session> {
+class INTERPOOL_PUBLIC Session : public std::enable_shared_from_this<Session> {
  public:
   static std::shared_ptr<Session> acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
-                                          std::optional<double> timeout);
+                                          std::optional<double> timeout,
+                                          std::optional<int> only = std::nullopt);
+  // One whose self() is the object.
+  static std::shared_ptr<Session> acquire_for(const std::shared_ptr<Movable>& movable,
+                                              std::optional<double> timeout);
   ~Session();
 
   PyObj global(const std::string& module, const std::string& name);
+  PyObj self();
   PyObj from_value(const Value& value);
+  PyObj from_movable(const std::shared_ptr<Movable>& movable);
+  // Its copy here, called; in one visit to the interpreter.
+  Value call_movable(Movable& movable, const std::vector<Value>& args, const Keywords& keywords);
+  bool is_owner(const PyObj& object) const { return object.session().get() == this; }
+  std::shared_ptr<Movable> create_movable(const PyObj& object);
+
+  // What self() gives, for sessions that are acquired for an object.
+  void set_self(const PyObj& object);
   // Gives the interpreter back; objects of the session are dead from here on.
   // Idempotent.
   void close();
@@ -48,34 +63,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::mutex use_;
   std::atomic<bool> open_{true};  // is_open() reads it without the lock
   std::vector<void*> objects_;
+  void* self_ = nullptr;  // one of them
   std::mutex mutex_;
   std::vector<void*> dropped_;
-};
-
-// Lives no longer than its session: every use afterwards throws
-// SessionClosedError.
-class PyObj {
- public:
-  PyObj(std::shared_ptr<Session> session, void* object) : session_(std::move(session)), object_(object) {}
-  ~PyObj();
-  PyObj(PyObj&& other) noexcept
-      : session_(std::move(other.session_)), object_(std::exchange(other.object_, nullptr)) {}
-  PyObj& operator=(PyObj&&) = delete;
-  PyObj(const PyObj&) = delete;
-  PyObj& operator=(const PyObj&) = delete;
-
-  // An argument that is a PyObj of another interpreter: WrongInterpreterError.
-  PyObj call(const std::vector<Value>& args, const Keywords& keywords) const;
-  PyObj attribute(const std::string& name) const;
-  Value to_value() const;
-
-  // For use as an argument. Throws SessionClosedError.
-  ObjectRef reference() const;
-  const std::shared_ptr<Session>& session() const { return session_; }
-
- private:
-  std::shared_ptr<Session> session_;
-  void* object_;
 };
 
 }  // namespace interpool

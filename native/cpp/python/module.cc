@@ -6,7 +6,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <interpool/package.h>
+
+#include <cmath>
+
 #include "../core/connection.h"
+#include "../core/movable.h"
+#include "../core/open_package.h"
 #include "../core/process.h"
 #include "../core/session.h"
 #include "host_gil.h"
@@ -32,17 +38,6 @@ void translate(std::exception_ptr pointer) {
   try {
     std::rethrow_exception(pointer);
   } catch (const RemoteError& error) {
-    // interpool's own errors, raised by its code inside, arrive as themselves.
-    // RemoteError itself needs more than a message.
-    const std::string own = "interpool.native.errors.";
-    if (error.type_name.starts_with(own) && error.type_name != own + "RemoteError") {
-      const py::object errors = py::module_::import("interpool.native.errors");
-      const std::string name = error.type_name.substr(own.size());
-      if (py::hasattr(errors, name.c_str())) {
-        raise(name, error.text);
-        return;
-      }
-    }
     const py::object type = error_class("RemoteError");
     const auto text = [](const std::string& bytes) {
       return py::reinterpret_steal<py::object>(
@@ -85,18 +80,62 @@ py::object write(const Value& value) {
   return py::reinterpret_steal<py::object>(static_cast<PyObject*>(Process::get().host().from_value(value)));
 }
 
-PyObj call(const PyObj& callable, const py::args& args, const py::kwargs& kwargs) {
+struct Arguments {
   std::vector<Value> positional;
-  positional.reserve(args.size());
-  for (const auto& argument : args) {
-    positional.push_back(read(argument));
-  }
   Keywords named;
-  for (const auto& [key, argument] : kwargs) {
-    named.emplace_back(std::get<std::string>(read(key).data), read(argument));
+};
+
+Arguments read_arguments(const py::iterable& args, const py::dict& kwargs) {
+  Arguments read_all;
+  for (const auto& argument : args) {
+    read_all.positional.push_back(read(argument));
   }
+  for (const auto& [key, argument] : kwargs) {
+    if (!py::isinstance<py::str>(key)) {
+      throw py::type_error("the names of keyword arguments are str");
+    }
+    read_all.named.emplace_back(read(key).as<std::string>(), read(argument));
+  }
+  return read_all;
+}
+
+PyObj call_kwargs(const PyObj& callable, const py::iterable& args, const py::dict& kwargs) {
+  const Arguments arguments = read_arguments(args, kwargs);
   const WithoutHostGil free;
-  return callable.call(positional, named);
+  return callable.call_kwargs(arguments.positional, arguments.named);
+}
+
+PyObj call(const PyObj& callable, const py::args& args, const py::kwargs& kwargs) {
+  return call_kwargs(callable, args, kwargs);
+}
+
+py::object call_movable_kwargs(const MovableObject& movable, const py::iterable& args, const py::dict& kwargs) {
+  Value result;
+  {
+    const Arguments arguments = read_arguments(args, kwargs);
+    const WithoutHostGil free;
+    result = movable.call_kwargs(arguments.positional, arguments.named);
+  }
+  return write(result);
+}
+
+py::object call_movable(const MovableObject& movable, const py::args& args, const py::kwargs& kwargs) {
+  return call_movable_kwargs(movable, args, kwargs);
+}
+
+// Seconds to wait; ValueError for what is no length of time.
+std::optional<double> checked(std::optional<double> timeout) {
+  if (timeout.has_value() && (std::isnan(*timeout) || *timeout < 0)) {
+    throw py::value_error("a timeout is a number of seconds, not " +
+                          py::str(py::float_(*timeout)).cast<std::string>());
+  }
+  return timeout;
+}
+
+PyObj item(const PyObj& object, const py::object& key) {
+  const Value value = read(key);
+  const WithoutHostGil free;
+  return object.item(value);
 }
 
 py::object to_value(const PyObj& object) {
@@ -123,11 +162,6 @@ py::dict status_of(const Pool& pool) {
   all["waiting"] = pool.waiting();
   return all;
 }
-
-// Keeps a snapshot while Python refers to it.
-struct HeldSnapshot {
-  std::shared_ptr<const Snapshot> snapshot;
-};
 
 // The host's Python is about to be finalised. Threads of it that come back from an
 // interpreter from now on find no Python to come back to.
@@ -172,9 +206,10 @@ PYBIND11_MODULE(_native, module) {
       "prepare",
       [](std::string executable, std::string symbol_prefix, std::string torch_lib, std::string interposer,
          std::string slot_library, std::string loader, const py::object& private_copy,
-         const py::object& libpython_copy) {
-        Installation installation{std::move(executable), std::move(symbol_prefix), std::move(torch_lib),
-                                  std::move(interposer), std::move(slot_library),  std::move(loader)};
+         std::vector<std::string> search_path, const py::object& libpython_copy) {
+        Installation installation{std::move(executable),   std::move(symbol_prefix), std::move(torch_lib),
+                                  std::move(interposer),   std::move(slot_library),  std::move(loader),
+                                  std::move(search_path)};
         Provisioner provisioner = provisioner_of(private_copy, libpython_copy);
         {
           const WithoutHostGil free;
@@ -185,7 +220,7 @@ PYBIND11_MODULE(_native, module) {
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
-      py::arg("libpython_copy"), "Loads what all interpreters share. The first call's arguments stand.");
+      py::arg("search_path"), py::arg("libpython_copy"), "Loads what all interpreters share. The first call's arguments stand.");
   module.def(
       "adopt_host_torch", [](const std::string& path) { Process::get().host().adopt_torch(path); },
       py::arg("path"), "Tells the router that the host's libtorch_python is loaded, from this file.");
@@ -200,11 +235,30 @@ PYBIND11_MODULE(_native, module) {
            py::arg("count"), py::arg("search_path"))
       .def(
           "acquire",
-          [](std::shared_ptr<Pool> pool, const std::string& affinity, std::optional<double> timeout) {
+          [](std::shared_ptr<Pool> pool, const std::string& affinity, std::optional<double> timeout,
+             std::optional<int> only) {
+            timeout = checked(timeout);
             const WithoutHostGil free;
-            return Session::acquire(std::move(pool), affinity, timeout);
+            return Session::acquire(std::move(pool), affinity, timeout, only);
           },
-          py::arg("affinity") = "", py::arg("timeout") = py::none())
+          py::arg("affinity") = "", py::arg("timeout") = py::none(), py::arg("only") = py::none())
+      .def("limit", &Pool::limit, py::arg("count"), py::call_guard<WithoutHostGil>())
+      .def("register_module_source", &Pool::register_module_source, py::arg("name"), py::arg("source"),
+           py::call_guard<WithoutHostGil>())
+      .def(
+          "open_package",
+          [](const std::shared_ptr<Pool>& pool, const std::string& path) {
+            return OpenPackage::open(pool, path);
+          },
+          py::arg("path"), py::call_guard<WithoutHostGil>())
+      .def(
+          "create_movable",
+          [](std::shared_ptr<Pool> pool, const py::object& dump) {
+            Value value = read(dump);
+            const WithoutHostGil free;
+            return MovableObject(Movable::from_dump(std::move(pool), std::move(value)));
+          },
+          py::arg("dump"))
       .def(
           "serve",
           [](std::shared_ptr<Pool> pool, int fd, std::string in_module, std::string function,
@@ -230,12 +284,77 @@ PYBIND11_MODULE(_native, module) {
       .def("status", &status_of)
       .def("__len__", &Pool::size);
 
-  py::class_<HeldSnapshot>(module, "Snapshot")
-      .def_property_readonly("number", [](const HeldSnapshot& held) { return held.snapshot->number; })
-      .def_property_readonly("fd", [](const HeldSnapshot& held) { return held.snapshot->fd; });
   module.def(
-      "take_archive", [](const std::string& path) { return HeldSnapshot{Process::get().take_archive(path)}; },
-      py::arg("path"), py::call_guard<WithoutHostGil>(), "A snapshot of the archive's file as it is now.");
+      "private_copy",
+      [](const std::string& path, int slot) { return Process::get().private_copy(path, slot); },
+      py::arg("path"), py::arg("slot"), py::call_guard<WithoutHostGil>());
+  module.def("copies", [] { return Process::get().copies(); });
+
+  py::class_<OpenPackage, std::shared_ptr<OpenPackage>>(module, "OpenPackage")
+      .def_property_readonly("fd", [](const OpenPackage& package) { return package.snapshot().fd; })
+      .def(
+          "load_pickle",
+          [](OpenPackage& package, const std::string& name, const std::string& resource) {
+            return MovableObject(package.load_pickle(name, resource));
+          },
+          py::arg("package"), py::arg("resource"), py::call_guard<WithoutHostGil>())
+      .def(
+          "load_binary",
+          [](OpenPackage& package, const std::string& name, const std::string& resource) {
+            std::string bytes;
+            {
+              const WithoutHostGil free;
+              bytes = package.load_binary(name, resource);
+            }
+            return py::bytes(bytes);
+          },
+          py::arg("package"), py::arg("resource"))
+      .def(
+          "acquire_session",
+          [](OpenPackage& package, std::optional<double> timeout) {
+            timeout = checked(timeout);
+            const WithoutHostGil free;
+            return package.acquire(timeout);
+          },
+          py::arg("timeout") = py::none());
+
+  py::class_<MovableObject>(module, "MovableObject", R"(An object that any interpreter of its pool can have.
+
+Materialised in each interpreter when it is first needed there. What
+``InterpreterManager.create_movable`` made shares its tensors' memory in all
+interpreters: a write in one is seen by all. What ``Package.load_pickle`` made shares
+its weights' pages until somebody writes to them: a write is seen by its writer only.
+The object goes from all interpreters with its last reference.)")
+      .def("__call__", &call_movable, R"(Call it in a free interpreter; the result as a plain value.
+
+Tensors cross without copying, in both directions.
+
+Raises:
+    RemoteError: the object raised; carries the traceback's text.
+    ConversionError: an argument or the result cannot cross.)")
+      .def("call", &call_movable, "The same as calling it.")
+      .def("call_kwargs", &call_movable_kwargs, py::arg("args"), py::arg("kwargs"),
+           "The same, with the arguments in an iterable and a dict.")
+      .def(
+          "acquire_session",
+          [](const MovableObject& movable, std::optional<double> timeout) {
+            timeout = checked(timeout);
+            const WithoutHostGil free;
+            return Session::acquire_for(movable.movable(), timeout);
+          },
+          py::arg("timeout") = py::none(), R"(Lease an interpreter; the session's ``self`` is this object there.
+
+Raises:
+    LeaseTimeoutError: none became free within ``timeout`` seconds.)")
+      .def(
+          "unload",
+          [](const MovableObject& movable, std::optional<int> interpreter_id) {
+            movable.movable()->unload(interpreter_id);
+          },
+          py::arg("interpreter_id") = py::none(), py::call_guard<WithoutHostGil>(),
+          R"(Let go of the copy in that interpreter, or of all copies.
+
+The next need makes a new one, as the object was at first.)");
 
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())
@@ -252,6 +371,22 @@ PYBIND11_MODULE(_native, module) {
             return session.from_value(value);
           },
           py::arg("value"))
+      .def_property_readonly("self",
+                             [](Session& session) {
+                               const WithoutHostGil free;
+                               return session.self();
+                             })
+      .def(
+          "from_movable",
+          [](Session& session, const MovableObject& movable) {
+            return session.from_movable(movable.movable());
+          },
+          py::arg("movable"), py::call_guard<WithoutHostGil>())
+      .def("is_owner", &Session::is_owner, py::arg("object"))
+      .def(
+          "create_movable",
+          [](Session& session, const PyObj& object) { return MovableObject(session.create_movable(object)); },
+          py::arg("object"), py::call_guard<WithoutHostGil>())
       .def("close", &Session::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("interpreter_id", &Session::interpreter_id)
       .def_property_readonly("is_open", &Session::is_open)
@@ -263,8 +398,13 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<PyObj>(module, "PyObj")
       .def("__call__", &call)
-      .def("attr", &PyObj::attribute, py::arg("name"), py::call_guard<WithoutHostGil>())
+      .def("call", &call)
+      .def("call_kwargs", &call_kwargs, py::arg("args"), py::arg("kwargs"))
+      .def("attr", &PyObj::attr, py::arg("name"), py::call_guard<WithoutHostGil>())
+      .def("has_attr", &PyObj::has_attr, py::arg("name"), py::call_guard<WithoutHostGil>())
+      .def("item", &item, py::arg("key"))
+      .def("__getitem__", &item, py::arg("key"))
       .def("to_value", &to_value)
-      .def_property_readonly("interpreter_id",
-                             [](const PyObj& object) { return object.session()->interpreter_id(); });
+      .def_property_readonly("session", &PyObj::session)
+      .def_property_readonly("interpreter_id", &PyObj::interpreter_id);
 }

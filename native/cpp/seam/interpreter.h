@@ -11,11 +11,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "errors.h"
-#include "value.h"
+#include <interpool/errors.h>
+#include <interpool/value.h>
 
 namespace interpool {
 
@@ -43,6 +44,13 @@ class Services {
   // A hermetic archive, opened once per process for all interpreters that map it:
   // the snapshot of that number, or for 0 the file's. Throws ArchiveError.
   virtual std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) = 0;
+
+  // What the pool of `slot` was given as the source of that module.
+  struct ModuleSource {
+    std::string text;
+    bool package = false;  // has submodules
+  };
+  virtual std::optional<ModuleSource> module_source(const std::string& name, int slot) = 0;
 
  protected:
   ~Services() = default;
@@ -76,6 +84,8 @@ class Interpreter {
   virtual void* global(const std::string& module, const std::string& name) = 0;
   virtual void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords) = 0;
   virtual void* attribute(void* object, const std::string& name) = 0;
+  virtual bool has_attribute(void* object, const std::string& name) = 0;
+  virtual void* item(void* object, const Value& key) = 0;
   virtual void* from_value(const Value& value) = 0;
   virtual Value to_value(void* object) = 0;
   virtual void release(void* object) noexcept = 0;
@@ -113,6 +123,21 @@ class Entered {
 
  private:
   Interpreter& interpreter_;
+};
+
+// A reference to an object, released while its interpreter is still entered.
+class Held {
+ public:
+  Held(Interpreter& interpreter, void* object) : interpreter_(interpreter), object_(object) {}
+  ~Held() { interpreter_.release(object_); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  void* get() const { return object_; }
+
+ private:
+  Interpreter& interpreter_;
+  void* const object_;
 };
 
 // The one symbol that libinterpool_slot.so exports. Starts the interpreter (or

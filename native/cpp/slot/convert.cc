@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "../seam/errors.h"
+#include <interpool/errors.h>
 #include "tensors.h"
 #include "torch_python.h"
 

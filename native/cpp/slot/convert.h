@@ -1,7 +1,7 @@
 // This interpreter's objects to and from plain values. Needs its GIL.
 #pragma once
 
-#include "../seam/value.h"
+#include <interpool/value.h>
 #include "python.h"
 
 namespace interpool {

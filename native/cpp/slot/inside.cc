@@ -177,6 +177,25 @@ PyObject* mapped_bytes(PyObject*, PyObject* args) {
   }
 }
 
+// module_source(name: str) -> tuple[str, bool] | None
+//
+// What the pool was given as that module's source, and whether it has submodules.
+PyObject* module_source(PyObject*, PyObject* args) {
+  const char* name = nullptr;
+  if (PyArg_ParseTuple(args, "s", &name) == 0) {
+    return nullptr;
+  }
+  std::optional<Services::ModuleSource> source;
+  if (!without_gil([&] { source = options->services->module_source(name, options->id); })) {
+    return nullptr;
+  }
+  if (!source.has_value()) {
+    Py_RETURN_NONE;
+  }
+  return Py_BuildValue("(s#O)", source->text.data(), static_cast<Py_ssize_t>(source->text.size()),
+                       source->package ? Py_True : Py_False);
+}
+
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
@@ -184,6 +203,7 @@ PyMethodDef functions[] = {
     {"libpython", libpython, METH_NOARGS, "libpython() -> str"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
+    {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -156,6 +156,25 @@ class PythonInterpreter final : public Interpreter {
     return checked(PyObject_GetAttr(static_cast<PyObject*>(object), attribute_name.get())).release();
   }
 
+  bool has_attribute(void* object, const std::string& name) override {
+    const Ref attribute_name = from_utf8(name);
+    PyObject* found = PyObject_GetAttr(static_cast<PyObject*>(object), attribute_name.get());
+    if (found == nullptr) {
+      if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
+        throw_pending();
+      }
+      PyErr_Clear();
+      return false;
+    }
+    Py_DECREF(found);
+    return true;
+  }
+
+  void* item(void* object, const Value& key) override {
+    const Ref key_object = object_of(key, options_.id);
+    return checked(PyObject_GetItem(static_cast<PyObject*>(object), key_object.get())).release();
+  }
+
   void* from_value(const Value& value) override { return object_of(value, options_.id).release(); }
 
   Value to_value(void* object) override { return value_of(static_cast<PyObject*>(object)); }

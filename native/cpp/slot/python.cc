@@ -1,6 +1,6 @@
 #include "python.h"
 
-#include "../seam/errors.h"
+#include <interpool/errors.h>
 
 namespace interpool {
 namespace {
@@ -67,8 +67,10 @@ void throw_pending() {
   if (!exception) {
     throw RemoteError("SystemError", "a call failed without setting an exception", "");
   }
-  throw RemoteError(name_of(reinterpret_cast<PyObject*>(Py_TYPE(exception.get()))),
-                    text_of(exception.get(), "<no message>"), traceback_of(exception.get()));
+  const std::string name = name_of(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())));
+  const std::string text = text_of(exception.get(), "<no message>");
+  throw_by_name(name, text);  // interpool's own errors arrive as themselves
+  throw RemoteError(name, text, traceback_of(exception.get()));
 }
 
 std::string to_utf8(PyObject* text) {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "../seam/errors.h"
+#include <interpool/errors.h>
 #include "home.h"
 
 namespace interpool {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "../seam/value.h"
+#include <interpool/value.h>
 
 namespace interpool {
 

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "../interpose/interpreters.h"
-#include "../seam/errors.h"
+#include <interpool/errors.h>
 
 namespace interpool {
 namespace {

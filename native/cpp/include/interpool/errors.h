@@ -1,22 +1,22 @@
-// What may be thrown across the seam. Visible types with inline definitions:
-// private copies throw their own and the core catches them by name.
+// Every error that interpool throws, in one tree. Visible types with inline
+// definitions: private copies throw their own, and the core catches them by name.
 #pragma once
 
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "export.h"
+
 namespace interpool {
 
-#define INTERPOOL_ERROR __attribute__((visibility("default")))
-
-class INTERPOOL_ERROR Error : public std::runtime_error {
+class INTERPOOL_PUBLIC Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 #define INTERPOOL_DEFINE_ERROR(name, base)   \
-  class INTERPOOL_ERROR name : public base { \
+  class INTERPOOL_PUBLIC name : public base { \
    public:                                   \
     using base::base;                        \
   }
@@ -33,9 +33,24 @@ INTERPOOL_DEFINE_ERROR(ArchiveError, Error);
 
 #undef INTERPOOL_DEFINE_ERROR
 
+// Throws the error that interpool's Python side knows by that name, if there is one.
+inline void throw_by_name(const std::string& name, const std::string& message) {
+  const auto attempt = [&]<typename E>(const char* known, const E*) {
+    if (name == std::string("interpool.native.errors.") + known) {
+      throw E(message);
+    }
+  };
+  attempt("ProvisioningError", static_cast<const ProvisioningError*>(nullptr));
+  attempt("SessionError", static_cast<const SessionError*>(nullptr));
+  attempt("ConversionError", static_cast<const ConversionError*>(nullptr));
+  attempt("ArchiveError", static_cast<const ArchiveError*>(nullptr));
+}
+
 // A Python exception raised inside an interpreter, as text.
-class INTERPOOL_ERROR RemoteError : public Error {
+class INTERPOOL_PUBLIC RemoteError : public Error {
  public:
+  // A qualified class name such as ValueError, str() of the exception, and the
+  // formatted traceback inside the interpreter.
   RemoteError(std::string type, std::string message, std::string traceback)
       : Error(type + ": " + message),
         type_name(std::move(type)),

@@ -1,0 +1,113 @@
+#include "movable.h"
+
+#include <interpool/package.h>
+
+#include <atomic>
+#include <cstdio>
+#include <utility>
+
+#include "open_package.h"
+#include "session.h"
+
+namespace interpool {
+namespace {
+
+std::string own_affinity() {
+  static std::atomic<uint64_t> last{0};
+  return "movable " + std::to_string(++last);
+}
+
+// On the interpreter's own thread, some time later.
+void let_go(Interpreter& interpreter, void* object, const std::shared_ptr<const Recipe>& recipe) {
+  interpreter.later([&interpreter, object, recipe] {
+    const Entered entered(interpreter);
+    interpreter.release(object);
+    if (recipe->drop.empty()) {
+      return;
+    }
+    try {
+      const Held drop(interpreter, interpreter.global(recipe->module, recipe->drop));
+      interpreter.release(interpreter.call(drop.get(), recipe->args, {}));
+    } catch (const Error& error) {
+      std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter.id(), error.what());
+    }
+  });
+}
+
+}  // namespace
+
+Movable::Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe,
+                 std::vector<std::shared_ptr<void>> keeps)
+    : pool_(std::move(pool)),
+      affinity_(affinity.empty() ? own_affinity() : std::move(affinity)),
+      recipe_(std::make_shared<const Recipe>(std::move(recipe))),
+      keeps_(std::move(keeps)) {}
+
+Movable::~Movable() {
+  unload(std::nullopt);
+  if (affinity_.starts_with("movable ")) {
+    pool_->forget(affinity_);
+  }
+}
+
+std::shared_ptr<Movable> Movable::from_dump(std::shared_ptr<Pool> pool, Value dump) {
+  auto& parts = std::get<Tuple>(dump.data).items;
+  std::vector<std::shared_ptr<void>> keeps;
+  for (const Value& archive : parts.at(2).as<List>().items) {
+    const auto& [path, number] = std::tie(archive.as<Tuple>().items.at(0), archive.as<Tuple>().items.at(1));
+    keeps.push_back(OpenPackage::hold(pool, path.as<std::string>(), static_cast<uint64_t>(number.as<int64_t>())));
+  }
+  Recipe recipe{kModule, "load", "", {std::move(parts.at(0)), std::move(parts.at(1))}};
+  return std::make_shared<Movable>(std::move(pool), "", std::move(recipe), std::move(keeps));
+}
+
+void* Movable::in(Interpreter& interpreter) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = made_.find(&interpreter); found != made_.end()) {
+      return found->second;
+    }
+  }
+  const Held make(interpreter, interpreter.global(recipe_->module, recipe_->make));
+  void* object = interpreter.call(make.get(), recipe_->args, {});
+  const std::lock_guard lock(mutex_);
+  made_[&interpreter] = object;  // nobody else can have made one: we lease the interpreter
+  return object;
+}
+
+void Movable::unload(std::optional<int> interpreter_id) {
+  std::vector<std::pair<Interpreter*, void*>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = made_.begin(); it != made_.end();) {
+      if (!interpreter_id.has_value() || it->first->id() == *interpreter_id) {
+        gone.emplace_back(*it);
+        it = made_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+  for (const auto& [interpreter, object] : gone) {
+    let_go(*interpreter, object, recipe_);
+  }
+}
+
+Value MovableObject::call_kwargs(const std::vector<Value>& args, const Keywords& keywords) const {
+  const auto session = Session::acquire(movable_->pool(), movable_->affinity(), std::nullopt);
+  return session->call_movable(*movable_, args, keywords);
+}
+
+InterpreterSession MovableObject::acquire_session(std::optional<double> timeout) const {
+  return InterpreterSession(Session::acquire_for(movable_, timeout));
+}
+
+void MovableObject::unload(int interpreter_id) const {
+  movable_->unload(interpreter_id);
+}
+
+void MovableObject::unload() const {
+  movable_->unload(std::nullopt);
+}
+
+}  // namespace interpool

@@ -1,0 +1,58 @@
+// An object that every interpreter of a pool can have a copy of.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pool.h"
+
+namespace interpool {
+
+// How an interpreter makes its copy: `module.make(*args)`; and, where there is more to
+// it than letting go, is rid of it: `module.drop(*args)`.
+struct Recipe {
+  std::string module;
+  std::string make;
+  std::string drop;
+  std::vector<Value> args;
+};
+
+// Behind MovableObject. `mutex_` guards `made_` and is a leaf lock. Any thread; only
+// in() needs an interpreter entered. May be destroyed under any GIL.
+class INTERPOOL_PUBLIC Movable {
+ public:
+  static constexpr const char* kModule = "interpool.native.inside.movable";
+
+  // `keeps`: what has to live as long as the object can be made. Without an
+  // `affinity` it is one of its own.
+  Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe, std::vector<std::shared_ptr<void>> keeps);
+  ~Movable();
+
+  // From what kModule's dump() returned, in an interpreter or in the host: (pickle,
+  // tensors, archives that it needs).
+  static std::shared_ptr<Movable> from_dump(std::shared_ptr<Pool> pool, Value dump);
+
+  // The copy in `interpreter`, made now if there is none; borrowed: good as long as
+  // the GIL is not released. The calling thread has entered the interpreter and leases it.
+  void* in(Interpreter& interpreter);
+
+  // Of that interpreter, or of all.
+  void unload(std::optional<int> interpreter_id);
+
+  const std::shared_ptr<Pool>& pool() const { return pool_; }
+  const std::string& affinity() const { return affinity_; }
+
+ private:
+  const std::shared_ptr<Pool> pool_;
+  const std::string affinity_;
+  const std::shared_ptr<const Recipe> recipe_;
+  const std::vector<std::shared_ptr<void>> keeps_;
+  std::mutex mutex_;
+  std::map<Interpreter*, void*> made_;
+};
+
+}  // namespace interpool

@@ -1,0 +1,108 @@
+#include "open_package.h"
+
+#include <interpool/package.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "process.h"
+#include "session.h"
+
+namespace interpool {
+namespace {
+
+constexpr const char* kArchive = "interpool.native.inside.archive";
+
+// Guards the table; a leaf lock.
+std::mutex mutex;
+
+using Key = std::pair<const Pool*, uint64_t>;
+
+std::map<Key, std::weak_ptr<OpenPackage>>& table() {
+  static auto* const all = new std::map<Key, std::weak_ptr<OpenPackage>>;
+  return *all;
+}
+
+}  // namespace
+
+std::shared_ptr<OpenPackage> OpenPackage::open(const std::shared_ptr<Pool>& pool, const std::string& path) {
+  const std::string absolute = std::filesystem::absolute(path).lexically_normal();
+  return known(pool, absolute, Process::get().take_archive(absolute));
+}
+
+std::shared_ptr<OpenPackage> OpenPackage::hold(const std::shared_ptr<Pool>& pool, const std::string& path,
+                                               uint64_t snapshot) {
+  return known(pool, path, Process::get().open_archive(path, snapshot));
+}
+
+std::shared_ptr<OpenPackage> OpenPackage::known(const std::shared_ptr<Pool>& pool, const std::string& path,
+                                                std::shared_ptr<const Snapshot> snapshot) {
+  const std::lock_guard lock(mutex);
+  auto& entry = table()[{pool.get(), snapshot->number}];
+  auto package = entry.lock();
+  if (!package) {
+    package.reset(new OpenPackage(pool, path, std::move(snapshot)));
+    entry = package;
+  }
+  return package;
+}
+
+OpenPackage::~OpenPackage() {
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = table().find({pool_.get(), snapshot_->number});
+    if (found == table().end() || !found->second.expired()) {
+      return;  // opened anew meanwhile: it is the other's to close
+    }
+    table().erase(found);
+  }
+  pool_->forget(path_);
+  pool_->tell_all(kArchive, "close_package", number());
+}
+
+void OpenPackage::check() {
+  const auto session = Session::acquire(pool_, path_, std::nullopt);
+  session->global(kArchive, "open_package").call({path_, number()});
+}
+
+std::shared_ptr<Movable> OpenPackage::load_pickle(const std::string& package, const std::string& resource) {
+  Recipe recipe{kArchive, "load_object", "drop_object", {path_, package, resource, number()}};
+  auto movable = std::make_shared<Movable>(pool_, path_, std::move(recipe),
+                                           std::vector<std::shared_ptr<void>>{shared_from_this()});
+  Session::acquire_for(movable, std::nullopt);
+  return movable;
+}
+
+std::string OpenPackage::load_binary(const std::string& package, const std::string& resource) {
+  const auto session = Session::acquire(pool_, path_, std::nullopt);
+  return session->global(kArchive, "load_bytes")
+      .call({path_, package, resource, number()})
+      .to_value()
+      .as<Bytes>()
+      .data;
+}
+
+std::shared_ptr<Session> OpenPackage::acquire(std::optional<double> timeout) {
+  auto session = Session::acquire(pool_, path_, timeout);
+  session->set_self(session->global(kArchive, "open_package").call({path_, number()}).attr("importer"));
+  return session;
+}
+
+MovableObject Package::load_pickle(const std::string& package, const std::string& resource) const {
+  return MovableObject(package_->load_pickle(package, resource));
+}
+
+std::string Package::load_binary(const std::string& package, const std::string& resource) const {
+  return package_->load_binary(package, resource);
+}
+
+std::string Package::load_text(const std::string& package, const std::string& resource) const {
+  return package_->load_binary(package, resource);
+}
+
+InterpreterSession Package::acquire_session(std::optional<double> timeout) const {
+  return InterpreterSession(package_->acquire(timeout));
+}
+
+}  // namespace interpool

@@ -1,0 +1,4 @@
+// What libinterpool.so exports.
+#pragma once
+
+#define INTERPOOL_PUBLIC __attribute__((visibility("default")))

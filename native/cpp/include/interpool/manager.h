@@ -1,0 +1,68 @@
+// The pool of private interpreters.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "export.h"
+#include "package.h"
+#include "session.h"
+
+namespace interpool {
+
+class Pool;
+
+// The nouns are those of "Using Python for Model Inference in Deep Learning" (DeVito
+// et al., 2021), section 4. Any thread may use the manager; the calling thread holds
+// no GIL. Interpreters are parked, not finalised, when the manager goes.
+class INTERPOOL_PUBLIC InterpreterManager {
+ public:
+  // One interpreter of the pool.
+  class INTERPOOL_PUBLIC Instance {
+   public:
+    Instance(std::shared_ptr<Pool> pool, int id) : pool_(std::move(pool)), id_(id) {}
+    int id() const { return id_; }
+    // Waits for this very interpreter. Throws LeaseTimeoutError, PoolClosedError.
+    InterpreterSession acquire_session(std::optional<double> timeout = std::nullopt) const;
+
+   private:
+    std::shared_ptr<Pool> pool_;
+    int id_;
+  };
+
+  // Starts `interpreters` of them, or one per core for 0. In a process without a
+  // Python of its own the private copies come from a prepared cache: the file that
+  // `interpool prepare` wrote, named by `prepared`, else by $INTERPOOL_PREPARED, else
+  // the one in the cache directory. Throws ProvisioningError when there is none,
+  // InterpreterStartError when an interpreter does not start.
+  explicit InterpreterManager(size_t interpreters = 0, const std::string& prepared = "");
+  ~InterpreterManager();
+  InterpreterManager(InterpreterManager&&) noexcept = default;
+  InterpreterManager& operator=(InterpreterManager&&) = delete;
+  InterpreterManager(const InterpreterManager&) = delete;
+  InterpreterManager& operator=(const InterpreterManager&) = delete;
+
+  // Leases a free interpreter, one that has served `affinity` before first; waits its
+  // turn. Throws LeaseTimeoutError after `timeout` seconds, PoolClosedError.
+  InterpreterSession acquire_one(std::optional<double> timeout = std::nullopt,
+                                 const std::string& affinity = "");
+  std::vector<Instance> all_instances() const;
+  // Leases the first `count` interpreters only, from now on.
+  void limit(size_t count);
+  // Makes `name` importable in every interpreter that has not imported it yet.
+  void register_module_source(const std::string& name, const std::string& source);
+  // Throws ArchiveError when the file is missing, damaged or no torch.package archive.
+  Package load_package(const std::string& path);
+  MovableObject create_movable(const PyObj& object);
+
+  size_t size() const;
+  // Leases no more: waiting callers get PoolClosedError, open sessions stay good.
+  void close();
+
+ private:
+  std::shared_ptr<Pool> pool_;
+};
+
+}  // namespace interpool

@@ -1,0 +1,47 @@
+"""Modules whose source the pool was given: ``InterpreterManager.register_module_source``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING
+
+import _interpool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import CodeType, ModuleType
+
+
+class RegisteredSources(MetaPathFinder, InspectLoader):
+    """Finds and loads them; asked before anything else, as a name was given on purpose."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's spec, if its source was registered."""
+        found = _interpool.module_source(fullname)
+        if found is None:
+            return None
+        return ModuleSpec(fullname, self, origin=_file_name(fullname), is_package=found[1])
+
+    def get_source(self, fullname: str) -> str:
+        """The text as it was registered last."""
+        found = _interpool.module_source(fullname)
+        if found is None:
+            raise ImportError(f"no source was registered for {fullname}", name=fullname)
+        return found[0]
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compiled under a name that tracebacks can show."""
+        return self.source_to_code(self.get_source(fullname), _file_name(fullname))
+
+
+def _file_name(module: str) -> str:
+    return f"<registered source of {module}>"
+
+
+def install() -> None:
+    """Let this interpreter import them."""
+    sys.meta_path.insert(0, RegisteredSources())
