@@ -118,6 +118,28 @@ def status(as_json: bool) -> None:
 
 
 @main.command()
+@click.option("--slots", type=click.IntRange(1, 999), default=os.cpu_count() or 1, show_default="cores")
+@click.option("--import", "imports", multiple=True, metavar="NAME", help="a module that models will need")
+@click.option("--output", type=click.Path(path_type=Path), help="where programs look, by default")
+def prepare(slots: int, imports: tuple[str, ...], output: Path | None) -> None:
+    """Make the private copies that a C++ program without a Python needs, ahead of it."""
+    from interpool.native.prepare import default_file
+    from interpool.native.prepare import prepare as make
+
+    file = output or default_file()
+    copies = make(file, slots, imports)
+    click.echo(f"{file}: {copies} copies for {slots} interpreters")
+
+
+@main.command("cmake-dir")
+def cmake_dir() -> None:
+    """Print the folder of interpool-config.cmake, for CMake's interpool_DIR."""
+    import interpool.native
+
+    click.echo(Path(str(interpool.native.__file__)).parent / "lib" / "cmake" / "interpool")
+
+
+@main.command()
 def doctor() -> None:
     """Check whether this machine can do it; every line says how to mend what is wrong."""
     from interpool.handler.doctor import checks as serving_checks

@@ -41,6 +41,7 @@ __all__ = [
     "PyObj",
 ]
 
+
 class InterpreterManager:
     """A pool of private CPython interpreters in this process.
 
@@ -92,7 +93,9 @@ class InterpreterManager:
             ValueError: ``count`` is not between 1 and the size of the pool.
         """
         if not 1 <= count <= len(self):
-            raise ValueError(f"a pool of {len(self)} interpreters can be limited to 1 to {len(self)}, not {count}")
+            raise ValueError(
+                f"a pool of {len(self)} interpreters can be limited to 1 to {len(self)}, not {count}"
+            )
         self._pool.limit(count)
 
     def register_module_source(self, name: str, source: str) -> None:
@@ -240,28 +243,36 @@ _preparing = threading.Lock()
 _prepared = False
 
 
+def installation() -> dict[str, Any]:
+    """Where the parts of this installation lie, as the process needs them.
+
+    Raises:
+        InterpreterStartError: torch is not installed.
+    """
+    torch_lib = provision.torch_libraries()
+    if torch_lib is None:
+        raise InterpreterStartError("torch is not installed: pip install torch==2.13.0")
+    interposer = provision.interposer_path()
+    return {
+        "executable": sys.executable,
+        "symbol_prefix": provision.SYMBOL_PREFIX,
+        "torch_lib": str(torch_lib),
+        "interposer": str(interposer),
+        "slot_library": str(interposer.with_name("libinterpool_slot.so")),
+        "loader": str(Path(__file__).parent / "inside" / "loader.py"),
+        "search_path": _search_path(),
+    }
+
+
 def _prepare() -> None:
     """Load what all interpreters of this process share, once."""
     global _prepared
     with _preparing:
         if _prepared:
             return
-        torch_lib = provision.torch_libraries()
-        if torch_lib is None:
-            raise InterpreterStartError("torch is not installed: pip install torch==2.13.0")
-        libraries = provision.interposer_path().parent
-        _native.prepare(
-            executable=sys.executable,
-            symbol_prefix=provision.SYMBOL_PREFIX,
-            torch_lib=str(torch_lib),
-            interposer=str(provision.interposer_path()),
-            slot_library=str(libraries / "libinterpool_slot.so"),
-            loader=str(Path(__file__).parent / "inside" / "loader.py"),
-            private_copy=provision.private_copy,
-            search_path=_search_path(),
-            libpython_copy=provision.libpython_copy,
-        )
-        watch_host_torch(torch_lib)
+        found = installation()
+        _native.prepare(**found, private_copy=provision.private_copy, libpython_copy=provision.libpython_copy)
+        watch_host_torch(Path(found["torch_lib"]))
         _prepared = True
 
 

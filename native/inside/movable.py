@@ -29,8 +29,11 @@ class _Pickler(pickle.Pickler):
         self._places: dict[int, int] = {}
 
     def persistent_id(self, obj: Any) -> tuple[int, str] | None:
-        kind = {torch.Tensor: "tensor", torch.nn.Parameter: "parameter"}.get(type(obj))
-        if kind is None:
+        if type(obj) is torch.Tensor:
+            kind = "tensor"
+        elif type(obj) is torch.nn.Parameter:
+            kind = "parameter"
+        else:
             return None
         place = self._places.setdefault(id(obj), len(self.tensors))
         if place == len(self.tensors):
@@ -38,14 +41,16 @@ class _Pickler(pickle.Pickler):
         return place, kind
 
     def reducer_override(self, obj: Any) -> Any:
-        module = getattr(obj, "__module__", None)
-        if not isinstance(obj, type | types.FunctionType) or not str(module).startswith(_PACKAGED):
+        module = str(getattr(obj, "__module__", None))
+        if not isinstance(obj, type | types.FunctionType) or not module.startswith(_PACKAGED):
             return NotImplemented
-        from interpool.native.inside.archive import archive_of  # there are no archives in the host
+        archive = None
+        if interpreter_id() is not None:  # the host opens no archives
+            from interpool.native.inside.archive import archive_of
 
-        archive = archive_of(module) if interpreter_id() is not None else None
+            archive = archive_of(module)
         if archive is None:
-            raise pickle.PicklingError(f"{obj.__qualname__} is of an archive that was not opened by interpool")
+            raise pickle.PicklingError(f"{obj.__qualname__} is of an archive that interpool did not open")
         self.archives.add(archive)
         return _from_archive, (*archive, module.partition(".")[2], obj.__qualname__)
 
@@ -84,7 +89,7 @@ def dump(obj: Any) -> tuple[bytes, list[torch.Tensor], list[tuple[str, int]]]:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConversionError(
             f"a {type(obj).__qualname__} cannot be moved to other interpreters: {error}. What moves is what "
-            "pickle takes: objects of classes that can be imported by name, without open files, locks or lambdas."
+            "pickle takes: classes that can be imported by name, no open files, no locks, no lambdas."
         ) from error
     # An archive that was opened by path alone goes by its path.
     return file.getvalue(), pickler.tensors, [archive for archive in sorted(pickler.archives) if archive[1]]

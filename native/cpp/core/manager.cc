@@ -27,7 +27,8 @@ InterpreterManager::~InterpreterManager() {
   }
 }
 
-InterpreterSession InterpreterManager::acquire_one(std::optional<double> timeout, const std::string& affinity) {
+InterpreterSession InterpreterManager::acquire_one(std::optional<double> timeout,
+                                                   const std::string& affinity) {
   return InterpreterSession(Session::acquire(pool_, affinity, timeout));
 }
 

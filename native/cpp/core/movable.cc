@@ -55,7 +55,8 @@ std::shared_ptr<Movable> Movable::from_dump(std::shared_ptr<Pool> pool, Value du
   std::vector<std::shared_ptr<void>> keeps;
   for (const Value& archive : parts.at(2).as<List>().items) {
     const auto& [path, number] = std::tie(archive.as<Tuple>().items.at(0), archive.as<Tuple>().items.at(1));
-    keeps.push_back(OpenPackage::hold(pool, path.as<std::string>(), static_cast<uint64_t>(number.as<int64_t>())));
+    keeps.push_back(
+        OpenPackage::hold(pool, path.as<std::string>(), static_cast<uint64_t>(number.as<int64_t>())));
   }
   Recipe recipe{kModule, "load", "", {std::move(parts.at(0)), std::move(parts.at(1))}};
   return std::make_shared<Movable>(std::move(pool), "", std::move(recipe), std::move(keeps));

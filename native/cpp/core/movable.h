@@ -29,7 +29,8 @@ class INTERPOOL_PUBLIC Movable {
 
   // `keeps`: what has to live as long as the object can be made. Without an
   // `affinity` it is one of its own.
-  Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe, std::vector<std::shared_ptr<void>> keeps);
+  Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe,
+          std::vector<std::shared_ptr<void>> keeps);
   ~Movable();
 
   // From what kModule's dump() returned, in an interpreter or in the host: (pickle,

@@ -75,9 +75,8 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
   if (closed_) {
     throw PoolClosedError(kClosed);
   }
-  if (only.has_value() && std::none_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
-        return seat.interpreter->id() == *only;
-      })) {
+  if (only.has_value() && std::none_of(seats_.begin(), seats_.end(),
+                                       [&](const Seat& seat) { return seat.interpreter->id() == *only; })) {
     throw SessionError("interpreter " + std::to_string(*only) + " is none of this pool's.");
   }
   Waiter waiter{affinity, only, {}, nullptr};

@@ -10,7 +10,8 @@
 namespace interpool {
 namespace {
 
-constexpr const char* kHow = " Run `interpool prepare` with the Python that has interpool and torch installed.";
+constexpr const char* kHow =
+    " Run `interpool prepare` with the Python that has interpool and torch installed.";
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any interpreter starts
@@ -37,8 +38,9 @@ struct Prepared {
   const std::string& libpython_copy(int slot) const {
     const auto found = libpython.find(slot);
     if (found == libpython.end()) {
-      throw ProvisioningError(file + " prepares " + std::to_string(libpython.size()) +
-                              " interpreters, and another is wanted: give `interpool prepare` a larger --slots.");
+      throw ProvisioningError(
+          file + " prepares " + std::to_string(libpython.size()) +
+          " interpreters, and another is wanted: give `interpool prepare` a larger --slots.");
     }
     return found->second;
   }
@@ -73,9 +75,8 @@ std::pair<Installation, Provisioner> read_prepared(const std::string& given) {
   std::ifstream stream(prepared->file);
   std::string line;
   if (!stream) {
-    throw ProvisioningError(
-        "there is no prepared cache at " + prepared->file +
-        ", and a process without a Python of its own makes no private copies." + kHow);
+    throw ProvisioningError("there is no prepared cache at " + prepared->file +
+                            ", and a process without a Python of its own makes no private copies." + kHow);
   }
   if (!std::getline(stream, line) || line != "interpool-prepared 1") {
     throw ProvisioningError(prepared->file + " was not written by this version of interpool." + kHow);

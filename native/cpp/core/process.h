@@ -18,10 +18,10 @@ namespace interpool {
 struct Installation {
   std::string executable;  // sys.executable
   std::string symbol_prefix;
-  std::string torch_lib;     // folder of libtorch_cpu.so
-  std::string interposer;    // libinterpool_interpose.so
-  std::string slot_library;  // libinterpool_slot.so
-  std::string loader;        // interpool/native/inside/loader.py
+  std::string torch_lib;                 // folder of libtorch_cpu.so
+  std::string interposer;                // libinterpool_interpose.so
+  std::string slot_library;              // libinterpool_slot.so
+  std::string loader;                    // interpool/native/inside/loader.py
   std::vector<std::string> search_path;  // sys.path, for pools that name no other
 };
 

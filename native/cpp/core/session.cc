@@ -92,7 +92,8 @@ PyObj Session::from_movable(const std::shared_ptr<Movable>& movable) {
 Value Session::call_movable(Movable& movable, const std::vector<Value>& args, const Keywords& keywords) {
   return inside([&] {
     // References of our own: unload() may drop the movable's while the call runs.
-    const Held object(interpreter_, interpreter_.from_value(ObjectRef{interpreter_.id(), movable.in(interpreter_)}));
+    const Held object(interpreter_,
+                      interpreter_.from_value(ObjectRef{interpreter_.id(), movable.in(interpreter_)}));
     const Held result(interpreter_, interpreter_.call(object.get(), args, keywords));
     return interpreter_.to_value(result.get());
   });

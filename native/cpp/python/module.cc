@@ -109,7 +109,8 @@ PyObj call(const PyObj& callable, const py::args& args, const py::kwargs& kwargs
   return call_kwargs(callable, args, kwargs);
 }
 
-py::object call_movable_kwargs(const MovableObject& movable, const py::iterable& args, const py::dict& kwargs) {
+py::object call_movable_kwargs(const MovableObject& movable, const py::iterable& args,
+                               const py::dict& kwargs) {
   Value result;
   {
     const Arguments arguments = read_arguments(args, kwargs);
@@ -207,8 +208,8 @@ PYBIND11_MODULE(_native, module) {
       [](std::string executable, std::string symbol_prefix, std::string torch_lib, std::string interposer,
          std::string slot_library, std::string loader, const py::object& private_copy,
          std::vector<std::string> search_path, const py::object& libpython_copy) {
-        Installation installation{std::move(executable),   std::move(symbol_prefix), std::move(torch_lib),
-                                  std::move(interposer),   std::move(slot_library),  std::move(loader),
+        Installation installation{std::move(executable), std::move(symbol_prefix), std::move(torch_lib),
+                                  std::move(interposer), std::move(slot_library),  std::move(loader),
                                   std::move(search_path)};
         Provisioner provisioner = provisioner_of(private_copy, libpython_copy);
         {
@@ -220,7 +221,8 @@ PYBIND11_MODULE(_native, module) {
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
-      py::arg("search_path"), py::arg("libpython_copy"), "Loads what all interpreters share. The first call's arguments stand.");
+      py::arg("search_path"), py::arg("libpython_copy"),
+      "Loads what all interpreters share. The first call's arguments stand.");
   module.def(
       "adopt_host_torch", [](const std::string& path) { Process::get().host().adopt_torch(path); },
       py::arg("path"), "Tells the router that the host's libtorch_python is loaded, from this file.");
@@ -342,7 +344,8 @@ Raises:
             const WithoutHostGil free;
             return Session::acquire_for(movable.movable(), timeout);
           },
-          py::arg("timeout") = py::none(), R"(Lease an interpreter; the session's ``self`` is this object there.
+          py::arg("timeout") = py::none(),
+          R"(Lease an interpreter; the session's ``self`` is this object there.
 
 Raises:
     LeaseTimeoutError: none became free within ``timeout`` seconds.)")
@@ -382,11 +385,11 @@ The next need makes a new one, as the object was at first.)");
             return session.from_movable(movable.movable());
           },
           py::arg("movable"), py::call_guard<WithoutHostGil>())
-      .def("is_owner", &Session::is_owner, py::arg("object"))
+      .def("is_owner", &Session::is_owner, py::arg("obj"))
       .def(
           "create_movable",
           [](Session& session, const PyObj& object) { return MovableObject(session.create_movable(object)); },
-          py::arg("object"), py::call_guard<WithoutHostGil>())
+          py::arg("obj"), py::call_guard<WithoutHostGil>())
       .def("close", &Session::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("interpreter_id", &Session::interpreter_id)
       .def_property_readonly("is_open", &Session::is_open)

@@ -5,8 +5,8 @@
 
 #include <atomic>
 
-#include "../interpose/interpreters.h"
 #include <interpool/errors.h>
+#include "../interpose/interpreters.h"
 
 namespace interpool {
 namespace {

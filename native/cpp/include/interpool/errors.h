@@ -15,10 +15,10 @@ class INTERPOOL_PUBLIC Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-#define INTERPOOL_DEFINE_ERROR(name, base)   \
+#define INTERPOOL_DEFINE_ERROR(name, base)    \
   class INTERPOOL_PUBLIC name : public base { \
-   public:                                   \
-    using base::base;                        \
+   public:                                    \
+    using base::base;                         \
   }
 
 INTERPOOL_DEFINE_ERROR(ProvisioningError, Error);

@@ -83,7 +83,7 @@ struct Value {
   template <typename T>
     requires OneOf<std::remove_cvref_t<T>, Data>::value
   Value(T&& value) : data(std::forward<T>(value)) {}  // NOLINT(google-explicit-constructor)
-  template <std::same_as<int> T>  // not what merely converts to int
+  template <std::same_as<int> T>                      // not what merely converts to int
   Value(T value) : data(int64_t{value}) {}
   Value(const char* text) : data(std::string(text)) {}
 
