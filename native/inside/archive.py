@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import linecache
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -19,12 +20,16 @@ import _interpool
 from interpool.native.errors import ArchiveError
 from interpool.native.reader import Record, read_records
 
+# torch.package's own affair, which nobody who serves a model can mend.
+warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
+
 
 class _MappedReader:
     """What PackageImporter asks of a ``torch._C.PyTorchFileReader``, over a mapping."""
 
     def __init__(self, path: str, snapshot: int) -> None:
         self.path = path
+        self._snapshot = snapshot
         self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
         # By descriptor: the path may mean another file by now. Opened anew rather than
         # duplicated: all interpreters would share one position in the file.
@@ -32,6 +37,10 @@ class _MappedReader:
         with open(snapshot_file, "rb") as file:
             self._records: dict[str, Record] = read_records(path, file)
         self.stock = torch._C.PyTorchFileReader(snapshot_file)
+
+    def map_anew(self) -> None:
+        """Weights asked for from here on are as the archive has them, whoever wrote to earlier ones."""
+        self._mapping, self._size, _ = _interpool.map_archive(self.path, self._snapshot)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
         record = self._record(name)
@@ -105,9 +114,11 @@ class HermeticPackage:
         """A resource's text, UTF-8."""
         return self.load_binary(package, resource).decode("utf-8")
 
-    def drop(self, package: str, resource: str) -> None:
-        """Let go of an object made so far."""
-        self._objects.pop((package, resource), None)
+    def make(self, package: str, resource: str) -> Any:
+        """A pickled object of the caller's own, over weights that nobody else writes to."""
+        self._require(package, resource)
+        self.importer.zip_reader.map_anew()
+        return self.importer.load_pickle(package, resource)
 
     def clear(self) -> None:
         """Let go of the objects made so far."""
@@ -161,11 +172,9 @@ def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> An
     return open_package(path, snapshot).load_pickle(package, resource)
 
 
-def drop_object(path: str, package: str, resource: str, snapshot: int = 0) -> None:
-    """The next ``load_object`` makes it anew. Nothing when the archive is not open."""
-    opened = _packages.get(snapshot or os.path.abspath(path))
-    if opened is not None:
-        opened.drop(package, resource)
+def make_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
+    """A pickled object of the caller's own."""
+    return open_package(path, snapshot).make(package, resource)
 
 
 def archive_of(module: str) -> tuple[str, int] | None:

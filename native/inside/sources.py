@@ -39,7 +39,7 @@ class RegisteredSources(MetaPathFinder, InspectLoader):
 
 
 def _file_name(module: str) -> str:
-    return f"<registered source of {module}>"
+    return f"<registered source>/{module}.py"  # a name in brackets has no lines, to linecache
 
 
 def install() -> None:

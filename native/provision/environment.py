@@ -27,14 +27,18 @@ SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
 
 # Raised whenever the same input would be patched differently.
-_TOOL_VERSION = 1
+_TOOL_VERSION = 2
 
 _INTERPOSER = Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One directory of the cache, and what everything in it was made for."""
+    """One directory of the cache, and what everything in it was made for.
+
+    Attributes:
+        interposed: names that private copies get from the interposer alone.
+    """
 
     directory: Path
     libpython: Path
@@ -97,10 +101,13 @@ def interposer_path() -> Path:
 
 
 def _interposed_names(path: str) -> frozenset[bytes]:
-    # Weak definitions are the compiler's (templates, inline functions), not interpositions.
+    """The names that the interposer answers to under the prefix as well."""
+    prefix = SYMBOL_PREFIX.encode()
     with SharedObject(path) as library:
         return frozenset(
-            symbol.name for symbol in library.symbols() if symbol.defined and symbol.binding == STB_GLOBAL
+            symbol.name.removeprefix(prefix)
+            for symbol in library.symbols()
+            if symbol.defined and symbol.binding == STB_GLOBAL and symbol.name.startswith(prefix)
         )
 
 

@@ -37,7 +37,7 @@ class Change:
         libpython: the SONAME of libpython's template; None for libpython itself.
         exchange: needed names of private objects, and their templates' SONAMEs.
         interposer: whether the interposer comes before all else that it needs.
-        rename: whether the Py* names get their prefix; not in the host's own copy.
+        rename: whether Py* and interposed names get their prefix; not in the host's own copy.
     """
 
     soname: str
@@ -80,10 +80,12 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
             f"(status {done.returncode}): {done.stderr.strip() or done.stdout.strip()}"
         )
     os.chmod(target, 0o600)
+    prefix = SYMBOL_PREFIX.encode() if change.rename else b""
+    interposed = {prefix + name for name in env.interposed}
     with SharedObject(target, writable=True) as library:
         library.order_needed(first)
         for symbol in library.symbols():
-            if change.interposer and symbol.defined and symbol.name in env.interposed:
+            if change.interposer and symbol.defined and symbol.name in interposed:
                 # Its own definition would win over the interposer's otherwise.
                 library.undefine(symbol)
             elif symbol.binding == STB_GNU_UNIQUE:
@@ -97,7 +99,9 @@ def _name_map(env: Environment) -> Path:
     path = env.directory / "names.map"
     if path.exists():
         return path
-    names = sorted(name.decode() for name in env.python_names)
+    # A prefixed name of the interposer's can be found nowhere else: not in a libtorch that
+    # the program has in its global scope, which comes before any library's own.
+    names = sorted(name.decode() for name in env.python_names | env.interposed)
     with locked(env.directory, "names"), new_file(path) as draft:
         draft.write_text("".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names))
     return path

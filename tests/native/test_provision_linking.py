@@ -41,18 +41,20 @@ def build(target: Path, source: str, *flags: str) -> str:
     return str(target)
 
 
-def interpose(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Build an interposer, and let provisioning know it."""
-    built = build(path / "libinterpool_interpose.so", source, "-Wl,-soname,libinterpool_interpose.so")
+def interpose(path: Path, source: str, monkeypatch: pytest.MonkeyPatch, name: str = "answer") -> str:
+    """Build an interposer of that name, and let provisioning know it."""
+    flags = ["-Wl,-soname,libinterpool_interpose.so", *([f"-Wl,--defsym=ip_{name}={name}"] if name else [])]
+    built = build(path / "libinterpool_interpose.so", source, *flags)
     monkeypatch.setattr(provision.environment, "_INTERPOSER", Path(built))
     return built
 
 
-def ask(interposer: str, path: str) -> int:
+def ask(interposer: str, path: str, preload: str = "") -> int:
     """``ask()`` of a private copy, in a process that has loaded no other interposer."""
     program = "import ctypes, sys; print([ctypes.CDLL(path) for path in sys.argv[1:]][-1].ask())"
     command = [sys.executable, "-c", program, interposer, *provision.private_copy(path, 0)]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    environment = {**os.environ, "LD_PRELOAD": preload}
+    return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
 
 
 def load(path: str, slot: int) -> ctypes.CDLL:
@@ -136,6 +138,15 @@ def test_an_importer_of_an_interposed_name_gets_the_interposers(
     assert re.fullmatch(r"ipslot0000-[0-9a-f]{8}-libpython.*", needed[1])
 
 
+def test_a_definition_in_the_programs_global_scope_does_not_come_before_the_interposers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = build(tmp_path / "libstock.so", 'extern "C" int answer() { return 1; }')
+    user = build(tmp_path / "_user.so", USER, stock)
+    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    assert ask(interposer, user, preload=stock) == 2
+
+
 def test_a_definer_of_an_interposed_name_gets_the_interposers_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,24 +156,26 @@ def test_a_definer_of_an_interposed_name_gets_the_interposers_too(
     assert ask(interposer, own) == 2
 
 
-def test_weak_definitions_of_the_interposer_interpose_nothing(
+def test_definitions_of_the_interposer_without_an_alias_interpose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
-    weak = 'extern "C" __attribute__((weak)) int answer() { return 2; }'
-    assert ask(interpose(tmp_path, weak, monkeypatch), own) == 1
+    without = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch, name="")
+    assert ask(without, own) == 1
     assert "libinterpool_interpose.so" not in strings(provision.private_copy(own, 0)[-1], DT_NEEDED)
 
 
 def test_torch_needs_the_interposer_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "_ZN5torch6detail19getTorchApiFunctionERKN3c1014OperatorHandleE"
-    interpose(tmp_path, f'extern "C" void *{name}() {{ return nullptr; }}', monkeypatch)
+    interpose(tmp_path, f'extern "C" void *{name}() {{ return nullptr; }}', monkeypatch, name)
     torch = next(Path(str(distribution("torch").locate_file("torch"))).glob("_C.cpython-*.so"))
     copies = provision.private_copy(str(torch), 0)
     for copy in copies[1:]:
         assert strings(copy, DT_NEEDED)[0] == "libinterpool_interpose.so"
     with SharedObject(copies[1]) as library:
-        assert [symbol.defined for symbol in library.symbols() if symbol.name == name.encode()] == [False]
+        names = {symbol.name: symbol.defined for symbol in library.symbols()}
+        assert names[f"ip_{name}".encode()] is False
+        assert name.encode() not in names
 
 
 def test_a_new_interposed_name_makes_a_new_environment(
@@ -170,7 +183,7 @@ def test_a_new_interposed_name_makes_a_new_environment(
 ) -> None:
     found = []
     for number, names in enumerate(("one", "one", "two")):
-        interpose(tmp_path / str(number), f'extern "C" void {names}() {{}}', monkeypatch)
+        interpose(tmp_path / str(number), f'extern "C" void {names}() {{}}', monkeypatch, names)
         found.append(provision.libpython_copy(0))
     assert found[0] == found[1]
     assert found[1] != found[2]

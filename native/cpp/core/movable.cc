@@ -3,7 +3,6 @@
 #include <interpool/package.h>
 
 #include <atomic>
-#include <cstdio>
 #include <utility>
 
 #include "open_package.h"
@@ -18,19 +17,10 @@ std::string own_affinity() {
 }
 
 // On the interpreter's own thread, some time later.
-void let_go(Interpreter& interpreter, void* object, const std::shared_ptr<const Recipe>& recipe) {
-  interpreter.later([&interpreter, object, recipe] {
+void let_go(Interpreter& interpreter, void* object) {
+  interpreter.later([&interpreter, object] {
     const Entered entered(interpreter);
     interpreter.release(object);
-    if (recipe->drop.empty()) {
-      return;
-    }
-    try {
-      const Held drop(interpreter, interpreter.global(recipe->module, recipe->drop));
-      interpreter.release(interpreter.call(drop.get(), recipe->args, {}));
-    } catch (const Error& error) {
-      std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter.id(), error.what());
-    }
   });
 }
 
@@ -40,7 +30,7 @@ Movable::Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe
                  std::vector<std::shared_ptr<void>> keeps)
     : pool_(std::move(pool)),
       affinity_(affinity.empty() ? own_affinity() : std::move(affinity)),
-      recipe_(std::make_shared<const Recipe>(std::move(recipe))),
+      recipe_(std::move(recipe)),
       keeps_(std::move(keeps)) {}
 
 Movable::~Movable() {
@@ -58,7 +48,7 @@ std::shared_ptr<Movable> Movable::from_dump(std::shared_ptr<Pool> pool, Value du
     keeps.push_back(
         OpenPackage::hold(pool, path.as<std::string>(), static_cast<uint64_t>(number.as<int64_t>())));
   }
-  Recipe recipe{kModule, "load", "", {std::move(parts.at(0)), std::move(parts.at(1))}};
+  Recipe recipe{kModule, "load", {std::move(parts.at(0)), std::move(parts.at(1))}};
   return std::make_shared<Movable>(std::move(pool), "", std::move(recipe), std::move(keeps));
 }
 
@@ -69,8 +59,8 @@ void* Movable::in(Interpreter& interpreter) {
       return found->second;
     }
   }
-  const Held make(interpreter, interpreter.global(recipe_->module, recipe_->make));
-  void* object = interpreter.call(make.get(), recipe_->args, {});
+  const Held make(interpreter, interpreter.global(recipe_.module, recipe_.make));
+  void* object = interpreter.call(make.get(), recipe_.args, {});
   const std::lock_guard lock(mutex_);
   made_[&interpreter] = object;  // nobody else can have made one: we lease the interpreter
   return object;
@@ -90,7 +80,7 @@ void Movable::unload(std::optional<int> interpreter_id) {
     }
   }
   for (const auto& [interpreter, object] : gone) {
-    let_go(*interpreter, object, recipe_);
+    let_go(*interpreter, object);
   }
 }
 

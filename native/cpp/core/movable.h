@@ -12,12 +12,10 @@
 
 namespace interpool {
 
-// How an interpreter makes its copy: `module.make(*args)`; and, where there is more to
-// it than letting go, is rid of it: `module.drop(*args)`.
+// How an interpreter makes its copy: `module.make(*args)`.
 struct Recipe {
   std::string module;
   std::string make;
-  std::string drop;
   std::vector<Value> args;
 };
 
@@ -50,7 +48,7 @@ class INTERPOOL_PUBLIC Movable {
  private:
   const std::shared_ptr<Pool> pool_;
   const std::string affinity_;
-  const std::shared_ptr<const Recipe> recipe_;
+  const Recipe recipe_;
   const std::vector<std::shared_ptr<void>> keeps_;
   std::mutex mutex_;
   std::map<Interpreter*, void*> made_;

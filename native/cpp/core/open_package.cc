@@ -67,7 +67,7 @@ void OpenPackage::check() {
 }
 
 std::shared_ptr<Movable> OpenPackage::load_pickle(const std::string& package, const std::string& resource) {
-  Recipe recipe{kArchive, "load_object", "drop_object", {path_, package, resource, number()}};
+  Recipe recipe{kArchive, "make_object", {path_, package, resource, number()}};
   auto movable = std::make_shared<Movable>(pool_, path_, std::move(recipe),
                                            std::vector<std::shared_ptr<void>>{shared_from_this()});
   Session::acquire_for(movable, std::nullopt);

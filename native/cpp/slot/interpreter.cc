@@ -74,6 +74,7 @@ class PythonInterpreter final : public Interpreter {
   void start() {
     Home::get().start([this] {
       announce();
+      install_router();  // a program without a Python has had none to do it
       enter_interpreter(options_.id);
       initialise();
       attachment.state = PyThreadState_Get();
