@@ -132,6 +132,11 @@ void rebind_each(void* library, const std::function<void*(const char*)>& definit
 
 }  // namespace
 
+void rebind(void* library, const char* name, void* definition) {
+  rebind_each(library,
+              [&](const char* found) { return std::strcmp(found, name) == 0 ? definition : nullptr; });
+}
+
 void rebind_to_interposer(void* library) {
   Dl_info self{};
   TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&rebind_to_interposer), &self) != 0,

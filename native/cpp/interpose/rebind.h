@@ -1,7 +1,13 @@
 // Points a loaded library's references at other definitions.
 #pragma once
 
+#include "interpreters.h"
+
 namespace interpool {
+
+// For the function `name`, where `library` (a dlopen handle) calls or refers to it through
+// its global offset table: uses `definition` from now on.
+INTERPOOL_API void rebind(void* library, const char* name, void* definition);
 
 // For every function that `library` (a dlopen handle) calls or refers to through
 // its global offset table and that this interposer defines: uses the interposer's
