@@ -7,6 +7,9 @@ from typing import Any, NoReturn
 
 import _interpool
 
+# Among the arguments of _posixsubprocess.fork_exec, from Python 3.11 to 3.13.
+_PREEXEC_FN = -2
+
 
 def install() -> None:
     """Route ctypes to private copies, refuse fork, run site, find registered sources, import torch."""
@@ -37,21 +40,13 @@ def _route_ctypes() -> None:
         # Names of a private copy would shadow those of another interpreter's.
         return open_stock(copy, mode if copy == path else ctypes.RTLD_LOCAL)  # type: ignore[no-any-return]
 
-    class PythonApi(ctypes.PyDLL):
-        """This interpreter's libpython, under the names that everybody knows."""
-
-        def __getitem__(self, name_or_ordinal: Any) -> Any:
-            if isinstance(name_or_ordinal, str) and name_or_ordinal.startswith(("Py", "_Py")):
-                function = super().__getitem__(_interpool.symbol_prefix() + name_or_ordinal)
-                function.__name__ = name_or_ordinal
-                return function
-            return super().__getitem__(name_or_ordinal)
-
     ctypes._dlopen = open_private  # type: ignore[attr-defined]
-    ctypes.pythonapi = PythonApi("libpython", handle=open_stock(_interpool.libpython(), ctypes.RTLD_LOCAL))
 
 
 def _refuse_fork() -> None:
+    """Leave no way to run Python in a forked child; starting other programs is no harm."""
+    import _posixsubprocess
+
     def refuse() -> NoReturn:
         raise RuntimeError(
             "fork inside a private interpreter would copy the other interpreters' locks in the state "
@@ -60,6 +55,18 @@ def _refuse_fork() -> None:
 
     os.fork = refuse
     os.forkpty = refuse
+    fork_exec = _posixsubprocess.fork_exec
+
+    def fork_exec_only(*args: Any) -> int:
+        if args[_PREEXEC_FN] is not None:
+            raise RuntimeError(
+                "a preexec_fn would run after a fork inside a private interpreter, where the other "
+                "interpreters' locks are in the state that they happened to be in; use subprocess's "
+                "start_new_session, process_group, user, group, umask or pass_fds instead."
+            )
+        return fork_exec(*args)
+
+    _posixsubprocess.fork_exec = fork_exec_only
 
 
 def say_goodbye(_nothing: object) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import (
     DT_NEEDED,
     DT_RPATH,
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 TORCH_PYTHON = "libtorch_python.so"
 # libpython3.11.so.1.0, and libpython3.so, which stands before it for the stable ABI.
-_LIBPYTHON = re.compile(r"libpython3(\.\d+\w*)?\.so(\.\d+)*")
+_LIBPYTHON = re.compile(r"libpython3(?:\.(\w+))?\.so(?:\.\d+)*")
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,26 @@ class Facts:
     libpython: list[str]
 
 
+def means_libpython(name: str) -> bool:
+    """Whether a library of that file name is the running Python's own.
+
+    Raises:
+        ProvisioningError: it is another Python's.
+    """
+    found = _LIBPYTHON.fullmatch(name)
+    if found is None:
+        return False
+    running = str(sysconfig.get_config_var("LDVERSION"))
+    if found[1] not in (None, running.partition(".")[2]):
+        raise ProvisioningError(f"{name} is of another Python than this one ({running})")
+    return True
+
+
 def examine(path: str, env: Environment) -> Facts:
     """Read the object at ``path``.
 
     Raises:
-        ProvisioningError: not a readable ELF shared object.
+        ProvisioningError: not a readable ELF shared object, or bound to another Python.
     """
     with SharedObject(path) as library:
         needed = library.strings_of(DT_NEEDED)
@@ -59,7 +76,12 @@ def examine(path: str, env: Environment) -> Facts:
         )
     search = _expand(path, paths)
     found: dict[str, str] = {}
-    libpython = [name for name in needed if _LIBPYTHON.fullmatch(name)]
+    try:
+        libpython = [name for name in needed if means_libpython(name)]
+    except ProvisioningError as error:
+        raise ProvisioningError(
+            f"{path} cannot be loaded: {error}; install a build of it for this Python"
+        ) from error
     for name in needed:
         if name in libpython:
             continue

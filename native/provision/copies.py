@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine
+from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine, means_libpython
 from interpool.native.provision.patch import Change, make_template
 from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
 from interpool.native.provision.store import copy_file, locked, new_file, private_directory
@@ -57,7 +57,11 @@ class Copies:
 
     def private_copy(self, path: str, slot: int) -> list[str]:
         """See ``interpool.native.provision.private_copy``."""
-        if "/" not in path:
+        is_name = "/" not in path
+        if means_libpython(os.path.basename(path)) and (is_name or os.path.exists(path)):
+            # Whichever file of it: a second one would be a Python that nobody has started.
+            return [self.libpython_copy(slot)]
+        if is_name:
             found = system_library(path)
             if found is None:
                 return [path]  # dlopen answers, and fails, as it always did

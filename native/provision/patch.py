@@ -84,14 +84,23 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
     interposed = {prefix + name for name in env.interposed}
     with SharedObject(target, writable=True) as library:
         library.order_needed(first)
+        of_libpython = _renamed(env) if change.rename and change.libpython else frozenset()
         for symbol in library.symbols():
             if change.interposer and symbol.defined and symbol.name in interposed:
                 # Its own definition would win over the interposer's otherwise.
+                library.undefine(symbol)
+            elif symbol.defined and symbol.name in of_libpython:
+                # Linked with parts of a Python: the running one's come first in any process.
                 library.undefine(symbol)
             elif symbol.binding == STB_GNU_UNIQUE:
                 # Unique symbols are merged process-wide, whatever the scope.
                 library.set_binding(symbol, STB_WEAK)
         return library.string_offsets(MARKER.encode())
+
+
+def _renamed(env: Environment) -> frozenset[bytes]:
+    """What libpython's names are called in private copies."""
+    return frozenset(SYMBOL_PREFIX.encode() + name for name in env.python_names)
 
 
 def _name_map(env: Environment) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sysconfig
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from interpool_testing import Code, assert_clean, every_interpreter, run_program
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
+from interpool.native.provision import libpython_path
 
 SOURCES = Path(__file__).parent / "extensions"
 NAME = "scaled_extension"
@@ -24,6 +27,10 @@ def scaled() -> Path:
 @pytest.fixture(scope="module")
 def plain() -> Path:
     return build(SOURCES / "plain.c", "libplain.so", with_torch=False)
+
+
+def python_headers() -> str:
+    return f"-I{sysconfig.get_path('include')}"
 
 
 USE = """
@@ -144,7 +151,7 @@ def add(path, a, b):
     return ctypes.CDLL(path).plain_add(a, b)
 
 def counted(path):
-    return ctypes.c_int.in_dll(ctypes.CDLL(path), "calls").value
+    return ctypes.c_int.in_dll(ctypes.CDLL(path), "plain_calls").value
 
 def called_back(path, k):
     callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x * k)
@@ -171,6 +178,23 @@ def own_none():
 
 def libc():
     return ctypes.CDLL(None).getpid()
+
+def data():
+    flag = ctypes.c_int.in_dll(ctypes.pythonapi, "Py_NoUserSiteDirectory")
+    none = ctypes.c_char.in_dll(ctypes.pythonapi, "_Py_NoneStruct")
+    of_program = ctypes.c_char.in_dll(ctypes.PyDLL(None), "_Py_NoneStruct")
+    return flag.value, ctypes.addressof(none) == ctypes.addressof(of_program) == id(None)
+
+def by_any_way(libpython):
+    found = []
+    for library in (ctypes.PyDLL(None), ctypes.PyDLL(libpython), ctypes.PyDLL(libpython.rpartition("/")[2])):
+        function = library.Py_BuildValue
+        function.restype = ctypes.c_void_p
+        found.append((function(b"") == id(None), function.__name__))
+    return found
+
+def missing():
+    return [hasattr(ctypes.pythonapi, name) for name in ("PyNoSuch_Thing", "_Py_NoSuchThing", "Py_IncRef")]
 """
 
 
@@ -190,14 +214,61 @@ def test_a_library_without_python_is_shared_through_ctypes(manager: InterpreterM
 
 
 def test_ctypes_reaches_this_interpreters_own_python(manager: InterpreterManager) -> None:
-    import os
-
     with every_interpreter(manager, 2) as sessions:
         for session in sessions:
             code = Code(session, PLAIN)
             assert code.call("pythonapi") == (41, "3 of ours", 3, 0)
             assert code.call("own_none") is True
             assert code.call("libc") == os.getpid()
+
+
+def test_ctypes_finds_data_of_this_interpreters_own_python_by_its_name(manager: InterpreterManager) -> None:
+    with every_interpreter(manager, 2) as sessions:
+        # An interpreter is isolated from the user's site-packages, the host is not.
+        assert [Code(session, PLAIN).call("data") for session in sessions] == [(1, True)] * 2
+    assert ctypes.c_int.in_dll(ctypes.pythonapi, "Py_NoUserSiteDirectory").value == 0
+
+
+def test_no_way_of_ctypes_leads_to_the_hosts_python(session: InterpreterSession) -> None:
+    code = Code(session, PLAIN)
+    assert code.call("by_any_way", str(libpython_path())) == [(True, "Py_BuildValue")] * 3
+    assert code.call("missing") == [False, False, True]
+
+
+STATE = """
+import ctypes
+
+def add(path, by):
+    library = ctypes.PyDLL(path)
+    library.state_add.restype = ctypes.py_object
+    return library.state_add(by)
+"""
+
+
+def test_a_library_that_uses_python_has_its_state_in_each_interpreter(manager: InterpreterManager) -> None:
+    state = build(SOURCES / "state.c", "libstate.so", with_torch=False, options=(python_headers(),))
+    with every_interpreter(manager, 2) as sessions:
+        one, other = (Code(session, STATE) for session in sessions)
+        first = one.call("add", str(state), 0), other.call("add", str(state), 0)
+        one.call("add", str(state), 5)
+        other.call("add", str(state), 70)
+        assert one.call("add", str(state), 0) == first[0] + 5
+        assert other.call("add", str(state), 0) == first[1] + 70
+    host = ctypes.PyDLL(str(state)).state_add
+    host.restype = ctypes.py_object
+    assert host(1) == 1
+
+
+def test_a_library_without_python_has_one_state_in_the_process(
+    manager: InterpreterManager, plain: Path
+) -> None:
+    before = ctypes.c_int.in_dll(ctypes.CDLL(str(plain)), "plain_calls").value
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, PLAIN) for session in sessions]
+        for code in codes:
+            code.call("add", str(plain), 1, 1)
+        assert [code.call("counted", str(plain)) for code in codes] == [before + 2] * 2
+    assert ctypes.c_int.in_dll(ctypes.CDLL(str(plain)), "plain_calls").value == before + 2
 
 
 def test_a_library_that_is_not_there_is_an_oserror(session: InterpreterSession, tmp_path: Path) -> None:

@@ -125,12 +125,20 @@ def test_what_uses_no_python_stays_shared(name: str) -> None:
     assert provision.private_copy(path, 0) == [path]
 
 
-def test_the_stable_abi_stub_of_libpython_is_private() -> None:
-    stub = provision.libpython_path().parent / "libpython3.so"
-    if not stub.exists():
-        pytest.skip("this Python has no libpython3.so")
-    _, copy = provision.private_copy(str(stub), 0)
-    assert readelf(copy).needed[0].startswith("ipslot0000-")
+def test_every_name_and_file_of_this_libpython_means_the_slots_own(tmp_path: Path) -> None:
+    file = tmp_path / provision.libpython_path().name
+    file.touch()
+    for meant in (str(provision.libpython_path()), file.name, "libpython3.so", str(file)):
+        assert provision.private_copy(meant, 7) == [provision.libpython_copy(7)]
+    with pytest.raises(ProvisioningError, match="cannot read"):
+        provision.private_copy(str(tmp_path / "none" / file.name), 7)
+
+
+def test_another_pythons_libpython_is_refused() -> None:
+    with pytest.raises(
+        ProvisioningError, match=r"libpython3\.9\.so\.1\.0 is of another Python than this one"
+    ):
+        provision.private_copy("libpython3.9.so.1.0", 0)
 
 
 def test_slot_copies_differ_in_the_markers_only() -> None:

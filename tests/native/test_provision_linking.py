@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from interpool.native import provision
+from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import DT_NEEDED, DT_RPATH, SharedObject
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
@@ -163,6 +164,40 @@ def test_definitions_of_the_interposer_without_an_alias_interpose_nothing(
     without = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch, name="")
     assert ask(without, own) == 1
     assert "libinterpool_interpose.so" not in strings(provision.private_copy(own, 0)[-1], DT_NEEDED)
+
+
+PARTS = """
+extern "C" {
+const char *Py_GetVersion() { return "of a Python of its own"; }
+const char *ask() { return Py_GetVersion(); }
+void *PyInit_parts() { return nullptr; }
+}
+"""
+
+
+def test_an_extension_that_was_linked_with_parts_of_a_python_uses_the_running_ones(tmp_path: Path) -> None:
+    path = build(tmp_path / "_parts.so", PARTS)
+    copies = provision.private_copy(path, 0)
+    program = (
+        "import ctypes, sys\nfor path in sys.argv[1:]: ask = getattr(ctypes.CDLL(path), 'ask', None)\n"
+        "ask.restype = ctypes.c_char_p; print(ask().decode())"
+    )
+
+    def ask(*paths: str) -> str:
+        command = [sys.executable, "-c", program, *paths]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert ask(path) == sys.version  # as everywhere: the process's own come first
+    assert ask(*copies) == sys.version
+
+
+def test_an_extension_that_is_bound_to_another_python_is_refused_by_name(tmp_path: Path) -> None:
+    other = build(tmp_path / "libpython3.9.so.1.0", "", "-Wl,-soname,libpython3.9.so.1.0")
+    path = build(tmp_path / "_other.so", COUNTER, "-Wl,--no-as-needed", other)
+    with pytest.raises(
+        ProvisioningError, match=r"_other\.so cannot be loaded: libpython3\.9.*install a build"
+    ):
+        provision.private_copy(path, 0)
 
 
 def test_torch_needs_the_interposer_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -193,12 +194,89 @@ def test_logging_warnings_and_prints_reach_the_processs_streams(
         "os.forkpty()",
         "pty.fork()",
         "multiprocessing.get_context('fork').Process(target=print).start()",
+        "multiprocessing.Process(target=print).start()",
+        "concurrent.futures.ProcessPoolExecutor(1).submit(print)",
+        "next(iter(torch.utils.data.DataLoader([1, 2], num_workers=1)))",
+        "subprocess.run(['true'], preexec_fn=print)",
     ],
 )
 def test_fork_is_refused_with_what_to_do_instead(session: InterpreterSession, expression: str) -> None:
-    code = Code(session, f"import multiprocessing, os, pty\ndef fork(): {expression}")
+    code = Code(
+        session,
+        f"""
+        import concurrent.futures, multiprocessing, os, pty, subprocess, torch
+        def fork(): {expression}
+        """,
+    )
     with pytest.raises(RemoteError, match=r"fork inside a private interpreter.*subprocess"):
         code["fork"]()
+
+
+def test_other_programs_are_started_without_hindrance(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import os, subprocess
+        def spawn():
+            pids = [
+                os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], os.environ),
+                os.posix_spawnp("sh", ["sh", "-c", "exit 4"], os.environ),
+            ]
+            ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+            ended.append(subprocess.call(["sh", "-c", "exit 6"], start_new_session=True, umask=0o77))
+            ended.append(os.waitstatus_to_exitcode(os.system("exit 7")))
+            with os.popen("echo 8") as pipe:
+                ended.append(int(pipe.read()))
+            return ended
+        """,
+    )
+    assert code.call("spawn") == [3, 4, 6, 7, 8]
+
+
+def test_the_standard_library_that_stands_on_c_works_in_two_at_once(manager: InterpreterManager) -> None:
+    source = """
+        import decimal, zoneinfo, datetime, importlib.metadata, importlib.resources
+        def work(precision):
+            with decimal.localcontext() as context:
+                context.prec = precision
+                root = str(decimal.Decimal(2).sqrt())
+            noon = datetime.datetime(2024, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
+            points = importlib.metadata.entry_points(group="console_scripts", name="pytest")
+            certificates = importlib.resources.files("certifi").joinpath("cacert.pem").read_text()
+            return (
+                len(root), noon.astimezone(datetime.timezone.utc).hour, importlib.metadata.version("torch"),
+                [point.load().__module__ for point in points], certificates.count("BEGIN CERTIFICATE") > 50,
+            )
+    """
+    torch_version = importlib.metadata.version("torch")
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, source) for session in sessions]
+        answers = together([lambda code=code, i=i: code.call("work", 30 + i) for i, code in enumerate(codes)])  # type: ignore[misc]
+    assert answers == [(31 + i, 10, torch_version, ["_pytest.config"], True) for i in range(2)]
+
+
+def test_torch_distributed_is_there_and_a_group_of_one_works(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import torch, torch.distributed as dist
+        def reduced():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            try:
+                x = torch.ones(3)
+                dist.all_reduce(x)
+                return dist.is_available(), dist.get_world_size(), x.tolist()
+            finally:
+                dist.destroy_process_group()
+        """,
+    )
+    assert code.call("reduced") == (True, 1, [1, 1, 1])
+
+
+def test_none_is_another_object_in_each_interpreter(manager: InterpreterManager) -> None:
+    with every_interpreter(manager) as sessions:
+        found = {session.global_("builtins", "id")(None).to_value() for session in sessions}
+        assert len(found | {id(None)}) == len(sessions) + 1
 
 
 def test_multiprocessing_works_by_spawn(session: InterpreterSession) -> None:

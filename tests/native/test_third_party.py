@@ -1,89 +1,107 @@
-"""Extension modules of others, in two interpreters at once: numpy, scipy (Fortran) and tokenizers (Rust)."""
+"""Extension modules of others: each computes in four interpreters, and in the host, at once."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
 import pytest
-from interpool_testing import assert_clean, run_program
-
-PROGRAM = """
-import json, sys
-from pathlib import Path
-
 import third_party_guest
-from interpool import InterpreterManager
 from interpool_testing import every_interpreter, together
 
-LIBRARIES = ("numpy", "scipy", "tokenizers")
-CALLS = 100
-expected = {name: [getattr(third_party_guest, name)(seed) for seed in range(CALLS)] for name in LIBRARIES}
+from interpool.native import InterpreterManager
 
-manager = InterpreterManager(2)
-with every_interpreter(manager) as sessions:
-    functions = [[session.global_("third_party_guest", name) for name in LIBRARIES] for session in sessions]
-
-    def work(i):
-        # The two take turns in opposite order, so that different libraries overlap, too.
-        answers = {name: [None] * CALLS for name in LIBRARIES}
-        for step in range(CALLS):
-            seed = step if i == 0 else CALLS - 1 - step
-            for name, function in zip(LIBRARIES, functions[i]):
-                answers[name][seed] = function(seed).to_value()
-        return answers
-
-    answers = together([lambda i=i: work(i) for i in range(2)])
-
-right = {name: [answer[name] == expected[name] for answer in answers] for name in LIBRARIES}
-maps = Path("/proc/self/maps").read_text().splitlines()
-loaded = {line.split(maxsplit=5)[5] for line in maps if ".so" in line}
-print(json.dumps({"right": right, "loaded": sorted(loaded)}))
-"""
+SEEDS = list(range(6))
 
 
-@pytest.fixture(scope="module")
-def outcome() -> dict[str, object]:
-    done = run_program(PROGRAM)
-    assert_clean(done)
-    result: dict[str, object] = json.loads(done.stdout)
-    return result
-
-
-@pytest.mark.parametrize("library", ["numpy", "scipy", "tokenizers"])
-def test_a_hundred_overlapping_calls_in_each_of_two_interpreters_are_right(
-    outcome: dict[str, dict[str, list[bool]]], library: str
+@pytest.mark.parametrize("library", third_party_guest.LIBRARIES)
+def test_a_library_computes_in_every_interpreter_and_the_host_at_once(
+    manager: InterpreterManager, library: str, tmp_path: Path
 ) -> None:
-    assert outcome["right"][library] == [True, True]
+    with every_interpreter(manager) as sessions:
+        guests = len(sessions) + 1
+        inside = [session.global_("third_party_guest", "overlapping") for session in sessions]
+        *answers, right = together(
+            [
+                lambda work=work: work(library, SEEDS, str(tmp_path), guests).to_value()  # type: ignore[misc]
+                for work in inside
+            ]
+            + [lambda: third_party_guest.overlapping(library, SEEDS, str(tmp_path), guests)]
+        )
+    assert len({repr(answer) for answer in right}) > 1  # the seed matters
+    for answer in answers:
+        assert answer == right
+
+
+def test_different_libraries_compute_at_once(manager: InterpreterManager) -> None:
+    libraries = third_party_guest.LIBRARIES
+    orders = [libraries[i * 4 :] + libraries[: i * 4] for i in range(len(manager))]
+    right = third_party_guest.in_turn(libraries, 3)
+    with every_interpreter(manager) as sessions:
+        inside = [session.global_("third_party_guest", "in_turn") for session in sessions]
+        answers = together(
+            [
+                lambda work=work, order=order: [work(order, 3).to_value() for _ in range(3)]  # type: ignore[misc]
+                for work, order in zip(inside, orders, strict=True)
+            ]
+        )
+    for answer in answers:
+        assert answer == [right] * 3
+
+
+def loaded() -> set[Path]:
+    """The shared objects of this process."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return {Path(line.split(maxsplit=5)[5]) for line in maps if ".so" in line}
 
 
 @pytest.mark.parametrize(
-    "extension",
+    ("library", "extension"),
     [
-        "numpy/_core/_multiarray_umath",
-        "numpy/linalg/_umath_linalg",
-        "numpy/random/mtrand",
-        "scipy/linalg/_fblas",
-        "scipy/linalg/_flapack",
-        "scipy/sparse/_sparsetools",
-        "tokenizers/tokenizers",
+        ("numpy", "numpy/_core/_multiarray_umath"),
+        ("numpy", "numpy/linalg/_umath_linalg"),
+        ("scipy", "scipy/linalg/_flapack"),
+        ("sklearn", "sklearn/svm/_libsvm"),
+        ("tokenizers", "tokenizers/tokenizers"),
+        ("cv2", "cv2/cv2"),
+        ("pyarrow", "pyarrow/libarrow_python"),
     ],
 )
-def test_each_interpreter_has_its_own_copy_of_an_extension(
-    outcome: dict[str, list[str]], extension: str
+def test_each_interpreter_has_its_own_copy_of_what_uses_python(
+    manager: InterpreterManager, library: str, extension: str
 ) -> None:
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            session.global_("third_party_guest", "answer")(library, 0)
+        ids = {session.interpreter_id for session in sessions}
+    third_party_guest.answer(library, 0)
     name = Path(extension).name
-    files = [path for path in outcome["loaded"] if Path(path).name.startswith(f"{name}.")]
-    stock = [path for path in files if f"/{extension}." in path and "site-packages" in path]
-    private = [path for path in files if path not in stock]
-    assert len(private) == 2, files
-    assert len(stock) == 1, files  # the host's own, which computed what was expected
+    files = [path for path in loaded() if path.name.startswith(f"{name}.")]
+    stock = [path for path in files if f"/{extension}." in str(path) and "site-packages" in path.parts]
+    slots = [int(found[1]) for path in files if (found := re.search(r"/slots/(\d+)/", str(path)))]
+    assert len(stock) == 1, files  # the host's own
+    assert len(slots) == len(set(slots)), files
+    assert set(slots) >= ids, files
+    assert len(files) == len(slots) + 1, files
 
 
-@pytest.mark.parametrize("library", ["libtorch_cpu.so", "libc10.so", "libgomp", "libscipy_openblas"])
-def test_what_does_not_use_python_is_there_once(outcome: dict[str, list[str]], library: str) -> None:
-    files = [path for path in outcome["loaded"] if Path(path).name.startswith(library)]
-    origins = {Path(path).parent for path in files}
+@pytest.mark.parametrize(
+    ("library", "file"),
+    [
+        ("numpy", "libtorch_cpu.so"),
+        ("numpy", "libc10.so"),
+        ("sklearn", "libgomp"),
+        ("scipy", "libscipy_openblas"),
+        ("pyarrow", "libarrow.so"),
+        ("pyarrow", "libparquet.so"),
+    ],
+)
+def test_what_does_not_use_python_is_there_once(manager: InterpreterManager, library: str, file: str) -> None:
+    with every_interpreter(manager) as sessions:
+        for session in sessions:
+            session.global_("third_party_guest", "answer")(library, 0)
+    files = [path for path in loaded() if path.name.startswith(file)]
+    origins = {path.parent for path in files}
     assert files
     assert len(files) == len(origins)  # numpy's OpenBLAS and scipy's are two libraries
-    assert all("site-packages" in path for path in files)
+    assert all("site-packages" in path.parts for path in files)

@@ -205,6 +205,12 @@ void install_router() {
     if (!registry->Has("PyInterpreterHooks")) {
       registry->Register("PyInterpreterHooks", [] { return std::make_unique<RouterHooks>(); });
     }
+    // Extensions on torch's stable ABI reach torch::Library through C functions of
+    // libtorch_cpu's, whose own calls are bound to each other.
+    void* libtorch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+    TORCH_CHECK(libtorch != nullptr, "interpool: libtorch_cpu.so is not loaded");
+    rebind_to_interposer(libtorch, "5torch7Library");
+    dlclose(libtorch);
   });
 }
 

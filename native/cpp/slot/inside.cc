@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "home.h"
+#include "lookup.h"
 #include "tensors.h"
 #include "torch_python.h"
 
@@ -60,9 +61,13 @@ PyObject* load_library(PyObject*, PyObject* args) {
     for (const std::string& file : options->services->private_copy(path, options->id)) {
       // Private copies stay local: their names would shadow one another's.
       const int scope = file == path ? mode : RTLD_LOCAL;
-      if (dlopen(file.c_str(), RTLD_NOW | scope) == nullptr) {
+      void* const handle = dlopen(file.c_str(), RTLD_NOW | scope);
+      if (handle == nullptr) {
         refused = dlerror();
         return;
+      }
+      if (looks_names_up(file)) {
+        redirect_lookup(handle);
       }
       if (file.ends_with("/libtorch_python.so")) {
         adopt_torch_python(options->id, file);
@@ -83,16 +88,6 @@ PyObject* load_library(PyObject*, PyObject* args) {
 // interpreter_id() -> int
 PyObject* interpreter_id(PyObject*, PyObject*) {
   return PyLong_FromLong(options->id);
-}
-
-// symbol_prefix() -> str: what precedes the Py* names of this libpython.
-PyObject* symbol_prefix(PyObject*, PyObject*) {
-  return PyUnicode_FromString(options->symbol_prefix.c_str());
-}
-
-// libpython() -> str: path of this interpreter's own libpython.
-PyObject* libpython(PyObject*, PyObject*) {
-  return PyUnicode_FromString(options->libpython.c_str());
 }
 
 struct Mapping {
@@ -199,8 +194,6 @@ PyObject* module_source(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
-    {"symbol_prefix", symbol_prefix, METH_NOARGS, "symbol_prefix() -> str"},
-    {"libpython", libpython, METH_NOARGS, "libpython() -> str"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
@@ -225,6 +218,7 @@ PyObject* create() {
 
 void add_inside_module(const StartOptions& given) {
   options = &given;
+  prepare_lookup(given.libpython, given.symbol_prefix);
   PyImport_AppendInittab("_interpool", create);
 }
 

@@ -1,8 +1,8 @@
 // A library of no Python at all: one copy serves every interpreter.
-static int calls = 0;
+int plain_calls = 0;
 
 int plain_add(int a, int b) {
-  ++calls;
+  ++plain_calls;
   return a + b;
 }
 

@@ -15,10 +15,11 @@ import torch
 _TORCH = Path(torch.__file__).parent
 
 
-def build(source: Path, name: str, *, with_torch: bool) -> Path:
+def build(source: Path, name: str, *, with_torch: bool, options: tuple[str, ...] = ()) -> Path:
     """Compiles ``source`` to a shared library called ``name``; gives its path.
 
     Kept in ``$XDG_CACHE_HOME/interpool-tests`` (``~/.cache``), as torch's headers take half a minute.
+    ``options`` go to the compiler, last.
     """
     compiler = shutil.which("g++" if with_torch else "gcc")
     assert compiler, "the tests need a compiler"
@@ -38,6 +39,7 @@ def build(source: Path, name: str, *, with_torch: bool) -> Path:
             "-ltorch_cpu",
             "-lc10",
         ]
+    command += options
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     key = hashlib.sha256(
         b"\0".join([source.read_bytes(), version, torch.__version__.encode(), repr(command).encode()])

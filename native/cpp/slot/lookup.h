@@ -1,0 +1,19 @@
+// dlsym, as Python code in this interpreter means it: ctypes and cffi look up Py* names,
+// which this interpreter's own libpython has under another name, and the host's as they are.
+#pragma once
+
+#include <string>
+
+namespace interpool {
+
+// `libpython`: the path of this interpreter's. Before Python starts; needs no GIL.
+void prepare_lookup(const std::string& libpython, const std::string& prefix);
+
+// Makes the loaded file's own calls of dlsym find them. Idempotent; needs no GIL, and
+// nobody may run its code yet.
+void redirect_lookup(void* library);
+
+// Does the file look up names for Python code?
+bool looks_names_up(const std::string& path);
+
+}  // namespace interpool
