@@ -48,6 +48,12 @@ void Pool::take(Seat& seat, const std::string& affinity) {
 }
 
 Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout) {
+  Interpreter& interpreter = lease(affinity, timeout);
+  interpreter.begin_lease(affinity);
+  return interpreter;
+}
+
+Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout) {
   std::unique_lock lock(mutex_);
   if (closed_) {
     throw PoolClosedError(kClosed);
@@ -110,8 +116,9 @@ void Pool::close() {
 }
 
 void Pool::forget(const std::string& affinity) {
-  const std::lock_guard lock(mutex_);
   for (Seat& seat : seats_) {
+    seat.interpreter->forget_model(affinity);
+    const std::lock_guard lock(mutex_);
     seat.affinities.erase(affinity);
   }
 }

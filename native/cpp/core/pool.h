@@ -49,6 +49,8 @@ class Pool {
   size_t waiting() const;
 
  private:
+  Interpreter& lease(const std::string& affinity, std::optional<double> timeout);
+
   struct Seat {
     Interpreter* interpreter;
     bool leased = false;

@@ -132,9 +132,12 @@ void rebind_each(void* library, const std::function<void*(const char*)>& definit
 
 }  // namespace
 
-void rebind_to_interposer(void* library) {
+namespace {
+
+// What the interposer defines, by name. The names live as long as it does.
+std::unordered_map<std::string_view, void*> own_functions() {
   Dl_info self{};
-  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&rebind_to_interposer), &self) != 0,
+  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&own_functions), &self) != 0,
               "interpool: the interposer does not find itself");
   void* interposer = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   TORCH_CHECK(interposer != nullptr, "interpool: ", dlerror());
@@ -151,11 +154,30 @@ void rebind_to_interposer(void* library) {
       own[name] = reinterpret_cast<void*>(map->l_addr + symbol.st_value);
     }
   }
-  rebind_each(library, [&](const char* name) -> void* {
-    const auto found = own.find(name);
-    return found == own.end() ? nullptr : found->second;
-  });
   dlclose(interposer);
+  return own;
+}
+
+void rebind_to(void* library, const std::unordered_map<std::string_view, void*>& definitions) {
+  rebind_each(library, [&](const char* name) -> void* {
+    const auto found = definitions.find(name);
+    return found == definitions.end() ? nullptr : found->second;
+  });
+}
+
+}  // namespace
+
+void rebind_to_interposer(void* library) {
+  rebind_to(library, own_functions());
+}
+
+void rebind_to_interposer(void* library, std::initializer_list<std::string_view> functions) {
+  const auto own = own_functions();
+  std::unordered_map<std::string_view, void*> chosen;
+  for (const std::string_view name : functions) {
+    chosen.emplace(name, own.at(name));
+  }
+  rebind_to(library, chosen);
 }
 
 }  // namespace interpool

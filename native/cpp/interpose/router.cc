@@ -17,6 +17,7 @@
 #include "kernels.h"
 #include "original.h"
 #include "rebind.h"
+#include "settings.h"
 
 namespace interpool {
 namespace {
@@ -197,6 +198,7 @@ class RouterHooks final : public c10::impl::PyInterpreterHooksInterface {
 void install_router() {
   static std::once_flag once;
   std::call_once(once, [] {
+    install_settings();
     using Registry = std::remove_pointer_t<decltype(c10::impl::PyInterpreterHooksRegistry())>;
     auto registry =
         original<Registry* (*)()>("_ZN3c104impl26PyInterpreterHooksRegistryB5cxx11Ev", "libc10.so")();
