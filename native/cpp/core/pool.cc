@@ -71,6 +71,13 @@ void Pool::serve_waiters() {
 
 Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout,
                            std::optional<int> only) {
+  Interpreter& interpreter = lease(affinity, timeout, only);
+  interpreter.begin_lease(affinity);
+  return interpreter;
+}
+
+Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout,
+                         std::optional<int> only) {
   std::unique_lock lock(mutex_);
   if (closed_) {
     throw PoolClosedError(kClosed);
@@ -143,8 +150,9 @@ void Pool::close() {
 }
 
 void Pool::forget(const std::string& affinity) {
-  const std::lock_guard lock(mutex_);
   for (Seat& seat : seats_) {
+    seat.interpreter->forget_model(affinity);
+    const std::lock_guard lock(mutex_);
     seat.affinities.erase(affinity);
   }
 }

@@ -62,6 +62,8 @@ class INTERPOOL_PUBLIC Pool {
   size_t waiting() const;
 
  private:
+  Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
+
   struct Seat {
     Interpreter* interpreter;
     bool leased = false;

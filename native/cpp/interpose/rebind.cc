@@ -137,7 +137,7 @@ void rebind(void* library, const char* name, void* definition) {
               [&](const char* found) { return std::strcmp(found, name) == 0 ? definition : nullptr; });
 }
 
-void rebind_to_interposer(void* library, std::string_view only) {
+void rebind_to_interposer(void* library, const std::function<bool(std::string_view)>& which) {
   Dl_info self{};
   TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&rebind_to_interposer), &self) != 0,
               "interpool: the interposer does not find itself");
@@ -152,8 +152,7 @@ void rebind_to_interposer(void* library, std::string_view only) {
     const ElfW(Sym) & symbol = dynamic.symbols[i];
     const std::string_view name = dynamic.strings + symbol.st_name;
     // Strong C++ names: not, say, a template that both have instantiated.
-    if (ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL && name.starts_with("_Z") &&
-        name.find(only) != std::string_view::npos) {
+    if (ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL && name.starts_with("_Z") && (!which || which(name))) {
       own[name] = reinterpret_cast<void*>(map->l_addr + symbol.st_value);
     }
   }

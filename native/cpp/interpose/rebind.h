@@ -1,6 +1,7 @@
 // Points a loaded library's references at other definitions.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 #include "interpreters.h"
@@ -14,7 +15,8 @@ INTERPOOL_API void rebind(void* library, const char* name, void* definition);
 // For every function that `library` (a dlopen handle) calls or refers to through
 // its global offset table and that this interposer defines: uses the interposer's
 // from now on. What the library's static initialisers did before stands.
-// `only`: no others than functions whose mangled names contain it.
-void rebind_to_interposer(void* library, std::string_view only = "");
+// `which`: those functions alone whose mangled names it says yes to. libtorch itself
+// must go on to use its own of those that the interposer passes on to it.
+void rebind_to_interposer(void* library, const std::function<bool(std::string_view)>& which = {});
 
 }  // namespace interpool

@@ -17,6 +17,7 @@
 #include "kernels.h"
 #include "original.h"
 #include "rebind.h"
+#include "settings.h"
 
 namespace interpool {
 namespace {
@@ -197,6 +198,7 @@ class RouterHooks final : public c10::impl::PyInterpreterHooksInterface {
 void install_router() {
   static std::once_flag once;
   std::call_once(once, [] {
+    install_settings();
     using Registry = std::remove_pointer_t<decltype(c10::impl::PyInterpreterHooksRegistry())>;
     auto registry =
         original<Registry* (*)()>("_ZN3c104impl26PyInterpreterHooksRegistryB5cxx11Ev", "libc10.so")();
@@ -209,7 +211,8 @@ void install_router() {
     // libtorch_cpu's, whose own calls are bound to each other.
     void* libtorch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     TORCH_CHECK(libtorch != nullptr, "interpool: libtorch_cpu.so is not loaded");
-    rebind_to_interposer(libtorch, "5torch7Library");
+    rebind_to_interposer(libtorch,
+                         [](std::string_view name) { return name.find("5torch7Library") != name.npos; });
     dlclose(libtorch);
   });
 }

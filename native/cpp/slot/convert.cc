@@ -65,7 +65,9 @@ class Reader {
       return {std::move(dict)};
     }
     if (is_tensor(object)) {
-      return {export_tensor(tensor_of(object), memo_)};
+      TensorView view = export_tensor(tensor_of(object), memo_);
+      view.parameter = is_parameter(object);
+      return {std::move(view)};
     }
     throw ConversionError(
         std::string("a ") + Py_TYPE(object)->tp_name +
@@ -128,7 +130,8 @@ class Writer {
   }
   Ref operator()(const TensorView& value) {
     require_torch();
-    return wrap_tensor(import_tensor(value, memo_));
+    const at::Tensor tensor = import_tensor(value, memo_);
+    return value.parameter ? wrap_parameter(tensor) : wrap_tensor(tensor);
   }
   Ref operator()(const ObjectRef& value) {
     if (value.interpreter != interpreter_) {

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "../interpose/interpreters.h"
+#include "../interpose/settings.h"
 #include "convert.h"
 #include "home.h"
 #include "inside.h"
@@ -28,6 +29,7 @@ struct Attachment {
   PyThreadState* state = nullptr;
   InterpreterId before = kNone;
   std::optional<at::ThreadLocalState> outside;  // torch's, of whoever entered
+  ThreadSettings settings;                      // likewise
 
   ~Attachment() {
     // The process's main thread ends with the process; waiting for a GIL then
@@ -76,6 +78,7 @@ class PythonInterpreter final : public Interpreter {
       announce();
       install_router();  // a program without a Python has had none to do it
       enter_interpreter(options_.id);
+      use_settings(options_.id, "");
       initialise();
       attachment.state = PyThreadState_Get();
       try {
@@ -105,6 +108,7 @@ class PythonInterpreter final : public Interpreter {
     if (pristine_.has_value()) {
       attachment.outside.emplace();
       at::ThreadLocalState::setThreadLocalState(*pristine_);
+      enter_settings(options_.id, attachment.settings);
     }
     if (attachment.state == nullptr) {
       PyGILState_Ensure();
@@ -119,10 +123,15 @@ class PythonInterpreter final : public Interpreter {
     enter_interpreter(attachment.before);
     PyEval_SaveThread();
     if (attachment.outside.has_value()) {
+      leave_settings(attachment.settings);
       at::ThreadLocalState::setThreadLocalState(*attachment.outside);
       attachment.outside.reset();
     }
   }
+
+  void begin_lease(const std::string& model) noexcept override { use_settings(options_.id, model); }
+
+  void forget_model(const std::string& model) noexcept override { forget_settings(options_.id, model); }
 
   void* global(const std::string& module, const std::string& name) override {
     if (module.find('\0') != std::string::npos) {  // CPython would stop reading there

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include <interpool/errors.h>
 #include "../interpose/rebind.h"
-#include "../seam/errors.h"
 
 namespace interpool {
 namespace {

@@ -18,7 +18,9 @@ struct StorageMemo {
 };
 
 // Detached: the autograd graph stays where it is. A leaf keeps requires_grad.
-// Throws ConversionError for sparse, quantized, nested and meta tensors.
+// Strided, quantized, sparse and nested tensors, on the CPU, a CUDA device or meta.
+// Throws ConversionError for what is no memory, or more than it: wrapped and fake
+// tensors, opaque ones, other devices.
 TensorView export_tensor(const at::Tensor& tensor, StorageMemo& memo);
 at::Tensor import_tensor(const TensorView& view, StorageMemo& memo);
 

@@ -78,6 +78,11 @@ bool is_tensor(PyObject* object) {
   return false;
 }
 
+bool is_parameter(PyObject* object) {
+  const TorchPython* torch = library.load();
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == *torch->parameter_class;
+}
+
 const at::Tensor& tensor_of(PyObject* object) {
   return reinterpret_cast<TensorObject*>(object)->tensor;
 }
@@ -85,6 +90,12 @@ const at::Tensor& tensor_of(PyObject* object) {
 Ref wrap_tensor(const at::Tensor& tensor) {
   require_torch();
   return checked(library.load()->wrap(tensor));
+}
+
+Ref wrap_parameter(const at::Tensor& tensor) {
+  const Ref plain = wrap_tensor(tensor);
+  return checked(PyObject_CallFunction(*library.load()->parameter_class, "OO", plain.get(),
+                                       tensor.requires_grad() ? Py_True : Py_False));
 }
 
 }  // namespace interpool

@@ -22,7 +22,12 @@ void require_torch();
 // of Tensor throws ConversionError: its behaviour would be lost on the way.
 bool is_tensor(PyObject* object);
 
+// Of what is_tensor says yes to: is it an nn.Parameter?
+bool is_parameter(PyObject* object);
+
 const at::Tensor& tensor_of(PyObject* object);
 Ref wrap_tensor(const at::Tensor& tensor);
+// An nn.Parameter over the tensor's memory; a leaf that wants a gradient as it does.
+Ref wrap_parameter(const at::Tensor& tensor);
 
 }  // namespace interpool

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,15 +32,34 @@ struct Buffer {
   std::shared_ptr<void> owner;
 };
 
+struct Quantization {
+  int8_t scheme = 0;  // c10::QScheme
+  double scale = 1;   // of the whole tensor; per channel they are the view's parts
+  int64_t zero_point = 0;
+  int64_t axis = 0;
+};
+
 struct TensorView {
-  std::shared_ptr<Buffer> buffer;
-  int8_t dtype = 0;  // c10::ScalarType
+  int8_t layout = 0;  // c10::Layout
+  int8_t dtype = 0;   // c10::ScalarType
   std::vector<int64_t> sizes;
+  bool requires_grad = false;
+  bool parameter = false;  // an nn.Parameter
+
+  // Of a strided tensor.
+  std::shared_ptr<Buffer> buffer;
   std::vector<int64_t> strides;  // in elements
   int64_t offset = 0;            // in elements
-  bool requires_grad = false;
   bool conjugate = false;
   bool negative = false;
+  std::optional<Quantization> quantization;
+
+  // The tensors that it consists of. Sparse COO: indices, values. Compressed sparse:
+  // compressed indices, plain indices, values. Quantized per channel: scales, zero
+  // points. Nested: buffer, sizes, strides, offsets.
+  std::vector<TensorView> parts;
+  bool coalesced = false;  // sparse COO
+  bool nested = false;
 };
 
 // An object that stays in its interpreter. `object` is that interpreter's

@@ -1,0 +1,75 @@
+#include "generators.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "original.h"
+
+namespace interpool {
+namespace {
+
+std::array<std::atomic<const at::Generator*>, kMaxInterpreters> generators;
+
+// Made when first wanted and never freed: libtorch hands out references to it.
+const at::Generator& generator_of(InterpreterId id) {
+  auto& cell = generators[static_cast<size_t>(id)];
+  if (const at::Generator* known = cell.load(std::memory_order_acquire)) {
+    return *known;
+  }
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (cell.load(std::memory_order_relaxed) == nullptr) {
+    cell.store(new at::Generator(at::detail::createCPUGenerator(c10::detail::getNonDeterministicRandom())),
+               std::memory_order_release);
+  }
+  return *cell.load(std::memory_order_relaxed);
+}
+
+at::CPUGeneratorImpl& implementation(InterpreterId id) {
+  return *generator_of(id).get<at::CPUGeneratorImpl>();
+}
+
+}  // namespace
+
+GeneratorState generator_state(InterpreterId id) {
+  at::CPUGeneratorImpl& generator = implementation(id);
+  const std::lock_guard lock(generator.mutex_);
+  return {generator.engine(), generator.next_float_normal_sample(), generator.next_double_normal_sample()};
+}
+
+void set_generator_state(InterpreterId id, const GeneratorState& state) {
+  at::CPUGeneratorImpl& generator = implementation(id);
+  const std::lock_guard lock(generator.mutex_);
+  generator.set_engine(state.engine);
+  generator.set_next_float_normal_sample(state.next_float);
+  generator.set_next_double_normal_sample(state.next_double);
+}
+
+uint64_t reseed_generator(InterpreterId id) {
+  at::CPUGeneratorImpl& generator = implementation(id);
+  const std::lock_guard lock(generator.mutex_);
+  return generator.seed();
+}
+
+uint64_t generator_seed(InterpreterId id) {
+  at::CPUGeneratorImpl& generator = implementation(id);
+  const std::lock_guard lock(generator.mutex_);
+  return generator.current_seed();
+}
+
+}  // namespace interpool
+
+namespace at::detail {
+
+INTERPOOL_API const Generator& getDefaultCPUGenerator() {
+  const interpool::InterpreterId here = interpool::current_interpreter();
+  if (here > interpool::kHost) {
+    return interpool::generator_of(here);
+  }
+  static const auto stock =
+      interpool::original<const Generator& (*)()>("_ZN2at6detail22getDefaultCPUGeneratorEv");
+  return stock();
+}
+
+}  // namespace at::detail

@@ -1,0 +1,300 @@
+#include "settings.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string_view>
+
+#include "generators.h"
+#include "original.h"
+#include "rebind.h"
+
+namespace interpool {
+namespace {
+
+struct Settings {
+  at::Context context;
+  std::atomic<c10::ScalarType> default_dtype{c10::ScalarType::Float};
+  std::atomic<bool> flush_denormal{false};
+  std::atomic<int> threads{0};  // 0: the process's
+  std::atomic<bool> warned{false};
+  std::optional<GeneratorState> generator;  // while another model has its turn
+};
+
+// Threads that a model started may hold a reference to a Context for as long as an
+// operator looks at it. So settings that are done with are freed only after this
+// many others were.
+constexpr size_t kRetired = 32;
+
+struct Cell {
+  std::atomic<Settings*> now{nullptr};  // read without the lock
+
+  std::mutex mutex;  // guards all below
+  std::string model;
+  std::shared_ptr<Settings> current;
+  uint64_t fresh_seed = 0;  // the system's, not a model's
+  std::map<std::string, std::shared_ptr<Settings>> models;
+  std::deque<std::shared_ptr<Settings>> retired;
+};
+
+Cell& cell_of(InterpreterId id) {
+  // Leaked: threads may come back to them while the process ends.
+  static auto* const cells = new std::array<Cell, kMaxInterpreters>;
+  return (*cells)[static_cast<size_t>(id)];
+}
+
+// The cell's lock is held.
+void retire(Cell& cell, std::shared_ptr<Settings> settings) {
+  cell.retired.push_back(std::move(settings));
+  if (cell.retired.size() > kRetired) {
+    cell.retired.pop_front();
+  }
+}
+
+// The settings of the calling thread's interpreter; none for the host's and for
+// threads of no interpreter.
+Settings* settings_here() {
+  const InterpreterId here = current_interpreter();
+  return here > kHost ? cell_of(here).now.load(std::memory_order_acquire) : nullptr;
+}
+
+// Not in every build of torch.
+template <typename Function>
+Function optional_function(const char* name) {
+  void* handle = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* symbol = handle == nullptr ? nullptr : dlsym(handle, name);
+  if (handle != nullptr) {
+    dlclose(handle);
+  }
+  return reinterpret_cast<Function>(symbol);
+}
+
+void set_threads_here(int count) {
+  // at::set_num_threads would also set the number that threads to come begin with,
+  // and MKL's for the whole process. These two are the calling thread's own.
+  static const auto set_openmp = optional_function<void (*)(int)>("omp_set_num_threads");
+  if (set_openmp != nullptr) {
+    set_openmp(count);
+  }
+}
+
+int set_mkl_threads_here(int count) {
+  static const auto set_mkl = optional_function<int (*)(int)>("MKL_Set_Num_Threads_Local");
+  return set_mkl != nullptr ? set_mkl(count) : 0;
+}
+
+thread_local ThreadSettings* visit = nullptr;  // the calling thread's, while it is inside
+
+void remember_threads(ThreadSettings& outside) {
+  if (!outside.threads_set) {
+    outside.threads = at::get_num_threads();  // also gives a new thread its number
+    outside.mkl_threads = set_mkl_threads_here(0);
+    outside.threads_set = true;
+  }
+}
+
+bool set_flush_denormal_here(bool on) {
+  static const auto stock = original<bool (*)(bool)>("_ZN2at7Context16setFlushDenormalEb");
+  return stock(on);
+}
+
+}  // namespace
+
+void install_settings() {
+  static const std::set<std::string_view> per_interpreter = {
+      "_ZN2at13globalContextEv",
+      "_ZN2at6detail22getDefaultCPUGeneratorEv",
+      "_ZN3c1017get_default_dtypeEv",
+      "_ZN3c1025get_default_complex_dtypeEv",
+      "_ZN3c1031get_default_dtype_as_scalartypeEv",
+  };
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const char* name : {"libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so"}) {
+      if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
+        rebind_to_interposer(library, [](std::string_view found) { return per_interpreter.contains(found); });
+        dlclose(library);
+      }
+    }
+  });
+}
+
+void use_settings(InterpreterId id, const std::string& model) {
+  Cell& cell = cell_of(id);
+  const std::lock_guard lock(cell.mutex);
+  if (cell.current != nullptr && !model.empty() && model == cell.model) {
+    return;
+  }
+  bool random = false;  // does the generator stand where no model has put it?
+  if (cell.current != nullptr) {
+    if (!cell.model.empty()) {
+      cell.current->generator = generator_state(id);
+    } else {
+      retire(cell, std::move(cell.current));
+      random = generator_seed(id) == cell.fresh_seed;
+    }
+  }
+  const auto known = model.empty() ? cell.models.end() : cell.models.find(model);
+  if (known != cell.models.end()) {
+    cell.current = known->second;
+  } else {
+    cell.current = std::make_shared<Settings>();
+    if (!model.empty()) {
+      cell.models.emplace(model, cell.current);
+    }
+  }
+  if (cell.current->generator.has_value()) {
+    set_generator_state(id, *cell.current->generator);
+  } else if (!random) {
+    cell.fresh_seed = reseed_generator(id);
+  }
+  cell.model = model;
+  cell.now.store(cell.current.get(), std::memory_order_release);
+}
+
+void forget_settings(InterpreterId id, const std::string& model) {
+  Cell& cell = cell_of(id);
+  const std::lock_guard lock(cell.mutex);
+  const auto known = cell.models.find(model);
+  if (known == cell.models.end()) {
+    return;
+  }
+  if (known->second == cell.current) {
+    cell.model.clear();  // nobody's from the next lease on
+  } else {
+    retire(cell, known->second);
+  }
+  cell.models.erase(known);
+}
+
+void enter_settings(InterpreterId id, ThreadSettings& outside) {
+  std::fegetenv(&outside.floats);
+  std::fesetenv(FE_DFL_ENV);
+  outside.threads_set = false;
+  visit = &outside;
+  const Settings* settings = cell_of(id).now.load(std::memory_order_acquire);
+  if (settings == nullptr) {
+    return;
+  }
+  if (settings->flush_denormal.load(std::memory_order_relaxed)) {
+    set_flush_denormal_here(true);
+  }
+  if (const int threads = settings->threads.load(std::memory_order_relaxed)) {
+    remember_threads(outside);
+    set_threads_here(threads);
+    set_mkl_threads_here(threads);
+  }
+}
+
+void leave_settings(const ThreadSettings& outside) noexcept {
+  visit = nullptr;
+  if (outside.threads_set) {
+    set_threads_here(outside.threads);
+    set_mkl_threads_here(outside.mkl_threads);
+  }
+  std::fesetenv(&outside.floats);
+}
+
+}  // namespace interpool
+
+using namespace interpool;
+
+namespace at {
+
+INTERPOOL_API Context& globalContext() {
+  if (Settings* settings = settings_here()) {
+    return settings->context;
+  }
+  static const auto stock = original<Context& (*)()>("_ZN2at13globalContextEv");
+  return stock();
+}
+
+INTERPOOL_API bool Context::setFlushDenormal(bool on) {
+  const bool done = set_flush_denormal_here(on);
+  if (Settings* settings = settings_here(); settings != nullptr && done) {
+    settings->flush_denormal = on;
+  }
+  return done;
+}
+
+INTERPOOL_API void set_num_threads(int count) {
+  Settings* settings = settings_here();
+  if (settings == nullptr) {
+    static const auto stock = original<void (*)(int)>("_ZN2at15set_num_threadsEi");
+    stock(count);
+    return;
+  }
+  TORCH_CHECK(count > 0, "Expected positive number of threads");
+  if (visit != nullptr) {  // else a thread of the model's own
+    remember_threads(*visit);
+    settings->threads = count;
+  } else {
+    at::get_num_threads();  // a new thread is given the process's number at first
+  }
+  set_threads_here(count);
+  set_mkl_threads_here(count);
+}
+
+INTERPOOL_API void set_num_interop_threads(int count) {
+  Settings* settings = settings_here();
+  if (settings == nullptr) {
+    static const auto stock = original<void (*)(int)>("_ZN2at23set_num_interop_threadsEi");
+    stock(count);
+    return;
+  }
+  TORCH_CHECK(count > 0, "Expected positive number of threads");
+  if (static_cast<size_t>(count) != at::get_num_interop_threads() && !settings->warned.exchange(true)) {
+    TORCH_WARN("interpool: torch.set_num_interop_threads(", count,
+               ") has no effect in here: all interpreters of the process share its inter-op threads. Set "
+               "their number in the host, before it makes an InterpreterManager.");
+  }
+}
+
+}  // namespace at
+
+namespace c10 {
+
+INTERPOOL_API void set_default_dtype(caffe2::TypeMeta dtype) {
+  if (Settings* settings = settings_here()) {
+    settings->default_dtype = dtype.toScalarType();
+    return;
+  }
+  static const auto stock =
+      original<void (*)(caffe2::TypeMeta)>("_ZN3c1017set_default_dtypeEN6caffe28TypeMetaE", "libc10.so");
+  stock(dtype);
+}
+
+INTERPOOL_API const caffe2::TypeMeta get_default_dtype() {
+  if (const Settings* settings = settings_here()) {
+    return scalarTypeToTypeMeta(settings->default_dtype);
+  }
+  static const auto stock = original<caffe2::TypeMeta (*)()>("_ZN3c1017get_default_dtypeEv", "libc10.so");
+  return stock();
+}
+
+INTERPOOL_API ScalarType get_default_dtype_as_scalartype() {
+  return get_default_dtype().toScalarType();
+}
+
+INTERPOOL_API const caffe2::TypeMeta get_default_complex_dtype() {
+  if (const Settings* settings = settings_here()) {
+    return scalarTypeToTypeMeta(settings->default_dtype == ScalarType::Half     ? ScalarType::ComplexHalf
+                                : settings->default_dtype == ScalarType::Double ? ScalarType::ComplexDouble
+                                                                                : ScalarType::ComplexFloat);
+  }
+  static const auto stock =
+      original<caffe2::TypeMeta (*)()>("_ZN3c1025get_default_complex_dtypeEv", "libc10.so");
+  return stock();
+}
+
+}  // namespace c10

@@ -1,0 +1,44 @@
+// torch's settings of the process, one set for each model in each interpreter.
+//
+// libtorch keeps one at::Context, one default dtype and one default generator for
+// the process, and its numbers of threads and its treatment of denormals on each
+// thread. Here a model that changes one changes its own, as though it had a process
+// to itself. The host, and threads of no interpreter, keep libtorch's.
+//
+// Lock: a cell's mutex (settings.cc), taken before the generator's; no GIL is waited
+// for under either. Reads take no lock.
+#pragma once
+
+#include <cfenv>
+#include <string>
+
+#include "interpreters.h"
+
+namespace interpool {
+
+// Rebinds libtorch's own uses of the settings to those below. Call once, before the
+// first slot loads libtorch_python; harmless when repeated.
+void install_settings();
+
+// From now on the interpreter works for `model`, with the settings that it had last
+// in there, or, for a new one and for "", with those that a new process has. Any
+// thread, with or without a GIL.
+INTERPOOL_API void use_settings(InterpreterId id, const std::string& model);
+
+// Forgets a model's settings in an interpreter. Any thread, with or without a GIL.
+INTERPOOL_API void forget_settings(InterpreterId id, const std::string& model);
+
+// What a thread had before it entered an interpreter.
+struct ThreadSettings {
+  std::fenv_t floats{};
+  int threads = 0;
+  int mkl_threads = 0;
+  bool threads_set = false;
+};
+
+// The calling thread enters an interpreter, and leaves it: its floating-point
+// environment and its number of threads become the interpreter's, then its own again.
+INTERPOOL_API void enter_settings(InterpreterId id, ThreadSettings& outside);
+INTERPOOL_API void leave_settings(const ThreadSettings& outside) noexcept;
+
+}  // namespace interpool
