@@ -83,7 +83,8 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
             "the whole process"
         )
         return Check(what, False, detail, f"use a pool of one interpreter, or {_STOCK}")
-    return Check(what, False, f"{outcome.failure}; an ordinary Python imports it", _STOCK)
+    # The stack of one that crashes alone is not cut short by the other's crash.
+    return Check(what, False, f"{alone.failure}; an ordinary Python imports it", _STOCK)
 
 
 def _ordinary(name: str, seconds: float) -> str:
@@ -210,7 +211,7 @@ def _main(fd: int, interpreters: int, names: Sequence[str]) -> None:
             tell(failure=str(error), pool=False)
             return
         for session in sessions:
-            # Each tells the stack of its own threads only, then hands on to the one before.
+            # After a crash each tells its own thread's stack, then hands on to the one before.
             session.global_("faulthandler", "enable")(all_threads=False)
         tell()
 

@@ -21,7 +21,7 @@ MODULES = {
     "crashing": """
         import ctypes
         if inside:
-            ctypes.string_at(1)
+            getattr(ctypes.CDLL(None), "raise")(11)
         """,
     "sharing": """
         if inside:
@@ -71,9 +71,8 @@ def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     assert done.exit_code == 1, done.output
     good, crashed, stock, missing, install = done.output.splitlines()
     assert good.startswith("ok    import numpy: two interpreters at once, ")
-    assert crashed == (
-        f"FAIL  import crashing: it crashed with SIGSEGV, at {path}:6 in <module>; an ordinary Python imports it"
-    )
+    reason = f"it crashed with SIGSEGV, at {path}:7 in <module>; an ordinary Python imports it"
+    assert crashed == f"FAIL  import crashing: {reason}"
     assert stock.startswith("      mend: serve the models that need it by TorchServe's stock workers")
     assert missing.startswith("FAIL  import no_such_module: an ordinary Python does not find it either")
     assert install.startswith("      mend: install it")
