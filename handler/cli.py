@@ -140,13 +140,22 @@ def cmake_dir() -> None:
 
 
 @main.command()
-def doctor() -> None:
-    """Check whether this machine can do it; every line says how to mend what is wrong."""
+@click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
+@click.argument("names", nargs=-1, metavar="[--imports NAME...]")
+def doctor(imports: bool, names: tuple[str, ...]) -> None:
+    """Check whether this machine can do it; every line says how to mend what is wrong.
+
+    `interpool doctor --imports numpy my_extension` imports each module into two private
+    interpreters at once, in a process of its own: a crash is a line of the answer.
+    """
     from interpool.handler.doctor import checks as serving_checks
     from interpool.native.doctor import checks as native_checks
+    from interpool.native.import_trial import checks as import_checks
 
+    if imports != bool(names):
+        raise click.UsageError("--imports and the modules' names go together")
     failed = 0
-    for check in (*native_checks(), *serving_checks()):
+    for check in import_checks(names) if imports else (*native_checks(), *serving_checks()):
         failed += not check.ok
         click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
         if check.mend:
