@@ -9,13 +9,17 @@ import _interpool
 
 
 def install() -> None:
-    """Route ctypes to private copies, refuse fork, run site, import torch."""
+    """Route ctypes to private copies, refuse fork, run site, import torch, guard settings."""
     _route_ctypes()
     _refuse_fork()
     import site
 
     site.main()
     import torch  # noqa: F401  (each interpreter has its own from the start)
+
+    from interpool.native.inside import settings
+
+    settings.install()
 
 
 def _route_ctypes() -> None:

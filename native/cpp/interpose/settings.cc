@@ -5,6 +5,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <array>
 #include <atomic>
@@ -202,6 +203,22 @@ void leave_settings(const ThreadSettings& outside) noexcept {
   std::fesetenv(&outside.floats);
 }
 
+void want_anomaly(bool wanted) {
+  using torch::autograd::AnomalyMode;
+  static std::mutex mutex;
+  static int wanting = 0;
+  static bool before = false;  // the host's
+  static bool before_nan = false;
+  const std::lock_guard lock(mutex);
+  if (wanted && wanting++ == 0) {
+    before = AnomalyMode::is_enabled();
+    before_nan = AnomalyMode::should_check_nan();
+    AnomalyMode::set_enabled(true, before && before_nan);
+  } else if (!wanted && --wanting == 0) {
+    AnomalyMode::set_enabled(before, before_nan);
+  }
+}
+
 }  // namespace interpool
 
 using namespace interpool;
@@ -275,8 +292,7 @@ INTERPOOL_API const caffe2::TypeMeta get_default_dtype() {
   if (const Settings* settings = settings_here()) {
     return scalarTypeToTypeMeta(settings->default_dtype);
   }
-  static const auto stock =
-      original<caffe2::TypeMeta (*)()>("_ZN3c1017get_default_dtypeEv", "libc10.so");
+  static const auto stock = original<caffe2::TypeMeta (*)()>("_ZN3c1017get_default_dtypeEv", "libc10.so");
   return stock();
 }
 
