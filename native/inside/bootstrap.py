@@ -12,7 +12,7 @@ _PREEXEC_FN = -2
 
 
 def install() -> None:
-    """Route ctypes to private copies, refuse fork, run site, find registered sources, import torch."""
+    """What makes Python code safe in here: ctypes, fork, sources, torch's settings; and torch."""
     _route_ctypes()
     _refuse_fork()
     import site
@@ -22,6 +22,10 @@ def install() -> None:
 
     sources.install()
     import torch  # noqa: F401  (each interpreter has its own from the start)
+
+    from interpool.native.inside import settings
+
+    settings.install()
 
 
 def _route_ctypes() -> None:

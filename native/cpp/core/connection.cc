@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "../seam/thread.h"
 #include "frames.h"
 
 namespace interpool {
@@ -25,10 +26,10 @@ Connection::Connection(std::shared_ptr<Pool> pool, int fd, Service service, int 
 std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd, Service service,
                                               int done_fd) {
   std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
-  std::thread([connection] {
+  start_model_thread([connection] {
     pthread_setname_np(pthread_self(), "interpool-conn");
     connection->run();
-  }).detach();
+  });
   return connection;
 }
 

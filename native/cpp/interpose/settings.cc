@@ -5,6 +5,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <array>
 #include <atomic>
@@ -203,6 +204,22 @@ void leave_settings(const ThreadSettings& outside) noexcept {
     set_mkl_threads_here(outside.mkl_threads);
   }
   std::fesetenv(&outside.floats);
+}
+
+void want_anomaly(bool wanted) {
+  using torch::autograd::AnomalyMode;
+  static std::mutex mutex;
+  static int wanting = 0;
+  static bool before = false;  // the host's
+  static bool before_nan = false;
+  const std::lock_guard lock(mutex);
+  if (wanted && wanting++ == 0) {
+    before = AnomalyMode::is_enabled();
+    before_nan = AnomalyMode::should_check_nan();
+    AnomalyMode::set_enabled(true, before && before_nan);
+  } else if (!wanted && --wanting == 0) {
+    AnomalyMode::set_enabled(before, before_nan);
+  }
 }
 
 }  // namespace interpool

@@ -41,4 +41,8 @@ struct ThreadSettings {
 INTERPOOL_API void enter_settings(InterpreterId id, ThreadSettings& outside);
 INTERPOOL_API void leave_settings(const ThreadSettings& outside) noexcept;
 
+// autograd's anomaly mode has one switch, which inlined code reads: it is on while any
+// interpreter wants it (each call with true is followed by one with false). Any thread.
+INTERPOOL_API void want_anomaly(bool wanted);
+
 }  // namespace interpool

@@ -6,6 +6,8 @@
 #include <future>
 #include <memory>
 
+#include "../seam/thread.h"
+
 namespace interpool {
 
 Home& Home::get() {
@@ -16,7 +18,7 @@ Home& Home::get() {
 void Home::start(const std::function<void()>& first) {
   auto started = std::make_shared<std::promise<void>>();
   auto result = started->get_future();
-  std::thread([this, &first, started] {
+  start_model_thread([this, &first, started] {
     pthread_setname_np(pthread_self(), "interpool-home");
     try {
       first();
@@ -26,7 +28,7 @@ void Home::start(const std::function<void()>& first) {
     }
     started->set_value();
     loop();
-  }).detach();
+  });
   result.get();
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "../interpose/settings.h"
 #include "home.h"
 #include "lookup.h"
 #include "tensors.h"
@@ -191,12 +192,24 @@ PyObject* module_source(PyObject*, PyObject* args) {
                        source->package ? Py_True : Py_False);
 }
 
+// want_anomaly_mode(wanted: bool) -> None: autograd's anomaly mode, without its search
+// for NaNs, is on in this process while any interpreter wants it.
+PyObject* want_anomaly_mode(PyObject*, PyObject* wanted) {
+  const int yes = PyObject_IsTrue(wanted);
+  if (yes < 0) {
+    return nullptr;
+  }
+  want_anomaly(yes != 0);
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
+    {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };
 

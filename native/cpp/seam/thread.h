@@ -1,0 +1,42 @@
+// Threads that run models: with a stack of a known size.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+namespace interpool {
+
+// A stack takes memory only where it is used. The default may be 2 MiB, or whatever
+// `ulimit -s` says: too little for what Python lets code recurse through C.
+inline constexpr size_t kModelStack = size_t{64} << 20;
+
+// Runs `work`, which must not throw, on a detached thread. Throws std::system_error
+// when the system has no more threads.
+inline void start_model_thread(std::function<void()> work) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(work));
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kModelStack);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread{};
+  const int failure = pthread_create(
+      &thread, &attributes,
+      [](void* argument) -> void* {
+        const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
+        (*body)();
+        return nullptr;
+      },
+      owned.get());
+  pthread_attr_destroy(&attributes);
+  if (failure != 0) {
+    throw std::system_error(failure, std::generic_category(), "a thread cannot be started");
+  }
+  static_cast<void>(owned.release());
+}
+
+}  // namespace interpool
