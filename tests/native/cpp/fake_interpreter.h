@@ -83,17 +83,25 @@ class FakeInterpreter final : public Interpreter {
     if (functions_.count(key) == 0 && services_.count(key) == 0) {
       throw RemoteError("AttributeError", module + " has no " + name, "");
     }
-    return keep({Value{None{}}, key});
+    return keep({Value(), key});
   }
   void* call(void* callable, const std::vector<Value>& args, const Keywords& /*keywords*/) override {
     const Name function = object(callable).function;
     return keep({functions_.at(function)(args), {}});
   }
   void* attribute(void* of, const std::string& name) override {
-    return keep({Value{name + " of " + std::get<std::string>(object(of).value.data)}, {}});
+    return keep({name + " of " + object(of).value.as<std::string>(), {}});
+  }
+  bool has_attribute(void* of, const std::string& name) override { return !name.empty() && object(of).value.is<std::string>(); }
+  // Of a list.
+  void* item(void* of, const Value& key) override {
+    return keep({object(of).value.as<List>().items.at(static_cast<size_t>(key.as<int64_t>())), {}});
   }
   void* from_value(const Value& value) override {
     demand_gil();
+    if (const auto* reference = std::get_if<ObjectRef>(&value.data)) {
+      return keep(object(reference->object));  // another reference to it
+    }
     return keep({value, {}});
   }
   Value to_value(void* of) override { return object(of).value; }

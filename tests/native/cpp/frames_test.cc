@@ -2,6 +2,7 @@
 #include "core/frames.h"
 
 #include <gtest/gtest.h>
+#include <interpool/errors.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -9,7 +10,6 @@
 #include <vector>
 
 #include "otf.h"
-#include "seam/errors.h"
 #include "sockets.h"
 
 namespace interpool::testing {

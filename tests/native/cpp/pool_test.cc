@@ -244,13 +244,13 @@ TEST(Pool, TellsEveryInterpreterWhetherLeasedOrNot) {
   std::atomic<int> told{0};
   for (auto& fake : fakes) {
     fake->define("module", "note", [&](const std::vector<Value>& args) {
-      told += static_cast<int>(std::get<int64_t>(args.at(0).data));
-      return Value{None{}};
+      told += static_cast<int>(args.at(0).as<int64_t>());
+      return Value();
     });
   }
   Pool pool(fakes.all());
   pool.acquire("", 0.0);
-  pool.tell_all("module", "note", Value{int64_t{10}}, 20.0);
+  pool.tell_all("module", "note", 10, 20.0);
   EXPECT_EQ(told, 30);
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
@@ -262,12 +262,12 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
     fake->define("module", "note", [&told, id = fake->id()](const std::vector<Value>&) -> Value {
       if (id == 1) throw RemoteError("ValueError", "not me", "");
       ++told;
-      return {None{}};
+      return {};
     });
   }
   Pool pool(fakes.all());
   ::testing::internal::CaptureStderr();
-  pool.tell_all("module", "note", Value{None{}}, 20.0);
+  pool.tell_all("module", "note", None{}, 20.0);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(told, 2);
   EXPECT_NE(said.find("interpreter 1: ValueError: not me"), std::string::npos) << said;

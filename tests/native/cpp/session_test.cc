@@ -33,39 +33,76 @@ class SessionTest : public ::testing::Test {
 TEST_F(SessionTest, CallsWhatIsInside) {
   const auto session = acquire();
   const PyObj echo = session->global("fake", "echo");
-  const PyObj result = echo.call({Value{std::string("text")}}, {});
-  EXPECT_EQ(std::get<std::string>(result.to_value().data), "text");
-  EXPECT_EQ(std::get<std::string>(result.attribute("name").to_value().data), "name of text");
+  const PyObj result = echo.call({"text"});
+  EXPECT_EQ(result.to_value().as<std::string>(), "text");
+  EXPECT_EQ(result.attr("name").to_value().as<std::string>(), "name of text");
+}
+
+TEST_F(SessionTest, LooksIntoWhatIsInside) {
+  const auto session = acquire();
+  const PyObj text = session->from_value("text");
+  EXPECT_TRUE(text.has_attr("name"));
+  EXPECT_FALSE(session->from_value(1).has_attr("name"));
+  EXPECT_EQ(session->from_value(List{{"first", "second"}}).item(1).to_value().as<std::string>(), "second");
+  EXPECT_TRUE(session->is_owner(text));
+  EXPECT_EQ(text.interpreter_id(), session->interpreter_id());
+}
+
+TEST_F(SessionTest, HasASelfWhenItWasAcquiredForAnObject) {
+  const auto session = acquire();
+  EXPECT_THROW(session->self(), SessionError);
+  session->set_self(session->from_value("text"));
+  EXPECT_EQ(session->self().to_value().as<std::string>(), "text");
+  session->close();
+  EXPECT_THROW(session->self(), SessionClosedError);
+  EXPECT_EQ(fake().alive(), 0U);
 }
 
 TEST_F(SessionTest, RefusesEveryUseOfAnObjectOnceItIsClosed) {
   const auto session = acquire();
   const PyObj echo = session->global("fake", "echo");
-  const PyObj text = session->from_value(Value{std::string("text")});
+  const PyObj text = session->from_value("text");
   session->close();
   EXPECT_FALSE(session->is_open());
-  EXPECT_THROW(echo.call({Value{int64_t{1}}}, {}), SessionClosedError);
-  EXPECT_THROW(text.attribute("name"), SessionClosedError);
+  EXPECT_THROW(echo.call({1}), SessionClosedError);
+  EXPECT_THROW(text.attr("name"), SessionClosedError);
+  EXPECT_THROW(text.has_attr("name"), SessionClosedError);
+  EXPECT_THROW(text.item(0), SessionClosedError);
   EXPECT_THROW(text.to_value(), SessionClosedError);
   EXPECT_THROW(text.reference(), SessionClosedError);
   EXPECT_THROW(session->global("fake", "echo"), SessionClosedError);
-  EXPECT_THROW(session->from_value(Value{None{}}), SessionClosedError);
+  EXPECT_THROW(session->from_value(None{}), SessionClosedError);
+}
+
+TEST_F(SessionTest, RefusesWithoutAVisitToTheInterpreterOnceItIsClosed) {
+  const auto session = acquire();
+  const PyObj object = session->from_value(1);
+  session->close();
+  const int before = fake().visits();
+  EXPECT_THROW(object.to_value(), SessionClosedError);  // whoever has it now may be busy in there
+  session->close();
+  EXPECT_EQ(fake().visits(), before);
+}
+
+TEST_F(SessionTest, VisitsItsInterpreterOnlyForWork) {
+  acquire()->close();
+  EXPECT_EQ(fake().visits(), 0);
 }
 
 TEST_F(SessionTest, StaysClosedWhenTheInterpreterServesSomebodyElse) {
   const auto before = acquire();
-  const PyObj mine = before->from_value(Value{int64_t{1}});
+  const PyObj mine = before->from_value(1);
   before->close();
   const auto now = acquire();
-  const PyObj theirs = now->from_value(Value{int64_t{2}});
+  const PyObj theirs = now->from_value(2);
   EXPECT_THROW(mine.to_value(), SessionClosedError);
-  EXPECT_EQ(std::get<int64_t>(theirs.to_value().data), 2);
+  EXPECT_EQ(theirs.to_value().as<int64_t>(), 2);
 }
 
 TEST_F(SessionTest, ReleasesAllObjectsWhenItIsClosed) {
   const auto session = acquire();
   std::vector<PyObj> objects;
-  for (int i = 0; i < 10; ++i) objects.push_back(session->from_value(Value{int64_t{i}}));
+  for (int i = 0; i < 10; ++i) objects.push_back(session->from_value(i));
   objects.pop_back();
   EXPECT_EQ(fake().alive(), 10U);
   session->close();
@@ -74,9 +111,9 @@ TEST_F(SessionTest, ReleasesAllObjectsWhenItIsClosed) {
 
 TEST_F(SessionTest, GivesItsInterpreterBackWhenTheLastHandleGoes) {
   {
-    const PyObj object = acquire()->from_value(Value{int64_t{1}});
+    const PyObj object = acquire()->from_value(1);
     EXPECT_THROW(acquire(), LeaseTimeoutError);
-    EXPECT_EQ(std::get<int64_t>(object.to_value().data), 1);
+    EXPECT_EQ(object.to_value().as<int64_t>(), 1);
   }
   EXPECT_EQ(fake().alive(), 0U);
   acquire();
@@ -92,8 +129,8 @@ TEST_F(SessionTest, ClosesOnce) {
 
 TEST_F(SessionTest, ReleasesWhatForeignThreadsDropInsideItsInterpreter) {
   const auto session = acquire();
-  const PyObj kept = session->from_value(Value{int64_t{1}});
-  auto dropped = std::make_unique<PyObj>(session->from_value(Value{int64_t{2}}));
+  const PyObj kept = session->from_value(1);
+  auto dropped = std::make_unique<PyObj>(session->from_value(2));
   std::thread([&] {
     const int before = fake().visits();
     dropped.reset();  // needs no GIL, whichever this thread holds
@@ -109,12 +146,12 @@ TEST_F(SessionTest, ReleasesEachOnceWhileOthersDropAndItWorks) {
   const PyObj echo = session->global("fake", "echo");
   together(8, [&](int me) {
     for (int i = 0; i < 300; ++i) {
-      PyObj made = echo.call({Value{int64_t{me * 1000 + i}}}, {});
-      EXPECT_EQ(std::get<int64_t>(made.to_value().data), me * 1000 + i);
+      PyObj made = echo.call({me * 1000 + i});
+      EXPECT_EQ(made.to_value().as<int64_t>(), me * 1000 + i);
       const PyObj moved = std::move(made);  // what it was moved from drops nothing
     }
   });
-  EXPECT_EQ(std::get<int64_t>(echo.call({Value{int64_t{1}}}, {}).to_value().data), 1);
+  EXPECT_EQ(echo.call({1}).to_value().as<int64_t>(), 1);
   session->close();
   EXPECT_EQ(fake().alive(), 0U);
 }
@@ -125,11 +162,11 @@ TEST_F(SessionTest, MakesTheSecondSessionWaitForTheFirst) {
   std::thread other([&] {
     const auto second = acquire(std::nullopt);
     entered = true;
-    EXPECT_EQ(std::get<int64_t>(second->from_value(Value{int64_t{2}}).to_value().data), 2);
+    EXPECT_EQ(second->from_value(2).to_value().as<int64_t>(), 2);
   });
   ASSERT_TRUE(eventually([&] { return pool_->waiting() == 1; }));
   EXPECT_FALSE(entered);
-  EXPECT_EQ(std::get<int64_t>(first->from_value(Value{int64_t{1}}).to_value().data), 1);
+  EXPECT_EQ(first->from_value(1).to_value().as<int64_t>(), 1);
   first->close();
   other.join();
   EXPECT_TRUE(entered);
@@ -141,12 +178,12 @@ TEST_F(SessionTest, ClosesAfterTheCallThatRuns) {
   fake().define("fake", "wait", [&](const std::vector<Value>&) {
     running.count_down();
     go_on.wait();
-    return Value{std::string("done")};
+    return "done";
   });
   const auto session = acquire();
   std::atomic<bool> closed{false};
   std::thread caller([&] {
-    const PyObj result = session->global("fake", "wait").call({}, {});
+    const PyObj result = session->global("fake", "wait").call();
     // Closing waited for the call; whether the result can still be read is a race.
   });
   running.wait();
@@ -171,16 +208,16 @@ TEST_F(SessionTest, GoesOnAfterAnError) {
   });
   const auto session = acquire();
   const PyObj raise = session->global("fake", "raise");
-  for (int i = 0; i < 3; ++i) EXPECT_THROW(raise.call({}, {}), RemoteError);
+  for (int i = 0; i < 3; ++i) EXPECT_THROW(raise.call(), RemoteError);
   EXPECT_THROW(session->global("fake", "missing"), RemoteError);
-  EXPECT_EQ(std::get<int64_t>(session->from_value(Value{int64_t{1}}).to_value().data), 1);
+  EXPECT_EQ(session->from_value(1).to_value().as<int64_t>(), 1);
   session->close();
   EXPECT_EQ(fake().alive(), 0U);
 }
 
 TEST_F(SessionTest, RefersToObjectsByInterpreter) {
   const auto session = acquire();
-  const PyObj object = session->from_value(Value{int64_t{1}});
+  const PyObj object = session->from_value(1);
   EXPECT_EQ(object.reference().interpreter, fake().id());
   EXPECT_EQ(session->interpreter_id(), fake().id());
 }
@@ -188,7 +225,7 @@ TEST_F(SessionTest, RefersToObjectsByInterpreter) {
 TEST_F(SessionTest, StaysGoodWhenThePoolIsClosed) {
   const auto session = acquire();
   pool_->close();
-  EXPECT_EQ(std::get<int64_t>(session->from_value(Value{int64_t{1}}).to_value().data), 1);
+  EXPECT_EQ(session->from_value(1).to_value().as<int64_t>(), 1);
   session->close();
   EXPECT_THROW(acquire(), PoolClosedError);
 }
@@ -196,14 +233,14 @@ TEST_F(SessionTest, StaysGoodWhenThePoolIsClosed) {
 TEST(Sessions, OfManyThreadsKeepApart) {
   Fakes fakes(3);
   for (auto& fake : fakes) {
-    fake->define("fake", "who", [id = fake->id()](const std::vector<Value>&) { return Value{int64_t{id}}; });
+    fake->define("fake", "who", [id = fake->id()](const std::vector<Value>&) { return id; });
   }
   const auto pool = std::make_shared<Pool>(fakes.all());
   together(12, [&](int) {
     for (int i = 0; i < 100; ++i) {
       const auto session = Session::acquire(pool, "", std::nullopt);
-      const PyObj who = session->global("fake", "who").call({}, {});
-      EXPECT_EQ(std::get<int64_t>(who.to_value().data), session->interpreter_id());
+      const PyObj who = session->global("fake", "who").call();
+      EXPECT_EQ(who.to_value().as<int64_t>(), session->interpreter_id());
       if (i % 2 == 0) session->close();
     }
   });

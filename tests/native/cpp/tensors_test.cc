@@ -2,12 +2,12 @@
 #include "slot/tensors.h"
 
 #include <gtest/gtest.h>
+#include <interpool/errors.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 
-#include "seam/errors.h"
 #include "slot/home.h"
 #include "threads.h"
 
