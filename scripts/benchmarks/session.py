@@ -90,7 +90,9 @@ def check(works: dict[str, Work]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, prog="scripts/bench session", formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        prog="scripts/bench session",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=int, default=41, help="rounds, all configurations in each")
     parser.add_argument("--calls", type=int, default=2000, help="calls in one measurement")
@@ -119,7 +121,9 @@ def main() -> None:
     flat = median(f"tensor of {SIZES[-1]:,}", f"tensor of {SIZES[0]:,}", lambda a, b: a / b)
     fast, _, slow = statistics.quantiles(measured["plain call"], n=4)
     doubt = "" if slow <= STEADY * fast else f"plain calls took {fast:.3f} to {slow:.3f} us on this machine"
-    print(f"  a call costs {over:.2f} us over a plain one; a tensor of {SIZES[-1]:,} {flat:.2f} times one of 10")
+    print(
+        f"  a call costs {over:.2f} us over a plain one; a tensor of {SIZES[-1]:,} {flat:.2f} times one of 10"
+    )
     report.finish(
         "session",
         measured,
