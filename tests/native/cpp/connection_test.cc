@@ -215,7 +215,8 @@ TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
   pair.write(otf::load("m"));
   EXPECT_EQ(pair.read(1), "");
   EXPECT_TRUE(eventually([&] { return ended() == 1; }));
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("pool of interpreters is closed"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("pool of interpreters is closed"),
+            std::string::npos);
 }
 
 TEST_F(ConnectionTest, OfManyClientsEachGetsItsOwnAnswers) {

@@ -30,8 +30,8 @@ class FakeInterpreter final : public Interpreter {
  public:
   // What a function of its "Python" does with what it is called with.
   using Function = std::function<Value(const std::vector<Value>& args)>;
-  using Service = std::function<Answer(const std::string& worker, const std::string& hello,
-                                       const std::string& frame)>;
+  using Service =
+      std::function<Answer(const std::string& worker, const std::string& hello, const std::string& frame)>;
 
   explicit FakeInterpreter(int id) : id_(id), home_([this] { run_home(); }) {}
   ~FakeInterpreter() {
@@ -92,7 +92,9 @@ class FakeInterpreter final : public Interpreter {
   void* attribute(void* of, const std::string& name) override {
     return keep({name + " of " + object(of).value.as<std::string>(), {}});
   }
-  bool has_attribute(void* of, const std::string& name) override { return !name.empty() && object(of).value.is<std::string>(); }
+  bool has_attribute(void* of, const std::string& name) override {
+    return !name.empty() && object(of).value.is<std::string>();
+  }
   // Of a list.
   void* item(void* of, const Value& key) override {
     return keep({object(of).value.as<List>().items.at(static_cast<size_t>(key.as<int64_t>())), {}});

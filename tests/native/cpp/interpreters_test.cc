@@ -29,12 +29,10 @@ Route route(const Types& types) {
   return made;
 }
 
-// The table lives as long as the process. Each test announces anew the interpreters that it uses,
-// with types that stay.
+// The table lives as long as the process. Each test announces anew the interpreters that it uses.
 class InterpretersTest : public ::testing::Test {
  protected:
-  InterpretersTest()
-      : host_(*new Types), first_(*new Types), second_(*new Types), stranger_(*new Types) {
+  InterpretersTest() {
     holds_gil = {};
     knows_thread = {};
     add_route(route<kHost>(host_));
@@ -48,15 +46,15 @@ class InterpretersTest : public ::testing::Test {
     return found == nullptr ? kNone : found->id;
   }
 
-  Types& host_;
-  Types& first_;
-  Types& second_;
-  Types& stranger_;
+  Types host_;
+  Types first_;
+  Types second_;
+  Types stranger_;
 };
 
 TEST_F(InterpretersTest, OwnObjectsWhoseTypesEndAtTheirs) {
-  for (const auto& [types, id] : {std::pair<Types*, InterpreterId>{&host_, kHost}, {&first_, kFirst},
-                                  {&second_, kSecond}}) {
+  for (const auto& [types, id] :
+       {std::pair<Types*, InterpreterId>{&host_, kHost}, {&first_, kFirst}, {&second_, kSecond}}) {
     EXPECT_EQ(owner(types->object), id);
     EXPECT_EQ(owner(types->object_with_meta), id);
     EXPECT_EQ(owner(types->of_metaclass), id);

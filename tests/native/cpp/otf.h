@@ -39,7 +39,8 @@ inline std::string random_message(Chance& chance) {
   std::string message = "I";
   for (int64_t requests = chance.number(0, 3); requests > 0; --requests) {
     message += field(text());
-    for (int64_t headers = chance.number(0, 3); headers > 0; --headers) message += field(text()) + field(text());
+    for (int64_t headers = chance.number(0, 3); headers > 0; --headers)
+      message += field(text()) + field(text());
     message += integer(-1);
     for (int64_t parameters = chance.number(0, 3); parameters > 0; --parameters) {
       const bool big = chance.number(0, 20) == 0;

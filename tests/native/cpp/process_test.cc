@@ -98,7 +98,8 @@ TEST(Process, TellsWhyAnInterpreterDidNotStartAndStartsOthers) {
 
 TEST(Process, AsksForEachCopyOnce) {
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(process().private_copy("/some/extension.so", 1), std::vector<std::string>{"/some/extension.so"});
+    EXPECT_EQ(process().private_copy("/some/extension.so", 1),
+              std::vector<std::string>{"/some/extension.so"});
   }
   process().private_copy("/some/extension.so", 2);
   EXPECT_EQ((copies().asked[{"/some/extension.so", 1}]), 1);

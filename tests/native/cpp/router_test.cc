@@ -74,7 +74,9 @@ void enter(InterpreterId id) {
   enter_interpreter(id);
 }
 
-const c10::impl::PyInterpreterVTable& router() { return **c10::impl::getGlobalPyInterpreter(); }
+const c10::impl::PyInterpreterVTable& router() {
+  return **c10::impl::getGlobalPyInterpreter();
+}
 
 class RouterTest : public ::testing::Test {
  protected:
@@ -103,7 +105,8 @@ class RouterTest : public ::testing::Test {
 TEST_F(RouterTest, IsWhatC10Finds) {
   EXPECT_EQ(router().name(), "interpool");
   for (int id = 1; id <= kCount; ++id) {
-    EXPECT_EQ(world().interpreters[id]->vtable_, &router()) << "interpreter " << id << " goes past the router";
+    EXPECT_EQ(world().interpreters[id]->vtable_, &router())
+        << "interpreter " << id << " goes past the router";
   }
 }
 
@@ -158,8 +161,8 @@ TEST_F(RouterTest, TriesOnlyWhatIsAlive) {
 
 TEST_F(RouterTest, LeavesAloneWhatNobodyOwns) {
   Types stranger;
-  for (PyObject* object : {stranger.object.as_python(), world().types[5].object.as_python(),
-                           static_cast<PyObject*>(nullptr)}) {
+  for (PyObject* object :
+       {stranger.object.as_python(), world().types[5].object.as_python(), static_cast<PyObject*>(nullptr)}) {
     router().incref(object);
     router().decref(object);
     EXPECT_EQ(router().refcnt(object), 0U);
@@ -227,8 +230,8 @@ TEST_F(RouterTest, AdoptsAnAnnouncedInterpreterOnce) {
 TEST_F(RouterTest, ReleasesATensorsPythonFaceByItsOwner) {
   for (const InterpreterId here : {kNone, 1, 2}) {
     const auto die = [here] {
-      auto tensor = c10::make_intrusive<c10::TensorImpl>(
-          c10::DispatchKeySet(c10::DispatchKey::Meta), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
+      auto tensor = c10::make_intrusive<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::Meta),
+                                                         c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
       tensor->pyobj_slot()->store_pyobj(object(2));
       tensor->pyobj_slot()->incref();
       enter(here);

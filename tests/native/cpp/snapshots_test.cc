@@ -135,9 +135,7 @@ TEST_F(SnapshotsTest, AreTakenOnceByManyThreads) {
   for (int round = 0; round < 10; ++round) {
     write("round " + std::to_string(round));
     std::vector<std::shared_ptr<const Snapshot>> taken(8);
-    together(8, [&](int me) {
-      taken[me] = me % 2 == 0 ? snapshots_.take(path()) : snapshots_.open(path());
-    });
+    together(8, [&](int me) { taken[me] = me % 2 == 0 ? snapshots_.take(path()) : snapshots_.open(path()); });
     for (const auto& snapshot : taken) EXPECT_EQ(snapshot, taken[0]);
     EXPECT_EQ(bytes_of(*taken[0]), "round " + std::to_string(round));
   }

@@ -47,7 +47,9 @@ c10::Storage storage_of(Memory& memory) {
           false};
 }
 
-at::Tensor tensor_of(Memory& memory) { return tensor_of(storage_of(memory), {4, 6}, {6, 1}, 0); }
+at::Tensor tensor_of(Memory& memory) {
+  return tensor_of(storage_of(memory), {4, 6}, {6, 1}, 0);
+}
 
 TensorView exported(const at::Tensor& tensor) {
   StorageMemo memo;
@@ -254,8 +256,8 @@ TEST_F(TensorsTest, ThatShareNoMemoryAreRefused) {
     return "it crossed";
   };
   EXPECT_NE(refusal(at::Tensor()).find("undefined"), std::string::npos);
-  const auto meta = at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::Meta),
-                                                             c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
+  const auto meta = at::detail::make_tensor<c10::TensorImpl>(
+      c10::DispatchKeySet(c10::DispatchKey::Meta), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
   EXPECT_NE(refusal(meta).find("a meta tensor"), std::string::npos) << refusal(meta);
 }
 
