@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PASSED, FAILED, INCONCLUSIVE = 0, 1, 3
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+RESULTS = Path(os.environ.get("INTERPOOL_RESULTS") or Path(__file__).resolve().parents[2] / "results")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def median_of(values: list[float]) -> str:
 def finish(
     name: str, measured: dict[str, list[float]], unit: str, bars: list[Bar], doubt: str = "", **extra: Any
 ) -> NoReturn:
-    """Print the outcome, keep the raw numbers as JSON under ``results/``, and exit.
+    """Print the outcome, keep the raw numbers as JSON under ``results/`` (or $INTERPOOL_RESULTS), and exit.
 
     Args:
         measured: every run's figure, per configuration.
@@ -50,7 +50,7 @@ def finish(
     missed = [bar for bar in bars if not bar.met]
     outcome = "passed" if not missed else "inconclusive" if doubt else "failed"
     print(f"{name}: {outcome}{f' ({doubt})' if doubt else ''}")
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.write_text(
         json.dumps(

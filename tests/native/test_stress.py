@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -18,7 +22,13 @@ from packages import build_scale
 from serving_client import Client
 
 from interpool.native import InterpreterManager
-from interpool.native.errors import LeaseTimeoutError, RemoteError, WrongInterpreterError
+from interpool.native.errors import (
+    ArchiveError,
+    LeaseTimeoutError,
+    RemoteError,
+    SessionClosedError,
+    WrongInterpreterError,
+)
 
 PREPARE = """
 import sys, torch
@@ -46,6 +56,7 @@ class Steps:
 
     def __init__(self, manager: InterpreterManager, folder: Path) -> None:
         self.manager = manager
+        self.folder = folder
         self.models = []
         for k in (2, 3):
             package = manager.load_package(build_scale(folder / f"scale{k}.pt", k))
@@ -131,6 +142,64 @@ class Steps:
         except LeaseTimeoutError:
             pass  # all are out: others do the same
 
+    def step_attributes(self, chance: random.Random) -> None:
+        with self.manager.acquire_session(timeout=60) as session:
+            value = session.from_value({"a": [1, 2]})
+            assert value["a"].item(1).to_value() == 2
+            assert value.has_attr("keys")
+            assert not value.has_attr("shape")
+            with pytest.raises(RemoteError, match="AttributeError"):
+                value.attr("shape")
+            with pytest.raises(RemoteError, match="KeyError"):
+                value.item("b")
+
+    def step_closed(self, chance: random.Random) -> None:
+        with self.manager.acquire_session(timeout=60) as session:
+            value = session.from_value([chance.random()])
+        uses = [value.to_value, value, partial(value.attr, "append"), partial(value.item, 0)]
+        with pytest.raises(SessionClosedError):
+            chance.choice(uses)()
+        with (
+            self.manager.acquire_session(timeout=60) as other,
+            pytest.raises(SessionClosedError),  # even where the interpreter is the same
+        ):
+            other.global_("builtins", "len")(value)
+
+    def step_timeout(self, chance: random.Random) -> None:
+        """Gives up on a lease, or gets one in time; nothing is lost either way."""
+        try:
+            with self.manager.acquire_session(timeout=chance.random() / 1000) as session:
+                assert session.from_value(1).to_value() == 1
+        except LeaseTimeoutError:
+            pass
+
+    def step_package(self, chance: random.Random) -> None:
+        """Loads an archive of its own, uses and drops it; the file goes first."""
+        path = self.folder / f"{chance.getrandbits(64):x}.pt"
+        shutil.copy(self.folder / "scale3.pt", path)
+        package = self.manager.load_package(path)
+        path.unlink()
+        model = package.load_pickle("model", "model.pkl")
+        x = torch.rand(4)
+        assert torch.equal(model(x), 3 * x)
+        with pytest.raises(ArchiveError):
+            package.load_pickle("model", "missing.pkl")
+
+    def step_movable(self, chance: random.Random) -> None:
+        weights = torch.rand(chance.randrange(1, 2000))
+        if chance.random() < 0.5:
+            movable = self.manager.create_movable({"weights": weights})
+        else:
+            with self.manager.acquire_session(timeout=60) as session:
+                movable = self.manager.create_movable(session.from_value({"weights": weights}))
+        for _ in range(chance.randrange(1, 4)):
+            with movable.acquire_session(timeout=60) as session:
+                there = session.self["weights"].to_value()
+            assert torch.equal(there, weights)
+            assert there.data_ptr() == weights.data_ptr()
+        if chance.random() < 0.5:
+            movable.unload()
+
     def step_dropped(self, chance: random.Random) -> None:
         value = self.manager.acquire_session(timeout=60).from_value([1, 2])
         assert value.attr("__len__")().to_value() == 2
@@ -196,3 +265,29 @@ def test_everything_at_once(
     if seconds > 100:
         # The first third imports, fills caches and lets the allocator find its size.
         assert max(memory[len(memory) // 3 * 2 :]) - memory[len(memory) // 3] < 60
+
+
+def jemalloc() -> str:
+    """Debian's libjemalloc2."""
+    found = sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))
+    assert found, "scripts/setup --tests installs libjemalloc2"
+    return str(found[0])
+
+
+@pytest.mark.long
+def test_everything_at_once_under_another_allocator() -> None:
+    """With jemalloc preloaded, as TorchServe's images have it: nobody frees what another allocator gave."""
+    program = (
+        "import pytest, sys; assert 'jemalloc' in open('/proc/self/maps').read(); sys.exit(pytest.main())"
+    )
+    test = f"{__file__}::{test_everything_at_once.__name__}[150]"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, "-q", "-p", "no:cacheprovider", "-m", "", test],
+        env={**os.environ, "LD_PRELOAD": jemalloc()},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

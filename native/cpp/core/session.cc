@@ -38,10 +38,10 @@ Session::~Session() {
 template <typename Work>
 auto Session::inside(const Work& work) {
   const std::lock_guard using_it(use_);
-  const Entered entered(interpreter_);
   if (!open_) {
     refuse_closed();
   }
+  const Entered entered(interpreter_);
   std::vector<void*> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -113,12 +113,12 @@ void Session::set_self(const PyObj& object) {
 
 void Session::close() {
   const std::lock_guard using_it(use_);
-  {
+  if (!open_) {
+    return;
+  }
+  open_ = false;
+  if (!objects_.empty()) {  // a visit costs about a microsecond
     const Entered entered(interpreter_);
-    if (!open_) {
-      return;
-    }
-    open_ = false;
     for (void* object : objects_) {
       interpreter_.release(object);
     }

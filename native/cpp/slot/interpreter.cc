@@ -138,7 +138,12 @@ class PythonInterpreter final : public Interpreter {
       throw RemoteError("ModuleNotFoundError", "a module's name holds no NUL", "");
     }
     const Ref module_name = from_utf8(module);
-    const Ref imported = checked(PyImport_Import(module_name.get()));
+    // One that is there needs no way through importlib. None stands for one that must not be imported.
+    Ref imported(PyImport_GetModule(module_name.get()));
+    if (!imported || imported.get() == Py_None) {
+      check(PyErr_Occurred() == nullptr ? 0 : -1);
+      imported = checked(PyImport_Import(module_name.get()));
+    }
     const Ref attribute_name = from_utf8(name);
     return checked(PyObject_GetAttr(imported.get(), attribute_name.get())).release();
   }

@@ -1,0 +1,143 @@
+"""What does a session cost, beside the same call in plain Python?
+
+A call is: lease an interpreter, look a function up in it, call it, take the
+result out, give the interpreter back. Configurations take turns in every round,
+each timed over many calls; figures are per call. Tensors go in and come out
+again, in sizes from ten elements to ten million.
+
+A call may cost 3 us more than in plain Python. Passing a tensor must not depend
+on its size: ten million elements within 1.5 times of ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch reads it
+
+import report
+import session_guest
+import torch
+
+from interpool import InterpreterManager
+
+OVER_PLAIN = 3.0  # us
+SPREAD = 1.5  # of a tensor's cost, ten million elements over ten
+STEADY = 1.5  # the plain call's slowest quarter over its fastest: beyond, the machine cannot tell
+SIZES = [10, 1_000, 100_000, 10_000_000]
+
+Work = Callable[[], object]
+
+
+def configurations(manager: InterpreterManager) -> dict[str, Work]:
+    """What is timed, by name. The first is the control."""
+    acquire = manager.acquire_session
+    kept = acquire()
+    kept_function = kept.global_("session_guest", "nothing")
+
+    def lease() -> object:
+        acquire().close()
+        return None
+
+    def call() -> object:
+        session = acquire()
+        result = session.global_("session_guest", "nothing")().to_value()
+        session.close()
+        return result
+
+    def pass_through(x: torch.Tensor) -> Work:
+        def work() -> object:
+            session = acquire()
+            result = session.global_("session_guest", "same")(x).to_value()
+            session.close()
+            return result
+
+        return work
+
+    works: dict[str, Work] = {
+        "plain call": session_guest.nothing,
+        "lease": lease,
+        "call in an open session": lambda: kept_function().to_value(),
+        "lease and call": call,
+    }
+    for size in SIZES:
+        works[f"tensor of {size:,}"] = pass_through(torch.ones(size))
+    return works
+
+
+def per_call_us(work: Work, calls: int) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter_ns() - start) / calls / 1000
+
+
+def check(works: dict[str, Work]) -> None:
+    """What is timed does what it says."""
+    for size in SIZES:
+        x = works[f"tensor of {size:,}"]()
+        if not isinstance(x, torch.Tensor) or x.shape != (size,) or not bool((x == 1).all()):
+            raise RuntimeError(f"a tensor of {size} came back as {x!r}")
+    for name in ("call in an open session", "lease and call"):
+        if works[name]() is not None:
+            raise RuntimeError(f"{name} gave a result, where there is none")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench session",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=41, help="rounds, all configurations in each")
+    parser.add_argument("--calls", type=int, default=2000, help="calls in one measurement")
+    options = parser.parse_args()
+
+    with InterpreterManager(2) as manager:
+        works = configurations(manager)
+        check(works)
+        measured: dict[str, list[float]] = {name: [] for name in works}
+        order = list(works)
+        gc.disable()
+        for round_number in range(-1, options.rounds):
+            # A machine's speed drifts: nobody is always first. The first round is for warming up.
+            turn = round_number % len(order)
+            for name in order[turn:] + order[:turn]:
+                took = per_call_us(works[name], options.calls)
+                if round_number >= 0:
+                    measured[name].append(took)
+        gc.enable()
+
+    def median(of: str, over: str, how: Callable[[float, float], float]) -> float:
+        pairs = zip(measured[of], measured[over], strict=True)
+        return statistics.median(how(a, b) for a, b in pairs)
+
+    over = median("lease and call", "plain call", lambda a, b: a - b)
+    flat = median(f"tensor of {SIZES[-1]:,}", f"tensor of {SIZES[0]:,}", lambda a, b: a / b)
+    fast, _, slow = statistics.quantiles(measured["plain call"], n=4)
+    doubt = "" if slow <= STEADY * fast else f"plain calls took {fast:.3f} to {slow:.3f} us on this machine"
+    print(
+        f"  a call costs {over:.2f} us over a plain one; a tensor of {SIZES[-1]:,} {flat:.2f} times one of 10"
+    )
+    report.finish(
+        "session",
+        measured,
+        "us",
+        [
+            report.Bar(f"{OVER_PLAIN:g} us over what a session adds to a call", OVER_PLAIN / over, 1.0),
+            report.Bar(f"{SPREAD:g} over large tensor over small", SPREAD / flat, 1.0),
+        ],
+        doubt,
+        over_plain_us=over,
+        large_over_small=flat,
+        calls=options.calls,
+    )
+
+
+if __name__ == "__main__":
+    main()

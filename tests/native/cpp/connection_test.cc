@@ -1,0 +1,248 @@
+// One of TorchServe's connections: what is asked, what is answered, and how it ends.
+#include "core/connection.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <latch>
+
+#include "fake_interpreter.h"
+#include "otf.h"
+#include "sockets.h"
+
+namespace interpool::testing {
+namespace {
+
+using Answer = Interpreter::Answer;
+
+// A pool, and connections that it serves.
+class ConnectionTest : public ::testing::Test {
+ protected:
+  ConnectionTest() : fakes_(2), done_(::eventfd(0, EFD_CLOEXEC)) {
+    define([](const std::string&, const std::string&, const std::string& frame) {
+      return Answer{"got " + frame, true};
+    });
+    pool_ = std::make_shared<Pool>(fakes_.all());
+  }
+  // A connection's thread uses the pool and `done_` until it has ended.
+  ~ConnectionTest() override {
+    for (const auto& connection : connections_) {
+      connection->close();
+      EXPECT_TRUE(connection->join(20.0));
+    }
+    EXPECT_TRUE(eventually([&] { return ended() == connections_.size(); }));
+    ::close(done_);
+  }
+
+  // What `service.answer` does with a message; before the first connection.
+  void define(const FakeInterpreter::Service& service) {
+    for (auto& fake : fakes_) fake->serve("service", "answer", service);
+  }
+  std::shared_ptr<Connection> serve(SocketPair& pair, const std::string& function = "answer") {
+    auto connection =
+        Connection::serve(pool_, pair.give_away(), Service{"service", function, "W-1", "model"}, done_);
+    const std::lock_guard lock(mutex_);
+    connections_.push_back(connection);
+    return connection;
+  }
+  // How many connections have told their end.
+  uint64_t ended() {
+    pollfd ready{done_, POLLIN, 0};
+    uint64_t count = 0;
+    if (::poll(&ready, 1, 0) == 1) {
+      EXPECT_EQ(::read(done_, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+    }
+    return told_ += count;
+  }
+  size_t leased() const {
+    size_t count = 0;
+    for (const Pool::Status& status : pool_->status()) count += status.leased ? 1 : 0;
+    return count;
+  }
+  void expect_nothing_held() {
+    EXPECT_EQ(leased(), 0U);
+    for (auto& fake : fakes_) EXPECT_EQ(fake->alive(), 0U);
+  }
+
+  Fakes fakes_;
+  std::shared_ptr<Pool> pool_;
+  const int done_;
+  uint64_t told_ = 0;
+  std::mutex mutex_;  // guards connections_
+  std::vector<std::shared_ptr<Connection>> connections_;
+};
+
+TEST_F(ConnectionTest, AnswersMessagesInTurn) {
+  SocketPair pair;
+  const auto connection = serve(pair);
+  for (const std::string& message : {otf::load("m"), otf::predict("1", "a"), otf::predict("2", "b")}) {
+    pair.write(message);
+    EXPECT_EQ(pair.read(4 + message.size()), "got " + message);
+  }
+  pair.hang_up();
+  EXPECT_TRUE(connection->join(20.0));
+  EXPECT_FALSE(connection->alive());
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  expect_nothing_held();
+}
+
+TEST_F(ConnectionTest, SendsTheFirstMessageAlongWithEachOther) {
+  std::vector<std::pair<std::string, std::string>> asked;
+  std::string worker_name;
+  define([&](const std::string& worker, const std::string& hello, const std::string& frame) {
+    worker_name = worker;
+    asked.emplace_back(hello, frame);
+    return Answer{"!", true};
+  });
+  SocketPair pair;
+  const auto connection = serve(pair);
+  const std::string hello = otf::load("m");
+  const std::string request = otf::predict("1", "a");
+  pair.write(hello + request);
+  EXPECT_EQ(pair.read(2), "!!");
+  pair.hang_up();
+  ASSERT_TRUE(connection->join(20.0));
+  EXPECT_EQ(worker_name, "W-1");
+  EXPECT_EQ(asked, (std::vector<std::pair<std::string, std::string>>{{hello, hello}, {hello, request}}));
+}
+
+TEST_F(ConnectionTest, EndsWhenTheServiceSaysSo) {
+  define([](const std::string&, const std::string&, const std::string&) { return Answer{"bye", false}; });
+  SocketPair pair;
+  const auto connection = serve(pair);
+  pair.write(otf::load("m") + otf::load("m"));
+  EXPECT_EQ(pair.read(100), "bye");
+  EXPECT_TRUE(connection->join(20.0));
+}
+
+TEST_F(ConnectionTest, HoldsAnInterpreterOnlyWhileItAnswers) {
+  const std::string big(16 << 20, 'x');  // more than a socket takes: the answer waits for its reader
+  define([&](const std::string&, const std::string&, const std::string&) { return Answer{big, true}; });
+  SocketPair pair;
+  const auto connection = serve(pair);
+  EXPECT_EQ(leased(), 0U);
+  pair.write(otf::load("m"));
+  EXPECT_EQ(pair.read(1), "x");
+  EXPECT_TRUE(eventually([&] { return leased() == 0; }));
+  EXPECT_TRUE(pair.read(big.size() - 1) == big.substr(1));
+  EXPECT_TRUE(connection->alive());
+}
+
+TEST_F(ConnectionTest, SaysWhyItEndedWhenTheServiceRaises) {
+  define([](const std::string&, const std::string&, const std::string&) -> Answer {
+    throw RemoteError("ValueError", "no such thing", "the traceback");
+  });
+  SocketPair pair;
+  ::testing::internal::CaptureStderr();
+  const auto connection = serve(pair);
+  pair.write(otf::load("m"));
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("connection of model closed: ValueError: no such thing\nthe traceback"),
+            std::string::npos)
+      << said;
+  expect_nothing_held();
+}
+
+TEST_F(ConnectionTest, SaysWhatIsWrongWithAMessage) {
+  SocketPair pair;
+  ::testing::internal::CaptureStderr();
+  const auto connection = serve(pair);
+  pair.write("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("unknown command 71"), std::string::npos) << said;
+}
+
+TEST_F(ConnectionTest, SaysWhichFunctionIsMissing) {
+  SocketPair pair;
+  ::testing::internal::CaptureStderr();
+  const auto connection = serve(pair, "misspelt");
+  pair.write(otf::load("m"));
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("service has no misspelt"), std::string::npos) << said;
+  expect_nothing_held();
+}
+
+TEST_F(ConnectionTest, EndsQuietlyWhenItIsClosedWhileItWaits) {
+  SocketPair pair;
+  ::testing::internal::CaptureStderr();
+  const auto connection = serve(pair);
+  EXPECT_FALSE(connection->join(0.01));
+  connection->close();
+  EXPECT_TRUE(connection->join(20.0));
+  connection->close();  // and once more does no harm
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
+  std::latch running(1);
+  std::latch go_on(1);
+  std::atomic<bool> finished{false};
+  define([&](const std::string&, const std::string&, const std::string&) {
+    running.count_down();
+    go_on.wait();
+    finished = true;
+    return Answer{"too late", true};
+  });
+  SocketPair pair;
+  const auto connection = serve(pair);
+  pair.write(otf::load("m"));
+  running.wait();
+  connection->close();
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_FALSE(connection->join(0.01));
+  EXPECT_EQ(leased(), 1U);
+  go_on.count_down();
+  EXPECT_TRUE(connection->join(20.0));
+  EXPECT_TRUE(finished);
+  expect_nothing_held();
+}
+
+TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
+  SocketPair pair;
+  const auto connection = serve(pair);
+  pool_->close();
+  ::testing::internal::CaptureStderr();
+  pair.write(otf::load("m"));
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("pool of interpreters is closed"),
+            std::string::npos);
+}
+
+TEST_F(ConnectionTest, OfManyClientsEachGetsItsOwnAnswers) {
+  constexpr int kClients = 12;
+  const uint64_t seed = random_seed();
+  ::testing::internal::CaptureStderr();  // those that hang up inside a message tell so
+  together(kClients, [&](int me) {
+    Chance chance(seed + static_cast<uint64_t>(me));
+    SocketPair pair;
+    const auto connection = serve(pair);
+    for (int i = 0; i < 20; ++i) {
+      const std::string message = otf::random_message(chance);
+      // Answers come while the message is still on its way out, when it is a big one.
+      std::thread writer([&] { pair.write_in_pieces(message, chance); });
+      EXPECT_TRUE(pair.read(4 + message.size()) == "got " + message);
+      writer.join();
+    }
+    if (me % 3 == 0) pair.write(otf::load("m").substr(0, 5));
+    if (me % 3 == 1) connection->close();
+    pair.hang_up();
+    EXPECT_TRUE(connection->join(20.0));
+  });
+  EXPECT_TRUE(eventually([&] { return ended() == kClients; }));
+  ::testing::internal::GetCapturedStderr();
+  expect_nothing_held();
+}
+
+}  // namespace
+}  // namespace interpool::testing

@@ -1,0 +1,220 @@
+// An interpreter without Python, for tests of what stands on the pool's side of the seam.
+//
+// It has a GIL and objects, and checks what the seam asks of its callers: who does not hold the
+// GIL gets nothing, nobody holds two, and each object is released once. A breach aborts.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "seam/interpreter.h"
+
+namespace interpool::testing {
+
+// Of interpreters, by this thread: one at the most.
+inline thread_local int gils_held = 0;
+
+class FakeInterpreter final : public Interpreter {
+ public:
+  // What a function of its "Python" does with what it is called with.
+  using Function = std::function<Value(const std::vector<Value>& args)>;
+  using Service =
+      std::function<Answer(const std::string& worker, const std::string& hello, const std::string& frame)>;
+
+  explicit FakeInterpreter(int id) : id_(id), home_([this] { run_home(); }) {}
+  ~FakeInterpreter() {
+    close();
+    {
+      const std::lock_guard lock(home_mutex_);
+      leaving_ = true;
+    }
+    home_wake_.notify_all();
+    home_.join();
+  }
+  FakeInterpreter(const FakeInterpreter&) = delete;
+  FakeInterpreter& operator=(const FakeInterpreter&) = delete;
+
+  // Before anybody uses it: what `global(module, name)` gives.
+  void define(const std::string& module, const std::string& name, Function function) {
+    functions_[{module, name}] = std::move(function);
+  }
+  void serve(const std::string& module, const std::string& name, Service service) {
+    services_[{module, name}] = std::move(service);
+  }
+
+  // Objects that were made and not yet released.
+  size_t alive() const {
+    const std::lock_guard lock(gil_);
+    return objects_.size();
+  }
+  int visits() const { return visits_.load(); }
+
+  int id() const override { return id_; }
+
+  void enter() override {
+    demand(gils_held == 0, "a thread takes a second GIL");
+    gil_.lock();
+    ++gils_held;
+    holder_ = std::this_thread::get_id();
+    ++visits_;
+  }
+  void leave() noexcept override {
+    demand_gil();
+    holder_ = std::thread::id();
+    --gils_held;
+    gil_.unlock();
+  }
+
+  void* global(const std::string& module, const std::string& name) override {
+    demand_gil();
+    const Name key{module, name};
+    if (functions_.count(key) == 0 && services_.count(key) == 0) {
+      throw RemoteError("AttributeError", module + " has no " + name, "");
+    }
+    return keep({Value(), key});
+  }
+  void* call(void* callable, const std::vector<Value>& args, const Keywords& /*keywords*/) override {
+    const Name function = object(callable).function;
+    return keep({functions_.at(function)(args), {}});
+  }
+  void* attribute(void* of, const std::string& name) override {
+    return keep({name + " of " + object(of).value.as<std::string>(), {}});
+  }
+  bool has_attribute(void* of, const std::string& name) override {
+    return !name.empty() && object(of).value.is<std::string>();
+  }
+  // Of a list.
+  void* item(void* of, const Value& key) override {
+    return keep({object(of).value.as<List>().items.at(static_cast<size_t>(key.as<int64_t>())), {}});
+  }
+  void* from_value(const Value& value) override {
+    demand_gil();
+    if (const auto* reference = std::get_if<ObjectRef>(&value.data)) {
+      return keep(object(reference->object));  // another reference to it
+    }
+    return keep({value, {}});
+  }
+  Value to_value(void* of) override { return object(of).value; }
+  void release(void* gone) noexcept override {
+    demand_gil();
+    demand(objects_.erase(static_cast<Object*>(gone)) == 1, "an object is released that is none of its own");
+    delete static_cast<Object*>(gone);
+  }
+  Answer answer(void* callable, const std::string& worker, int /*fd*/, const std::string& hello,
+                const std::string& frame) override {
+    const Name service = object(callable).function;
+    return services_.at(service)(worker, hello, frame);
+  }
+
+  void later(std::function<void()> work) override {
+    {
+      const std::lock_guard lock(home_mutex_);
+      work_.push_back(std::move(work));
+    }
+    home_wake_.notify_all();
+  }
+  void close() override {
+    std::unique_lock lock(home_mutex_);
+    closed_ = true;
+    home_idle_.wait(lock, [this] { return !busy_; });
+  }
+  void adopt_torch(const std::string& /*libtorch_python*/) override {}
+
+ private:
+  using Name = std::pair<std::string, std::string>;
+  struct Object {
+    Value value;
+    Name function;
+  };
+
+  static void demand(bool holds, const char* otherwise) noexcept {
+    if (!holds) {
+      std::fprintf(stderr, "fake interpreter: %s\n", otherwise);
+      std::abort();
+    }
+  }
+  void demand_gil() const noexcept {
+    demand(holder_.load() == std::this_thread::get_id(), "used without its GIL");
+  }
+  void* keep(Object made) {
+    auto* object = new Object(std::move(made));
+    objects_.insert(object);
+    return object;
+  }
+  Object& object(void* pointer) {
+    demand_gil();
+    demand(objects_.count(static_cast<Object*>(pointer)) == 1, "an object is used that is none of its own");
+    return *static_cast<Object*>(pointer);
+  }
+  void run_home() {
+    std::unique_lock lock(home_mutex_);
+    for (;;) {
+      home_wake_.wait(lock, [this] { return leaving_ || (!work_.empty() && !closed_); });
+      if (leaving_) {
+        return;
+      }
+      const auto work = std::move(work_.front());
+      work_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      work();
+      lock.lock();
+      busy_ = false;
+      home_idle_.notify_all();
+    }
+  }
+
+  const int id_;
+  std::map<Name, Function> functions_;
+  std::map<Name, Service> services_;
+
+  mutable std::mutex gil_;  // guards objects_
+  std::atomic<std::thread::id> holder_;
+  std::set<Object*> objects_;
+  std::atomic<int> visits_{0};
+
+  std::mutex home_mutex_;  // guards what follows; a leaf lock
+  std::condition_variable home_wake_;
+  std::condition_variable home_idle_;
+  std::deque<std::function<void()>> work_;
+  bool busy_ = false;
+  bool closed_ = false;
+  bool leaving_ = false;
+  std::thread home_;  // last: it uses the others
+};
+
+// Interpreters 1 to n.
+class Fakes {
+ public:
+  explicit Fakes(int count) {
+    for (int id = 1; id <= count; ++id) {
+      fakes_.push_back(std::make_unique<FakeInterpreter>(id));
+    }
+  }
+  FakeInterpreter& operator[](size_t i) { return *fakes_[i]; }
+  size_t size() const { return fakes_.size(); }
+  std::vector<Interpreter*> all() const {
+    std::vector<Interpreter*> pointers;
+    for (const auto& fake : fakes_) pointers.push_back(fake.get());
+    return pointers;
+  }
+  auto begin() { return fakes_.begin(); }
+  auto end() { return fakes_.end(); }
+
+ private:
+  std::vector<std::unique_ptr<FakeInterpreter>> fakes_;
+};
+
+}  // namespace interpool::testing

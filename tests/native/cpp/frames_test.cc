@@ -1,0 +1,172 @@
+// Where a message of TorchServe's protocol ends, however it arrives.
+#include "core/frames.h"
+
+#include <gtest/gtest.h>
+#include <interpool/errors.h>
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <vector>
+
+#include "otf.h"
+#include "sockets.h"
+
+namespace interpool::testing {
+namespace {
+
+// What a reader makes of `bytes`, followed by the end of the stream.
+struct Read {
+  std::vector<std::string> frames;
+  std::string error;  // empty: it ended between messages
+};
+
+Read read_all(const std::string& bytes) {
+  SocketPair pair;
+  std::thread writer([&] {
+    pair.write(bytes);
+    pair.hang_up();
+  });
+  Read read;
+  FrameReader reader(pair.theirs());
+  try {
+    std::string frame;
+    while (reader.next(frame)) read.frames.push_back(frame);
+  } catch (const Error& error) {
+    read.error = error.what();
+    ::close(pair.give_away());  // the writer may have more to say
+  }
+  writer.join();
+  return read;
+}
+
+TEST(Frames, AreReadWhole) {
+  const std::vector<std::string> sent{otf::load("model"), otf::predict("1", "body"), otf::predict("2", "")};
+  const Read read = read_all(sent[0] + sent[1] + sent[2]);
+  EXPECT_EQ(read.frames, sent);
+  EXPECT_EQ(read.error, "");
+}
+
+TEST(Frames, AreTheSameHoweverTheyAreCutUp) {
+  const uint64_t seed = random_seed();
+  for (uint64_t round = 0; round < 60; ++round) {
+    Chance chance(seed + round);
+    std::vector<std::string> sent(static_cast<size_t>(chance.number(1, 12)));
+    std::string stream;
+    for (std::string& message : sent) {
+      message = otf::random_message(chance);
+      stream += message;
+    }
+    SocketPair pair;
+    std::thread writer([&] {
+      pair.write_in_pieces(stream, chance);
+      pair.hang_up();
+    });
+    FrameReader reader(pair.theirs());
+    std::string frame;
+    for (const std::string& message : sent) {
+      ASSERT_TRUE(reader.next(frame));
+      ASSERT_EQ(frame, message) << "round " << round;
+    }
+    EXPECT_FALSE(reader.next(frame));
+    writer.join();
+  }
+}
+
+TEST(Frames, CutShortAnywhereAreAnError) {
+  const std::string message = otf::predict("id", "body");
+  EXPECT_EQ(read_all("").error, "");
+  for (size_t length = 1; length < message.size(); ++length) {
+    const Read read = read_all(otf::load("m") + message.substr(0, length));
+    EXPECT_EQ(read.frames.size(), 1U);
+    EXPECT_EQ(read.error, "the connection ended inside a message") << "after " << length << " bytes";
+  }
+}
+
+TEST(Frames, WithNegativeLengthsAreRefused) {
+  for (const int64_t length : {-1, -2, -2147483647 - 1}) {
+    EXPECT_NE(read_all("L" + otf::integer(length)).error.find("negative length"), std::string::npos);
+  }
+  EXPECT_NE(read_all("I" + otf::integer(-2)).error.find("negative length"), std::string::npos);
+}
+
+TEST(Frames, OfUnknownCommandsAreRefusedByNumber) {
+  EXPECT_NE(read_all("X").error.find("unknown command 88"), std::string::npos);
+}
+
+TEST(Frames, MadeOfNoiseNeverYieldWhatWasNotSent) {
+  const uint64_t seed = random_seed();
+  for (uint64_t round = 0; round < 300; ++round) {
+    Chance chance(seed + round);
+    // A message with some bytes changed: most of it makes sense.
+    std::string noise = otf::random_message(chance);
+    for (int64_t changes = chance.number(1, 4); changes > 0; --changes) {
+      noise[static_cast<size_t>(chance.number(0, static_cast<int64_t>(noise.size()) - 1))] =
+          static_cast<char>(chance.number(-128, 127));
+    }
+    std::string got;
+    for (const std::string& frame : read_all(noise).frames) got += frame;
+    ASSERT_EQ(got, noise.substr(0, got.size())) << "round " << round;
+  }
+}
+
+TEST(Frames, DoNotCostTheMemoryThatALengthPromises) {
+  const auto peak_kib = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto before = peak_kib();
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_NE(read_all("L" + otf::integer(0x7fffffff) + "short").error, "");
+  }
+  EXPECT_LT(peak_kib() - before, 200 * 1024);
+}
+
+TEST(Frames, SurviveSignals) {
+  // A handler without SA_RESTART: a blocked recv() returns EINTR.
+  struct sigaction action{};
+  struct sigaction before{};
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+  SocketPair pair;
+  std::string frame;
+  std::atomic<bool> begun{false};
+  std::atomic<bool> done{false};
+  const std::string message = otf::predict("id", std::string(100, 'x'));
+  std::thread reader([&] {
+    FrameReader frames(pair.theirs());
+    begun = true;
+    EXPECT_TRUE(frames.next(frame));
+    done = true;
+  });
+  ASSERT_TRUE(eventually([&] { return begun.load(); }));
+  for (const char byte : message) {
+    ::pthread_kill(reader.native_handle(), SIGUSR1);
+    std::this_thread::sleep_for(100us);
+    pair.write(std::string(1, byte));
+  }
+  reader.join();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(frame, message);
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST(SendAll, WritesMoreThanTheSocketHolds) {
+  SocketPair pair;
+  Chance chance(1);
+  const std::string bytes = chance.bytes(8 << 20);
+  std::thread writer([&] { EXPECT_TRUE(send_all(pair.theirs(), bytes)); });
+  EXPECT_TRUE(pair.read(bytes.size()) == bytes);
+  writer.join();
+}
+
+TEST(SendAll, TellsWhenThePeerIsGoneAndRaisesNoSignal) {
+  SocketPair pair;
+  pair.hang_up();
+  EXPECT_FALSE(send_all(pair.theirs(), "anything"));  // SIGPIPE would end this program
+  EXPECT_TRUE(send_all(pair.theirs(), ""));
+}
+
+}  // namespace
+}  // namespace interpool::testing

@@ -1,0 +1,180 @@
+// The interposer's table of interpreters: whose an object is, and which one a thread is in.
+#include "interpose/interpreters.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <stdexcept>
+
+#include "synthetic_objects.h"
+#include "threads.h"
+
+namespace interpool::testing {
+namespace {
+
+constexpr InterpreterId kFirst = 1;
+constexpr InterpreterId kSecond = 2;
+
+// What each thread answers for interpreters 0 to 3.
+thread_local std::array<bool, 4> holds_gil{};
+thread_local std::array<bool, 4> knows_thread{};
+
+template <InterpreterId id>
+Route route(const Types& types) {
+  Route made;
+  made.id = id;
+  made.type_type = &types.type;
+  made.holds_gil = [] { return holds_gil[id]; };
+  made.knows_thread = [] { return knows_thread[id]; };
+  return made;
+}
+
+// The table lives as long as the process. Each test announces anew the interpreters that it uses.
+class InterpretersTest : public ::testing::Test {
+ protected:
+  InterpretersTest() {
+    holds_gil = {};
+    knows_thread = {};
+    add_route(route<kHost>(host_));
+    add_route(route<kFirst>(first_));
+    add_route(route<kSecond>(second_));
+  }
+  ~InterpretersTest() override { enter_interpreter(kNone); }
+
+  static InterpreterId owner(Object& object) {
+    const Route* found = owner_of(object.as_python());
+    return found == nullptr ? kNone : found->id;
+  }
+
+  Types host_;
+  Types first_;
+  Types second_;
+  Types stranger_;
+};
+
+TEST_F(InterpretersTest, OwnObjectsWhoseTypesEndAtTheirs) {
+  for (const auto& [types, id] :
+       {std::pair<Types*, InterpreterId>{&host_, kHost}, {&first_, kFirst}, {&second_, kSecond}}) {
+    EXPECT_EQ(owner(types->object), id);
+    EXPECT_EQ(owner(types->object_with_meta), id);
+    EXPECT_EQ(owner(types->of_metaclass), id);
+    EXPECT_EQ(owner(types->metaclass), id);
+    EXPECT_EQ(owner(types->type), id);
+  }
+}
+
+TEST_F(InterpretersTest, OwnNothingOfAPythonThatWasNotAnnounced) {
+  EXPECT_EQ(owner_of(stranger_.object.as_python()), nullptr);
+}
+
+TEST_F(InterpretersTest, OwnTheirObjectsWhicheverInterpreterAsks) {
+  for (const InterpreterId here : {kNone, kHost, kFirst, kSecond, 7, kMaxInterpreters, -5}) {
+    enter_interpreter(here);
+    EXPECT_EQ(owner(first_.object), kFirst) << here;
+    EXPECT_EQ(owner(second_.object), kSecond) << here;
+    EXPECT_EQ(owner_of(stranger_.object.as_python()), nullptr) << here;
+  }
+}
+
+TEST_F(InterpretersTest, AreReachedByNumber) {
+  EXPECT_EQ(route_of(kFirst)->type_type, &first_.type);
+  for (const InterpreterId none : {kNone, -5, 999, kMaxInterpreters, 1 << 30}) {
+    EXPECT_EQ(route_of(none), nullptr) << none;
+  }
+}
+
+TEST_F(InterpretersTest, BeyondTheTablesEndAreRefused) {
+  Route route;
+  route.id = kMaxInterpreters;
+  EXPECT_THROW(add_route(route), std::out_of_range);
+  route.id = kNone;
+  EXPECT_THROW(add_route(route), std::out_of_range);
+}
+
+TEST_F(InterpretersTest, AnnouncedAgainReplaceTheirRoute) {
+  const Route* before = route_of(kFirst);
+  add_route(route<kFirst>(stranger_));
+  EXPECT_EQ(owner(stranger_.object), kFirst);
+  EXPECT_EQ(owner_of(first_.object.as_python()), nullptr);
+  EXPECT_EQ(before->type_type, &first_.type);  // whoever read it before may still use it
+}
+
+TEST_F(InterpretersTest, AreTheOneEnteredForTheThreadThatDid) {
+  EXPECT_EQ(enter_interpreter(kSecond), kNone);
+  EXPECT_EQ(current_interpreter(), kSecond);
+  std::thread([] {
+    EXPECT_EQ(current_interpreter(), kNone);
+    enter_interpreter(kFirst);
+    EXPECT_EQ(current_interpreter(), kFirst);
+  }).join();
+  EXPECT_EQ(enter_interpreter(kNone), kSecond);
+  EXPECT_EQ(current_interpreter(), kNone);
+}
+
+TEST_F(InterpretersTest, AreTheOneWhoseGilAThreadHoldsIfItEnteredNone) {
+  holds_gil[kSecond] = true;
+  knows_thread = {true, true, true, false};
+  EXPECT_EQ(current_interpreter(), kSecond);
+  enter_interpreter(kFirst);
+  EXPECT_EQ(current_interpreter(), kFirst);
+}
+
+TEST_F(InterpretersTest, AreTheFirstThatKnowsAThreadThatHoldsNoGil) {
+  knows_thread[kSecond] = true;
+  EXPECT_EQ(current_interpreter(), kSecond);
+  knows_thread[kHost] = true;  // its threads keep states in slots they have visited
+  EXPECT_EQ(current_interpreter(), kHost);
+}
+
+TEST_F(InterpretersTest, AreNotRemembered) {
+  holds_gil[kFirst] = true;
+  EXPECT_EQ(current_interpreter(), kFirst);
+  holds_gil[kFirst] = false;
+  EXPECT_EQ(current_interpreter(), kNone);
+}
+
+TEST_F(InterpretersTest, AreFoundWhileOthersAreAnnounced) {
+  constexpr int kReaders = 4;
+  constexpr InterpreterId kLast = 200;
+  std::vector<Types> types(kLast + 1);
+  std::atomic<InterpreterId> announced{kSecond};
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> looked{0};
+  together(kReaders + 1, [&](int me) {
+    if (me == kReaders) {
+      for (InterpreterId id = kSecond + 1; id <= kLast; ++id) {
+        Route made = route<kFirst>(types[id]);
+        made.id = id;
+        add_route(made);
+        announced = id;
+        add_route(route<kFirst>(first_));  // replaced by its like, over and over
+        std::this_thread::sleep_for(50us);
+      }
+      done = true;
+      return;
+    }
+    while (!done) {
+      const InterpreterId known = announced;
+      for (InterpreterId id = kSecond + 1; id <= kLast; ++id) {
+        const InterpreterId found = owner(types[id].object);
+        // Those announced are found; those to come are found, or not yet: never another.
+        if (found != id && (id <= known || found != kNone)) {
+          ADD_FAILURE() << "an object of " << id << " was taken for " << found << "'s";
+        }
+      }
+      EXPECT_EQ(owner(first_.object), kFirst);
+      ++looked;
+    }
+  });
+  EXPECT_GT(looked, 0);
+  // The table outlives these types: nothing of them may be found any more.
+  for (InterpreterId id = kSecond + 1; id <= kLast; ++id) {
+    Route gone = route<kFirst>(stranger_);
+    gone.id = id;
+    gone.type_type = nullptr;
+    add_route(gone);
+  }
+}
+
+}  // namespace
+}  // namespace interpool::testing

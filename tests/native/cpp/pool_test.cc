@@ -1,0 +1,278 @@
+// The load balancer: who gets which interpreter, when, and who does not.
+#include "core/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <thread>
+
+#include "fake_interpreter.h"
+#include "threads.h"
+
+namespace interpool::testing {
+namespace {
+
+uint64_t leases_of(const Pool& pool) {
+  uint64_t sum = 0;
+  for (const Pool::Status& status : pool.status()) sum += status.leases;
+  return sum;
+}
+
+// Every interpreter can be leased: nobody lost one.
+void expect_all_free(Pool& pool) {
+  std::set<Interpreter*> all;
+  for (size_t i = 0; i < pool.size(); ++i) all.insert(&pool.acquire("", 0.0));
+  EXPECT_EQ(all.size(), pool.size());
+  for (Interpreter* interpreter : all) pool.release(*interpreter);
+}
+
+// A thread that waits for an interpreter, writes down that it got one, and gives it back.
+std::thread waiter(Pool& pool, std::vector<int>& order, int name) {
+  const size_t before = pool.waiting();
+  std::thread thread([&pool, &order, name] {
+    Interpreter& interpreter = pool.acquire("", std::nullopt);
+    order.push_back(name);  // the pool has one interpreter: one thread at a time
+    pool.release(interpreter);
+  });
+  EXPECT_TRUE(eventually([&] { return pool.waiting() == before + 1; }));
+  return thread;
+}
+
+TEST(Pool, LeasesEachInterpreterToOneCallerAtATime) {
+  Fakes fakes(3);
+  Pool pool(fakes.all());
+  std::set<int> leased;
+  for (int i = 0; i < 3; ++i) leased.insert(pool.acquire("", 0.0).id());
+  EXPECT_EQ(leased, (std::set<int>{1, 2, 3}));
+  EXPECT_THROW(pool.acquire("", 0.0), LeaseTimeoutError);
+}
+
+TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
+  Fakes fakes(1);
+  Pool pool(fakes.all());
+  Interpreter& leased = pool.acquire("", 0.0);
+  std::vector<int> order;
+  std::vector<std::thread> threads;
+  for (int name = 0; name < 8; ++name) threads.push_back(waiter(pool, order, name));
+  pool.release(leased);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Pool, LetsNobodyOvertakeThoseWhoWait) {
+  Fakes fakes(1);
+  Pool pool(fakes.all());
+  Interpreter& leased = pool.acquire("", 0.0);
+  std::atomic<Interpreter*> got{nullptr};
+  std::thread first([&] { got = &pool.acquire("", std::nullopt); });
+  ASSERT_TRUE(eventually([&] { return pool.waiting() == 1; }));
+  pool.release(leased);
+  // Whether or not the first has woken up yet, the interpreter is its own.
+  EXPECT_THROW(pool.acquire("", 0.0), LeaseTimeoutError);
+  first.join();
+  EXPECT_EQ(got.load(), &leased);
+}
+
+TEST(Pool, PrefersAnInterpreterThatHasServedTheNameBefore) {
+  Fakes fakes(4);
+  Pool pool(fakes.all());
+  std::map<std::string, int> first;
+  std::vector<Interpreter*> leased;
+  for (const char* name : {"a", "b", "c"}) {
+    leased.push_back(&pool.acquire(name, 0.0));
+    first[name] = leased.back()->id();
+  }
+  for (Interpreter* interpreter : leased) pool.release(*interpreter);
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [name, id] : first) {
+      Interpreter& again = pool.acquire(name, 0.0);
+      EXPECT_EQ(again.id(), id) << name;
+      pool.release(again);
+    }
+  }
+}
+
+TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
+  Fakes fakes(4);
+  Pool pool(fakes.all());
+  for (int name = 0; name < 8; ++name) {
+    pool.release(pool.acquire("model " + std::to_string(name), 0.0));
+  }
+  for (const Pool::Status& status : pool.status()) EXPECT_EQ(status.affinities.size(), 2U);
+}
+
+TEST(Pool, TakesAStrangerWhenThePreferredOneIsLeased) {
+  Fakes fakes(2);
+  Pool pool(fakes.all());
+  Interpreter& usual = pool.acquire("a", 0.0);
+  Interpreter& other = pool.acquire("a", 0.0);
+  EXPECT_NE(usual.id(), other.id());
+}
+
+TEST(Pool, PrefersNobodyForAForgottenName) {
+  Fakes fakes(2);
+  Pool pool(fakes.all());
+  pool.release(pool.acquire("a", 0.0));
+  pool.forget("a");
+  for (const Pool::Status& status : pool.status()) EXPECT_TRUE(status.affinities.empty());
+}
+
+TEST(Pool, GivesUpAfterTheTimeoutAndNotBefore) {
+  Fakes fakes(1);
+  Pool pool(fakes.all());
+  Interpreter& leased = pool.acquire("", 0.0);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(pool.acquire("", 0.05), LeaseTimeoutError);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
+  EXPECT_EQ(pool.waiting(), 0U);
+  pool.release(leased);  // is not handed to the one that left
+  expect_all_free(pool);
+}
+
+TEST(Pool, TellsHowManyAreLeasedWhenItTimesOut) {
+  Fakes fakes(1);
+  Pool pool(fakes.all());
+  pool.acquire("", 0.0);
+  try {
+    pool.acquire("", 0.01);
+    FAIL() << "it did not time out";
+  } catch (const LeaseTimeoutError& error) {
+    EXPECT_NE(std::string(error.what()).find("all 1 are leased"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Pool, WaitsAsGoodAsForEverWhenTheTimeoutExceedsTheClock) {
+  Fakes fakes(1);
+  Pool pool(fakes.all());
+  for (const double timeout : {1e9, 1e300, std::numeric_limits<double>::infinity()}) {
+    Interpreter& leased = pool.acquire("", 0.0);
+    std::thread other([&] { pool.release(pool.acquire("", timeout)); });
+    ASSERT_TRUE(eventually([&] { return pool.waiting() == 1; })) << timeout;
+    pool.release(leased);
+    other.join();
+  }
+}
+
+TEST(Pool, TurnsAwayAllWhoWaitWhenItIsClosed) {
+  Fakes fakes(1);
+  Pool pool(fakes.all());
+  Interpreter& leased = pool.acquire("", 0.0);
+  std::atomic<int> turned_away{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&, i] {
+      const auto timeout = i % 2 == 0 ? std::optional<double>() : 60.0;
+      EXPECT_THROW(pool.acquire("", timeout), PoolClosedError);
+      ++turned_away;
+    });
+  }
+  ASSERT_TRUE(eventually([&] { return pool.waiting() == 6; }));
+  pool.close();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(turned_away, 6);
+  EXPECT_THROW(pool.acquire("", std::nullopt), PoolClosedError);
+  pool.release(leased);  // is still good, and comes back
+  EXPECT_FALSE(pool.status()[0].leased);
+}
+
+TEST(Pool, LosesNothingAmongManyThreads) {
+  constexpr int kThreads = 16;
+  constexpr int kLeases = 400;
+  Fakes fakes(3);
+  Pool pool(fakes.all());
+  std::vector<std::atomic<int>> users(fakes.size() + 1);
+  together(kThreads, [&](int me) {
+    for (int i = 0; i < kLeases; ++i) {
+      Interpreter& mine = pool.acquire("model " + std::to_string((me + i) % 5), std::nullopt);
+      EXPECT_EQ(users[mine.id()]++, 0) << "two threads have interpreter " << mine.id();
+      --users[mine.id()];
+      pool.release(mine);
+    }
+  });
+  EXPECT_EQ(leases_of(pool), uint64_t{kThreads} * kLeases);
+  EXPECT_EQ(pool.waiting(), 0U);
+  expect_all_free(pool);
+}
+
+TEST(Pool, LosesNothingWhenTimeoutsAndReleasesCross) {
+  Fakes fakes(2);
+  Pool pool(fakes.all());
+  std::atomic<int> served{0};
+  std::atomic<int> gave_up{0};
+  const uint64_t seed = random_seed();
+  together(8, [&](int me) {
+    Chance chance(seed + static_cast<uint64_t>(me));
+    for (int i = 0; i < 300; ++i) {
+      try {
+        Interpreter& mine = pool.acquire("", static_cast<double>(chance.number(0, 300)) * 1e-6);
+        std::this_thread::sleep_for(std::chrono::microseconds(chance.number(0, 100)));
+        pool.release(mine);
+        ++served;
+      } catch (const LeaseTimeoutError&) {
+        ++gave_up;
+      }
+    }
+  });
+  EXPECT_EQ(served + gave_up, 8 * 300);
+  EXPECT_EQ(leases_of(pool), static_cast<uint64_t>(served.load()));
+  EXPECT_EQ(pool.waiting(), 0U);
+  expect_all_free(pool);
+}
+
+TEST(Pool, LosesNothingWhenItIsClosedAmongManyThreads) {
+  for (int round = 0; round < 20; ++round) {
+    Fakes fakes(2);
+    Pool pool(fakes.all());
+    together(6, [&](int me) {
+      if (me == 0) {
+        std::this_thread::sleep_for(200us);
+        pool.close();
+        return;
+      }
+      try {
+        for (;;) pool.release(pool.acquire("", std::nullopt));
+      } catch (const PoolClosedError&) {
+      }
+    });
+    EXPECT_EQ(pool.waiting(), 0U);
+    for (const Pool::Status& status : pool.status()) EXPECT_FALSE(status.leased);
+  }
+}
+
+TEST(Pool, TellsEveryInterpreterWhetherLeasedOrNot) {
+  Fakes fakes(3);
+  std::atomic<int> told{0};
+  for (auto& fake : fakes) {
+    fake->define("module", "note", [&](const std::vector<Value>& args) {
+      told += static_cast<int>(args.at(0).as<int64_t>());
+      return Value();
+    });
+  }
+  Pool pool(fakes.all());
+  pool.acquire("", 0.0);
+  pool.tell_all("module", "note", 10, 20.0);
+  EXPECT_EQ(told, 30);
+  for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
+}
+
+TEST(Pool, TellsTheOthersWhenOneRaises) {
+  Fakes fakes(3);
+  std::atomic<int> told{0};
+  for (auto& fake : fakes) {
+    fake->define("module", "note", [&told, id = fake->id()](const std::vector<Value>&) -> Value {
+      if (id == 1) throw RemoteError("ValueError", "not me", "");
+      ++told;
+      return {};
+    });
+  }
+  Pool pool(fakes.all());
+  ::testing::internal::CaptureStderr();
+  pool.tell_all("module", "note", None{}, 20.0);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(told, 2);
+  EXPECT_NE(said.find("interpreter 1: ValueError: not me"), std::string::npos) << said;
+  for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
+}
+
+}  // namespace
+}  // namespace interpool::testing

@@ -1,0 +1,145 @@
+// Archives as a process maps them: what becomes of the file does not matter to those who have it.
+#include "core/snapshots.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "threads.h"
+
+namespace interpool::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string bytes_of(const Snapshot& snapshot) {
+  std::string bytes(snapshot.bytes, '\0');
+  EXPECT_EQ(::pread(snapshot.fd, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  return bytes;
+}
+
+class SnapshotsTest : public ::testing::Test {
+ protected:
+  SnapshotsTest() {
+    std::string name = (fs::temp_directory_path() / "interpool-snapshots-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    write("as it was");
+  }
+  ~SnapshotsTest() override { fs::remove_all(folder_); }
+
+  std::string path() const { return folder_ / "archive.pt"; }
+  void write(const std::string& bytes) const {
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << bytes;
+    // Its own time of change, however coarse the file system's clock.
+    static std::atomic<int64_t> seconds{1};
+    const timespec times[2] = {{++seconds, 0}, {seconds, 0}};
+    EXPECT_EQ(::utimensat(AT_FDCWD, path().c_str(), times, 0), 0);
+  }
+  // What refuse() says of it.
+  std::string refusal(const std::string& of) {
+    try {
+      snapshots_.take(of);
+    } catch (const ArchiveError& error) {
+      return error.what();
+    }
+    return "it was taken";
+  }
+
+  fs::path folder_;
+  Snapshots snapshots_;
+};
+
+TEST_F(SnapshotsTest, HoldTheFilesBytes) {
+  Chance chance(random_seed());
+  const std::string bytes = chance.bytes(3'000'001);
+  write(bytes);
+  const auto snapshot = snapshots_.take(path());
+  EXPECT_TRUE(bytes_of(*snapshot) == bytes);
+}
+
+TEST_F(SnapshotsTest, KeepThemWhenTheFileIsWrittenTruncatedOrRemoved) {
+  const auto snapshot = snapshots_.take(path());
+  std::fstream(path(), std::ios::binary | std::ios::in | std::ios::out) << "AS IT IS";
+  EXPECT_EQ(bytes_of(*snapshot), "as it was");
+  fs::resize_file(path(), 1);
+  EXPECT_EQ(bytes_of(*snapshot), "as it was");
+  fs::remove(path());
+  EXPECT_EQ(bytes_of(*snapshot), "as it was");
+}
+
+TEST_F(SnapshotsTest, AreOneForEachStateOfTheFile) {
+  const auto first = snapshots_.take(path());
+  EXPECT_EQ(snapshots_.take(path()), first);
+  fs::create_hard_link(path(), folder_ / "other name");
+  EXPECT_EQ(snapshots_.take(folder_ / "other name"), first);
+  write("as it is now");
+  const auto second = snapshots_.take(path());
+  EXPECT_NE(second->number, first->number);
+  EXPECT_EQ(bytes_of(*second), "as it is now");
+  EXPECT_EQ(bytes_of(*first), "as it was");
+}
+
+TEST_F(SnapshotsTest, OpenGivesWhatThePathMeantAsLongAsItIsHeld) {
+  auto first = snapshots_.open(path());
+  write("as it is now");
+  EXPECT_EQ(snapshots_.open(path()), first);
+  fs::remove(path());
+  EXPECT_EQ(snapshots_.open(path()), first);
+  first.reset();
+  EXPECT_THROW(snapshots_.open(path()), ArchiveError);
+  write("made anew");
+  EXPECT_EQ(bytes_of(*snapshots_.open(path())), "made anew");
+}
+
+TEST_F(SnapshotsTest, AreFoundByNumberAsLongAsTheyAreHeld) {
+  auto snapshot = snapshots_.take(path());
+  const uint64_t number = snapshot->number;
+  EXPECT_EQ(snapshots_.find(number, path()), snapshot);
+  snapshot.reset();
+  EXPECT_THROW(snapshots_.find(number, path()), ArchiveError);
+  EXPECT_NE(snapshots_.take(path())->number, number);  // numbers are not used again
+}
+
+TEST_F(SnapshotsTest, CloseTheirFileWithTheLastReference) {
+  auto snapshot = snapshots_.take(path());
+  const auto again = std::make_unique<std::shared_ptr<const Snapshot>>(snapshots_.take(path()));
+  const int fd = snapshot->fd;
+  snapshot.reset();
+  EXPECT_NE(::fcntl(fd, F_GETFD), -1);
+  again->reset();
+  EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+}
+
+TEST_F(SnapshotsTest, StandInNoFolderThatOthersSee) {
+  const auto snapshot = snapshots_.take(path());
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+  struct stat info{};
+  ASSERT_EQ(::fstat(snapshot->fd, &info), 0);
+  EXPECT_EQ(info.st_nlink, 0U);
+}
+
+TEST_F(SnapshotsTest, RefuseWhatIsNoFile) {
+  EXPECT_NE(refusal(folder_ / "missing").find("missing cannot be opened: No such file"), std::string::npos);
+  EXPECT_NE(refusal(folder_).find("is not a file"), std::string::npos);
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(refusal(folder_ / "pipe").find("is not a file"), std::string::npos);  // and does not wait for it
+  write("");
+  EXPECT_NE(refusal(path()).find("is empty"), std::string::npos);
+}
+
+TEST_F(SnapshotsTest, AreTakenOnceByManyThreads) {
+  for (int round = 0; round < 10; ++round) {
+    write("round " + std::to_string(round));
+    std::vector<std::shared_ptr<const Snapshot>> taken(8);
+    together(8, [&](int me) { taken[me] = me % 2 == 0 ? snapshots_.take(path()) : snapshots_.open(path()); });
+    for (const auto& snapshot : taken) EXPECT_EQ(snapshot, taken[0]);
+    EXPECT_EQ(bytes_of(*taken[0]), "round " + std::to_string(round));
+  }
+}
+
+}  // namespace
+}  // namespace interpool::testing
