@@ -1,34 +1,69 @@
 #include "session.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <tuple>
+#include <type_traits>
 
 namespace interpool {
 namespace {
 
-[[noreturn]] void refuse_closed() {
-  throw SessionClosedError(
-      "the session of this object has ended, and its interpreter may serve somebody else now; take "
-      "values with to_value() before the session closes.");
+// What a call is of, for messages: the first of its arguments tell. Entered.
+template <typename... Args>
+std::string label_of(Interpreter& interpreter, void* object, const Args&...) {
+  return interpreter.label(object);
+}
+std::string label_of(Interpreter&, const std::string& module, const std::string& name) {
+  return module + "." + name;
+}
+std::string label_of(Interpreter&, const Value&) {
+  return "from_value";
 }
 
 }  // namespace
 
 std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
-                                          std::optional<double> timeout) {
+                                          std::optional<double> timeout, std::optional<double> call_limit) {
   Interpreter& interpreter = pool->acquire(affinity, timeout);
-  return std::shared_ptr<Session>(new Session(std::move(pool), interpreter));
+  std::shared_ptr<Session> session(new Session(std::move(pool), interpreter));
+  session->pool_->introduce(interpreter, session);
+  if (call_limit.has_value()) {
+    session->deadline_ =
+        Deadline::start(interpreter, {*call_limit, session->pool_->grace()},
+                        [pool = session->pool_, &interpreter, weak = session->weak_from_this()] {
+                          if (const auto alive = weak.lock()) {
+                            alive->open_ = false;
+                          }
+                          pool->retire(interpreter);
+                        });
+  }
+  return session;
 }
 
 Session::~Session() {
-  close();
+  try {
+    close();
+  } catch (const Error& error) {  // only under a call limit
+    std::fprintf(stderr, "interpool: a session's end: %s\n", error.what());
+  }
+}
+
+void Session::refuse() const {
+  if (deadline_ != nullptr) {
+    deadline_->require();
+  }
+  throw SessionClosedError(
+      "the session of this object has ended, and its interpreter may serve somebody else now; take "
+      "values with to_value() before the session closes.");
 }
 
 template <typename Work>
-auto Session::inside(const Work& work) {
+auto Session::visit(const Work& work) {
   const std::lock_guard using_it(use_);
   const Entered entered(interpreter_);
   if (!open_) {
-    refuse_closed();
+    refuse();
   }
   std::vector<void*> dropped;
   {
@@ -42,6 +77,29 @@ auto Session::inside(const Work& work) {
   return work();
 }
 
+template <typename Work, typename... Args>
+auto Session::inside(const Work& work, const Args&... args) {
+  static_assert(std::is_empty_v<Work>, "what the work captures may be gone when it runs: pass it");
+  if (deadline_ == nullptr) {
+    return visit([&] { return work(*this, args...); });
+  }
+  using Result = decltype(work(*this, args...));
+  auto result = std::make_shared<std::optional<Result>>();
+  deadline_->run(
+      [self = shared_from_this(), result, work, kept = std::tuple<Args...>(args...)](Deadline::Call& call) {
+        result->emplace(self->visit([&] {
+          const Interruptible here(self->interpreter_, call.number());
+          return std::apply(
+              [&](const auto&... each) {
+                call.set_what(label_of(self->interpreter_, each...));
+                return work(*self, each...);
+              },
+              kept);
+        }));
+      });
+  return std::move(**result);
+}
+
 PyObj Session::keep(void* object) {
   objects_.push_back(object);
   return PyObj(shared_from_this(), object);
@@ -53,14 +111,39 @@ void Session::drop(void* object) noexcept {
 }
 
 PyObj Session::global(const std::string& module, const std::string& name) {
-  return inside([&] { return keep(interpreter_.global(module, name)); });
+  return inside([](Session& self, const std::string& from,
+                   const std::string& what) { return self.keep(self.interpreter_.global(from, what)); },
+                module, name);
 }
 
 PyObj Session::from_value(const Value& value) {
-  return inside([&] { return keep(interpreter_.from_value(value)); });
+  return inside(
+      [](Session& self, const Value& given) { return self.keep(self.interpreter_.from_value(given)); },
+      value);
+}
+
+std::vector<std::string> Session::holds(Interpreter& interpreter) {
+  // Never while an object is half given back: the list is changed with the GIL held,
+  // and an object is off it before it is released.
+  std::vector<void*> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped = dropped_;
+  }
+  std::vector<std::string> labels;
+  for (void* object : objects_) {
+    if (std::find(dropped.begin(), dropped.end(), object) == dropped.end()) {
+      labels.push_back(interpreter.label(object));
+    }
+  }
+  return labels;
 }
 
 void Session::close() {
+  if (deadline_ != nullptr) {
+    close_within_limit();
+    return;
+  }
   const std::lock_guard using_it(use_);
   {
     const Entered entered(interpreter_);
@@ -68,11 +151,44 @@ void Session::close() {
       return;
     }
     open_ = false;
-    for (void* object : objects_) {
+    const std::vector<void*> objects = std::exchange(objects_, {});
+    for (void* object : objects) {
       interpreter_.release(object);
     }
-    objects_.clear();
   }
+  pool_->release(interpreter_);
+}
+
+// Objects may run code when they go, which may not come back either.
+void Session::close_within_limit() {
+  if (!open_.exchange(false)) {
+    return;
+  }
+  auto objects = std::make_shared<std::vector<void*>>();
+  const auto self = weak_from_this().lock();  // null when the last handle went
+  if (self == nullptr) {
+    objects->swap(objects_);
+  }
+  try {
+    deadline_->run([self, objects, &interpreter = interpreter_](Deadline::Call& call) {
+      const Entered entered(interpreter);
+      const Interruptible here(interpreter, call.number());
+      call.set_what("the end of a session");
+      if (self != nullptr) {
+        objects->swap(self->objects_);
+      }
+      for (void* object : *objects) {
+        interpreter.release(object);
+      }
+    });
+  } catch (const InterpreterRetiredError&) {
+    return;
+  } catch (const CallTimeoutError&) {
+    if (deadline_->given_up()) {
+      throw;
+    }
+  }
+  deadline_->stop();
   pool_->release(interpreter_);
 }
 
@@ -84,20 +200,28 @@ PyObj::~PyObj() {
 
 PyObj PyObj::call(const std::vector<Value>& args, const Keywords& keywords) const {
   return session_->inside(
-      [&] { return session_->keep(session_->interpreter_.call(object_, args, keywords)); });
+      [](Session& self, void* object, const std::vector<Value>& positional, const Keywords& named) {
+        return self.keep(self.interpreter_.call(object, positional, named));
+      },
+      object_, args, keywords);
 }
 
 PyObj PyObj::attribute(const std::string& name) const {
-  return session_->inside([&] { return session_->keep(session_->interpreter_.attribute(object_, name)); });
+  return session_->inside(
+      [](Session& self, void* object, const std::string& of) {
+        return self.keep(self.interpreter_.attribute(object, of));
+      },
+      object_, name);
 }
 
 Value PyObj::to_value() const {
-  return session_->inside([&] { return session_->interpreter_.to_value(object_); });
+  return session_->inside([](Session& self, void* object) { return self.interpreter_.to_value(object); },
+                          object_);
 }
 
 ObjectRef PyObj::reference() const {
   if (!session_->is_open()) {
-    refuse_closed();
+    session_->refuse();
   }
   return {session_->interpreter_id(), object_};
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "deadline.h"
 #include "pool.h"
 
 namespace interpool {
@@ -18,10 +19,16 @@ class PyObj;
 // `objects_`: close() waits for a call that another thread has under way. `mutex_`
 // guards `dropped_` (handles may be dropped anywhere). Lock order: `use_`, then the
 // interpreter's GIL, then `mutex_`.
-class Session : public std::enable_shared_from_this<Session> {
+//
+// A session with a call limit works on a thread of its own, `deadline_`'s: a call that
+// takes longer than that many seconds is interrupted and throws CallTimeoutError. One
+// that does not come back even so costs the pool its interpreter: the session has ended
+// then, and all that is its throws InterpreterRetiredError.
+class Session final : public std::enable_shared_from_this<Session>, public Leaseholder {
  public:
   static std::shared_ptr<Session> acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
-                                          std::optional<double> timeout);
+                                          std::optional<double> timeout,
+                                          std::optional<double> call_limit = std::nullopt);
   ~Session();
 
   PyObj global(const std::string& module, const std::string& name);
@@ -31,20 +38,28 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
   int interpreter_id() const { return interpreter_.id(); }
   bool is_open() const { return open_; }
+  std::vector<std::string> holds(Interpreter& interpreter) override;
 
  private:
   friend class PyObj;
   Session(std::shared_ptr<Pool> pool, Interpreter& interpreter)
       : pool_(std::move(pool)), interpreter_(interpreter) {}
 
-  // Enters, checks that the session is open, frees what was dropped, works.
+  // Enters, checks that the session is open, frees what was dropped, and returns
+  // work(*this, args...). `work` captures nothing: under a call limit it may outlive
+  // the caller, and gets copies.
+  template <typename Work, typename... Args>
+  auto inside(const Work& work, const Args&... args);
   template <typename Work>
-  auto inside(const Work& work);
+  auto visit(const Work& work);
+  void close_within_limit();
+  [[noreturn]] void refuse() const;
   PyObj keep(void* object);
   void drop(void* object) noexcept;
 
   const std::shared_ptr<Pool> pool_;
   Interpreter& interpreter_;
+  std::shared_ptr<Deadline> deadline_;  // null without a call limit
   std::mutex use_;
   std::atomic<bool> open_{true};  // is_open() reads it without the lock
   std::vector<void*> objects_;

@@ -71,6 +71,15 @@ void throw_pending() {
                     text_of(exception.get(), "<no message>"), traceback_of(exception.get()));
 }
 
+std::string label_of(PyObject* object) {
+  if (PyMethod_Check(object) != 0) {
+    object = PyMethod_GET_FUNCTION(object);
+  }
+  const bool named =
+      PyFunction_Check(object) != 0 || PyCFunction_Check(object) != 0 || PyType_Check(object) != 0;
+  return name_of(named ? object : reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
+
 std::string to_utf8(PyObject* text) {
   Py_ssize_t size = 0;
   if (const char* plain = PyUnicode_AsUTF8AndSize(text, &size)) {

@@ -1,0 +1,46 @@
+// Do the threads that lease interpreters want the CPU, or do they wait for something
+// else? Asked again and again, a few milliseconds apart, by one thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace interpool {
+
+// Two signals, as each is blind where the other sees. The state of the thread inside
+// each leased interpreter: runnable, which counts the wait for a crowded machine's
+// CPU as work, or asleep. And the CPU time of the whole process: a lease that sleeps
+// while threads that its model started compute, leaves no core unused.
+class Activity {
+ public:
+  struct Lease {
+    int interpreter = 0;
+    int inside = 0;       // the thread that is in it, by the kernel's number; 0: none
+    uint64_t visits = 0;  // how often one has entered
+    int holder = 0;       // the thread that leased it
+  };
+
+  explicit Activity(size_t cores) : cores_(cores) {}
+
+  void sample(const std::vector<Lease>& leases);
+  // Are there enough samples to tell?
+  bool is_full() const;
+  // Have most of the leases been asleep, and cores unused? Begins anew.
+  bool waits_elsewhere();
+
+ private:
+  bool is_busy(const Lease& lease);
+
+  const size_t cores_;
+  size_t samples_ = 0;
+  size_t busy_ = 0;
+  size_t seen_ = 0;
+  std::chrono::steady_clock::time_point since_;
+  double cpu_since_ = 0;
+  std::map<int, uint64_t> visits_;  // at the last sample, by interpreter
+};
+
+}  // namespace interpool
