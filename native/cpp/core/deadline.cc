@@ -64,7 +64,7 @@ std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, Limits limit
 void Deadline::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return !queue_.empty() || stopping_ || given_up_; });
+    work_.wait(lock, [this] { return !queue_.empty() || stopping_ || given_up_; });
     if (queue_.empty() || given_up_) {
       return;
     }
@@ -72,7 +72,9 @@ void Deadline::loop() {
     queue_.pop_front();
     job->begun = true;
     job->began = Clock::now();
-    changed_.notify_all();
+    if (in_line_ > 0) {
+      changed_.notify_all();
+    }
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -114,12 +116,19 @@ void Deadline::run(Work work) {
     refuse();
   }
   queue_.push_back(job);
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return job->begun || given_up_; });
+  work_.notify_one();
+  const auto over = [&] { return job->done || (given_up_ && !job->begun); };
+  // Nearly always it begins at once, and nobody needs to hear of that.
+  if (!changed_.wait_until(lock, Clock::now() + seconds(limits_.call), over)) {
+    ++in_line_;
+    changed_.wait(lock, [&] { return job->begun || given_up_; });
+    --in_line_;
+  }
   if (!job->begun) {
+    std::erase(queue_, job);
     refuse();
   }
-  if (changed_.wait_until(lock, job->began + seconds(limits_.call), [&] { return job->done; })) {
+  if (changed_.wait_until(lock, job->began + seconds(limits_.call), over)) {
     if (job->failure) {
       std::rethrow_exception(job->failure);
     }
@@ -141,6 +150,7 @@ void Deadline::run(Work work) {
   message += job->where.empty() ? "" : " It was here:" + job->where;
   if (!back) {
     changed_.notify_all();
+    work_.notify_one();
     lock.unlock();
     on_given_up_();
   }
@@ -168,7 +178,7 @@ bool Deadline::given_up() const {
 void Deadline::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
-  changed_.notify_all();
+  work_.notify_one();
 }
 
 }  // namespace interpool

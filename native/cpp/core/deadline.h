@@ -68,7 +68,9 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   const Limits limits_;
   const std::function<void()> on_given_up_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable work_;     // for the thread
+  std::condition_variable changed_;  // for callers
+  int in_line_ = 0;                  // callers that wait for their call to begin
   std::deque<std::shared_ptr<Job>> queue_;
   bool given_up_ = false;
   bool stopping_ = false;

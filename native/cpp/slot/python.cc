@@ -25,7 +25,7 @@ std::string name_of(PyObject* type) {
   PyErr_Clear();
   const std::string prefix = text_of(module.get(), "");
   const std::string suffix = text_of(name.get(), "Exception");
-  return prefix.empty() || prefix == "builtins" ? suffix : prefix + "." + suffix;
+  return prefix.empty() || prefix == "None" || prefix == "builtins" ? suffix : prefix + "." + suffix;
 }
 
 Ref pending_exception() {
