@@ -35,7 +35,7 @@ def _describe(lease: dict[str, Any]) -> str:
     if not lease["answered"]:
         holds = "is busy, and what it holds is not known"
     elif lease["labels"]:
-        counts = sorted(Counter(lease["labels"]).items())
+        counts = Counter(lease["labels"]).most_common()
         holds = "holds " + ", ".join(f"{count} x {label}" for label, count in counts)
     else:
         holds = "holds no objects"
