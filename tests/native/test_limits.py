@@ -176,6 +176,17 @@ def test_an_end_that_takes_too_long_is_stopped_too(pool: InterpreterManager) -> 
     assert eventually(lambda: not any(seat["leased"] for seat in pool.stats()["interpreters"]))
 
 
+def test_a_session_with_a_limit_that_nobody_holds_ends_while_the_host_goes_on(
+    pool: InterpreterManager,
+) -> None:
+    session = pool.acquire_session(timeout=60, call_limit=60)
+    slow = Code(session, "import time\nclass Slow:\n    def __del__(self): time.sleep(0.5)")["Slow"]()
+    start = time.monotonic()
+    del session, slow
+    assert time.monotonic() - start < 0.3
+    assert eventually(lambda: not any(seat["leased"] for seat in pool.stats()["interpreters"]))
+
+
 def retired(pool: InterpreterManager) -> set[int]:
     return {seat["interpreter"] for seat in pool.stats()["interpreters"] if seat["state"] == "retired"}
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 
@@ -42,11 +43,22 @@ std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std:
 }
 
 Session::~Session() {
-  try {
+  if (deadline_ == nullptr) {
     close();
-  } catch (const Error& error) {  // only under a call limit
-    std::fprintf(stderr, "interpool: a session's end: %s\n", error.what());
+    return;
   }
+  if (!open_.exchange(false)) {
+    return;
+  }
+  // The last handle may go on a thread that holds the host's GIL, which objects that go
+  // may need on the deadline's thread: nobody waits for them here.
+  std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
+    try {
+      end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
+    } catch (const Error& error) {
+      std::fprintf(stderr, "interpool: %s\n", error.what());
+    }
+  }).detach();
 }
 
 void Session::refuse() const {
@@ -141,7 +153,10 @@ std::vector<std::string> Session::holds(Interpreter& interpreter) {
 
 void Session::close() {
   if (deadline_ != nullptr) {
-    close_within_limit();
+    if (open_.exchange(false)) {
+      end_within_limit(*deadline_, *pool_, interpreter_,
+                       [self = shared_from_this()] { return std::exchange(self->objects_, {}); });
+    }
     return;
   }
   const std::lock_guard using_it(use_);
@@ -159,37 +174,28 @@ void Session::close() {
   pool_->release(interpreter_);
 }
 
-// Objects may run code when they go, which may not come back either.
-void Session::close_within_limit() {
-  if (!open_.exchange(false)) {
-    return;
-  }
-  auto objects = std::make_shared<std::vector<void*>>();
-  const auto self = weak_from_this().lock();  // null when the last handle went
-  if (self == nullptr) {
-    objects->swap(objects_);
-  }
+// Objects may run code when they go, which may not come back either. `objects` is called
+// on the deadline's thread, where no other call of the session is under way.
+template <typename Objects>
+void Session::end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects) {
   try {
-    deadline_->run([self, objects, &interpreter = interpreter_](Deadline::Call& call) {
+    deadline.run([objects, &interpreter](Deadline::Call& call) {
       const Entered entered(interpreter);
       const Interruptible here(interpreter, call.number());
       call.set_what("the end of a session");
-      if (self != nullptr) {
-        objects->swap(self->objects_);
-      }
-      for (void* object : *objects) {
+      for (void* object : objects()) {
         interpreter.release(object);
       }
     });
   } catch (const InterpreterRetiredError&) {
     return;
   } catch (const CallTimeoutError&) {
-    if (deadline_->given_up()) {
+    if (deadline.given_up()) {
       throw;
     }
   }
-  deadline_->stop();
-  pool_->release(interpreter_);
+  deadline.stop();
+  pool.release(interpreter);
 }
 
 PyObj::~PyObj() {

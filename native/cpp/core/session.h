@@ -52,7 +52,8 @@ class Session final : public std::enable_shared_from_this<Session>, public Lease
   auto inside(const Work& work, const Args&... args);
   template <typename Work>
   auto visit(const Work& work);
-  void close_within_limit();
+  template <typename Objects>
+  static void end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects);
   [[noreturn]] void refuse() const;
   PyObj keep(void* object);
   void drop(void* object) noexcept;
