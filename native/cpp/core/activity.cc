@@ -1,25 +1,25 @@
 #include "activity.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
-#include <ctime>
+#include <cstdlib>
 #include <string_view>
+#include <thread>
 
 namespace interpool {
 namespace {
 
-constexpr size_t kWindow = 10;         // samples
-constexpr double kMostly = 0.5;        // of the leases
+constexpr size_t kWindow = 10;   // samples
+constexpr double kMostly = 0.5;  // of the leases
+constexpr int kCensuses = 8;     // of all threads, where most leases sleep
+constexpr auto kBetween = std::chrono::milliseconds(2);
 constexpr double kUnusedCores = 0.85;  // of the machine's: above this, none is to spare
-
-double process_cpu() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // Runs, or would if it were given a core. A thread that has ended does not.
 bool is_runnable(int thread) {
@@ -38,6 +38,24 @@ bool is_runnable(int thread) {
   return name_end != std::string_view::npos && name_end + 2 < line.size() && line[name_end + 2] == 'R';
 }
 
+// Threads of this process that run or would, but for the calling one.
+size_t runnable_threads() {
+  const auto self = static_cast<int>(syscall(SYS_gettid));
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) {
+    return 0;
+  }
+  size_t count = 0;
+  while (const dirent* entry = readdir(tasks)) {
+    const int thread = std::atoi(entry->d_name);
+    if (thread > 0 && thread != self && is_runnable(thread)) {
+      ++count;
+    }
+  }
+  closedir(tasks);
+  return count;
+}
+
 }  // namespace
 
 bool Activity::is_busy(const Lease& lease) {
@@ -51,10 +69,6 @@ bool Activity::is_busy(const Lease& lease) {
 }
 
 void Activity::sample(const std::vector<Lease>& leases) {
-  if (samples_ == 0) {
-    since_ = std::chrono::steady_clock::now();
-    cpu_since_ = process_cpu();
-  }
   for (const Lease& lease : leases) {
     busy_ += is_busy(lease) ? 1 : 0;
   }
@@ -67,11 +81,17 @@ bool Activity::is_full() const {
 }
 
 bool Activity::waits_elsewhere() {
-  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - since_;
-  const double cpu = process_cpu() - cpu_since_;
   const bool asleep = static_cast<double>(busy_) < kMostly * static_cast<double>(seen_);
   samples_ = busy_ = seen_ = 0;
-  return asleep && cpu < kUnusedCores * static_cast<double>(cores_) * wall.count();
+  if (!asleep) {
+    return false;
+  }
+  size_t runnable = 0;
+  for (int i = 0; i < kCensuses; ++i) {
+    std::this_thread::sleep_for(kBetween);
+    runnable += runnable_threads();
+  }
+  return static_cast<double>(runnable) < kUnusedCores * static_cast<double>(cores_ * kCensuses);
 }
 
 }  // namespace interpool

@@ -2,7 +2,6 @@
 // else? Asked again and again, a few milliseconds apart, by one thread.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,10 +9,11 @@
 
 namespace interpool {
 
-// Two signals, as each is blind where the other sees. The state of the thread inside
-// each leased interpreter: runnable, which counts the wait for a crowded machine's
-// CPU as work, or asleep. And the CPU time of the whole process: a lease that sleeps
-// while threads that its model started compute, leaves no core unused.
+// The signal is the scheduler's state of threads: asleep, or runnable, which counts the
+// wait for a core as work. CPU time would take a crowded machine, or a quota, for
+// idleness. First the threads inside leased interpreters are looked at. Where most of
+// them sleep, all threads of the process are: a lease that sleeps while threads that
+// its model started compute, leaves no core unused.
 class Activity {
  public:
   struct Lease {
@@ -28,7 +28,8 @@ class Activity {
   void sample(const std::vector<Lease>& leases);
   // Are there enough samples to tell?
   bool is_full() const;
-  // Have most of the leases been asleep, and cores unused? Begins anew.
+  // Have most of the leases been asleep, and are cores unused? To say yes it takes some
+  // ten milliseconds more. Begins anew.
   bool waits_elsewhere();
 
  private:
@@ -38,8 +39,6 @@ class Activity {
   size_t samples_ = 0;
   size_t busy_ = 0;
   size_t seen_ = 0;
-  std::chrono::steady_clock::time_point since_;
-  double cpu_since_ = 0;
   std::map<int, uint64_t> visits_;  // at the last sample, by interpreter
 };
 

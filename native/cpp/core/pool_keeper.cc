@@ -106,9 +106,11 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
       }
       lock.unlock();
       activity.sample(leases);
+      const bool told = activity.is_full();
+      const bool waits = told && activity.waits_elsewhere();
       lock.lock();
-      if (activity.is_full()) {
-        if (activity.waits_elsewhere()) {
+      if (told) {
+        if (waits && !closed_ && may_grow()) {
           return true;
         }
         pause = kPause;
