@@ -104,11 +104,12 @@ def handler() -> None:
 
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="print the hosts' own answers")
-def status(as_json: bool) -> None:
+@click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
+def status(as_json: bool, stacks: bool) -> None:
     """Show the live pools: interpreters, models, workers, memory."""
     from interpool.handler.status import describe_pool, live_pools
 
-    pools = live_pools()
+    pools = live_pools(stacks)
     if as_json:
         click.echo(json.dumps(pools, indent=2))
     elif not pools:

@@ -21,10 +21,15 @@ The environment TorchServe is started with configures the host:
 variable                     default         meaning
 ===========================  ==============  ===================================================
 ``INTERPOOL_INTERPRETERS``   cores           interpreters in a pool whose models name no number
+``INTERPOOL_CEILING``        see below       interpreters that a pool may grow to, 1 to 256
 ``INTERPOOL_IDLE_EXIT_S``    ``30``          seconds after its last worker left that a host stays
 ``INTERPOOL_RUNTIME_DIR``    see below       directory for sockets and locks, made with mode 0700
 ``INTERPOOL_CACHE``          see below       directory for overlays and private copies
 ===========================  ==============  ===================================================
+
+A pool grows while requests wait and most running calls wait for something other than the CPU.
+Where somebody names a number of interpreters, the pool has exactly that many unless a ceiling is
+set; where nobody does, it may grow to four times the number of cores.
 
 The runtime directory is ``$XDG_RUNTIME_DIR/interpool``, else ``/tmp/interpool-UID``; the cache
 ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
@@ -87,6 +92,7 @@ class HostSettings(BaseModel):
         default_factory=lambda: min(256, len(os.sched_getaffinity(0))),
         alias="INTERPOOL_INTERPRETERS",
     )
+    ceiling: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
 
     @classmethod
@@ -97,6 +103,14 @@ class HostSettings(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             raise SettingsError(f"environment: {_explain(error, '', cls)}") from None
+
+    def pool_size(self, wanted: int | None) -> tuple[int, int]:
+        """Floor and ceiling of a pool whose first model asks for ``wanted`` interpreters."""
+        floor = wanted or self.interpreters
+        if self.ceiling is not None:
+            return floor, max(floor, self.ceiling)
+        named = wanted is not None or "interpreters" in self.model_fields_set
+        return floor, floor if named else min(256, 4 * floor)
 
 
 def model_manifest(model_dir: str | Path) -> dict[str, Any]:

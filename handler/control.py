@@ -7,6 +7,7 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
   to connect, or by ``refused`` and the reason. The connection then stays open: its end on
   either side ends the worker. ``bye`` says beforehand that the end is in order.
 - ``status``: answered by the host's state as JSON, cut into packets, and end of file.
+- ``stacks``: answered likewise by the interpreters' Python stacks, as text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from interpool.handler.errors import WorkerRefused
 
 MESSAGE_LIMIT = 65536
 STATUS_REQUEST = b"status"
+STACKS_REQUEST = b"stacks"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config"})
 
@@ -99,10 +101,19 @@ def parse_registration(message: bytes) -> Registration:
 
 def ask_status(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
     """The state, as JSON text, of the host in ``runtime_dir``; raises OSError."""
+    return _ask(runtime_dir, STATUS_REQUEST, timeout_s)
+
+
+def ask_stacks(runtime_dir: Path, timeout_s: float = 10.0) -> bytes:
+    """The Python stacks in the host in ``runtime_dir``, for people; raises OSError."""
+    return _ask(runtime_dir, STACKS_REQUEST, timeout_s)
+
+
+def _ask(runtime_dir: Path, request: bytes, timeout_s: float) -> bytes:
     peer = socket.socket(fileno=shim.connect_control(str(runtime_dir)).detach())
     with peer:
         peer.settimeout(timeout_s)
-        peer.send(STATUS_REQUEST)
+        peer.send(request)
         parts = []
         while part := peer.recv(MESSAGE_LIMIT):
             parts.append(part)

@@ -21,6 +21,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,6 +133,9 @@ class PoolHost:
         elif message == control.STATUS_REQUEST:
             _close_all(descriptors)
             self._answer_status(peer)
+        elif message == control.STACKS_REQUEST:
+            _close_all(descriptors)
+            self._answer_stacks(peer)
         elif message:
             self._register(peer, message, descriptors)
         else:
@@ -197,7 +201,7 @@ class PoolHost:
         if self._pool.manager is not None or self._pool.error:
             self._admit(worker)
         elif not self._pool.is_starting:
-            self._pool.start(worker.settings.interpreters or self._settings.interpreters)
+            self._pool.start(*self._settings.pool_size(worker.settings.interpreters))
 
     def _admit(self, worker: Worker) -> None:
         """Listen for TorchServe and tell the shim so; or say why not."""
@@ -206,10 +210,10 @@ class PoolHost:
             self._refuse(worker.peer, self._pool.error)
             return
         wanted = worker.settings.interpreters
-        if wanted is not None and wanted != len(manager):
+        if wanted is not None and wanted != manager.floor:
             worker.tell(
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
-                f"started with {len(manager)}; it keeps these until it is restarted\n"
+                f"started with {manager.floor}; it keeps these until it is restarted\n"
             )
         try:
             listener = worker.listen()
@@ -259,14 +263,20 @@ class PoolHost:
     # ---- status -----------------------------------------------------------------------------
 
     def _answer_status(self, peer: socket.socket) -> None:
-        state = json.dumps(self._describe()).encode()
-        peer.settimeout(1.0)
-        try:
-            for start in range(0, len(state), control.MESSAGE_LIMIT):
-                peer.send(state[start : start + control.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
-        except OSError:
-            logger.warning("a status request was not read to its end")
+        _send_all(peer, json.dumps(self._describe()))
         self._drop(peer)
+
+    def _answer_stacks(self, peer: socket.socket) -> None:
+        """In a thread: an interpreter whose GIL cannot be had is waited for, and nothing else."""
+        manager = self._pool.manager
+        self._unwatch(peer)
+        self._peers.discard(peer)
+
+        def answer() -> None:
+            with peer:
+                _send_all(peer, manager.dump_stacks() if manager is not None else "")
+
+        threading.Thread(target=answer, name="stacks", daemon=True).start()
 
     def _describe(self) -> dict[str, Any]:
         workers = [w.describe() for w in (*self._workers.values(), *self._ending)]
@@ -325,6 +335,16 @@ class PoolHost:
 class _Watch:
     react: Callable[[], None]
     active: bool = True
+
+
+def _send_all(peer: socket.socket, text: str) -> None:
+    data = text.encode(errors="backslashreplace")
+    peer.settimeout(1.0)
+    try:
+        for start in range(0, len(data), control.MESSAGE_LIMIT):
+            peer.send(data[start : start + control.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
+    except OSError:
+        logger.warning("a status request was not read to its end")
 
 
 def _require_model(model_dir: str) -> None:

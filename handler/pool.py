@@ -35,9 +35,10 @@ class Pool:
         """Whether a start is under way."""
         return self._starting is not None
 
-    def start(self, interpreters: int) -> None:
+    def start(self, interpreters: int, ceiling: int) -> None:
         """Start the interpreters in a thread, so that the control plane keeps answering."""
-        self._starting = threading.Thread(target=self._start, args=(interpreters,), name="start", daemon=True)
+        size = (interpreters, ceiling)
+        self._starting = threading.Thread(target=self._start, args=size, name="start", daemon=True)
         self._starting.start()
 
     def settle(self) -> bool:
@@ -65,12 +66,12 @@ class Pool:
                 self.manager.forget(directory)
             threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
 
-    def _start(self, interpreters: int) -> None:
+    def _start(self, interpreters: int, ceiling: int) -> None:
         began = time.monotonic()
         try:
             from interpool.native import InterpreterManager
 
-            self._outcome = InterpreterManager(interpreters)
+            self._outcome = InterpreterManager(interpreters, ceiling=ceiling)
             logger.info("%d interpreters after %.2f s", interpreters, time.monotonic() - began)
         except Exception as error:
             logger.exception("the interpreters did not start")

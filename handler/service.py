@@ -42,6 +42,7 @@ from interpool.handler.modules import handler_module
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter
 from interpool.native.inside.archive import close_package
+from interpool.native.inside.parking import when_parked
 
 SWEEP_S = 5.0
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
@@ -189,6 +190,14 @@ def _load(model: _Model, refusal: str) -> Service:
         text = f"Model {model_name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", model_name, code, text)
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None
+
+
+def _let_go() -> None:
+    """Of every model: this interpreter is parked. What is needed is loaded again."""
+    _services.clear()
+
+
+when_parked(_let_go)
 
 
 def _sweep_now_and_then() -> None:

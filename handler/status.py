@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,20 @@ def memory_of(pid: int) -> dict[str, int]:
     return found
 
 
-def live_pools() -> list[dict[str, Any]]:
-    """The state of every pool host of this user that answers, each as its host describes it."""
+def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
+    """The state of every pool host of this user that answers, each as its host describes it.
+
+    With ``stacks``, each state has the interpreters' Python stacks under that name, as text.
+    """
     pools = []
     base = Path(shim.runtime_base())
     if base.is_dir():
         for directory in sorted(base.iterdir()):
             try:
-                pools.append(json.loads(control.ask_status(directory)))
+                pool = json.loads(control.ask_status(directory))
+                if stacks:
+                    pool["stacks"] = control.ask_stacks(directory).decode()
+                pools.append(pool)
             except (OSError, ValueError):
                 continue  # a directory without a host: it is being made, or was left by a crash
     return pools
@@ -63,6 +70,8 @@ def describe_pool(pool: dict[str, Any]) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {_mib(shims)} PSS together")
         lines.append(f"    in {model_dir}")
+    if pool.get("stacks"):
+        lines.append(textwrap.indent(pool["stacks"], "  "))
     return "\n".join(lines)
 
 
@@ -70,9 +79,17 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
     if stats is None:
         return "starting"
     each = stats["interpreters"]
-    leased = sum(bool(interpreter["leased"]) for interpreter in each)
+    states = Counter(str(interpreter["state"]) for interpreter in each)
     leases = sum(int(interpreter["leases"]) for interpreter in each)
-    return f"{len(each)} ({leased} leased, {stats['waiting']} calls waiting, {leases} leases so far)"
+    also = [f"{states[state]} {state}" for state in ("parked", "retired") if states[state]]
+    also += ["one more being started"] if stats["growing"] else []
+    counts = [
+        f"{states['leased']} leased",
+        *also,
+        f"{stats['waiting']} calls waiting",
+        f"{leases} leases so far",
+    ]
+    return f"{states['free'] + states['leased']} of at most {stats['ceiling']} ({', '.join(counts)})"
 
 
 def _mib(size: int | None) -> str:

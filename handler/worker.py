@@ -49,6 +49,15 @@ class Manager(Protocol):
     def acquire_session(self, timeout: float | None = None) -> Any:
         """Lease a free interpreter; raises LeaseTimeoutError if none is free in time."""
 
+    def dump_stacks(self) -> str:
+        """The Python stacks of every interpreter, for people."""
+        ...
+
+    @property
+    def floor(self) -> int:
+        """How many interpreters there are at the least."""
+        ...
+
     def __len__(self) -> int: ...
 
 

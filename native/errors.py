@@ -7,7 +7,9 @@ InterpoolError
 │   ├── WrongInterpreterError
 │   ├── SessionClosedError
 │   ├── PoolClosedError
-│   └── LeaseTimeoutError
+│   ├── LeaseTimeoutError
+│   ├── CallTimeoutError
+│   └── InterpreterRetiredError
 ├── ConversionError          a value cannot cross between interpreters
 ├── RemoteError              Python code inside an interpreter raised
 ├── ArchiveError             a hermetic archive is missing, damaged or refused
@@ -50,6 +52,14 @@ class PoolClosedError(SessionError):
 
 class LeaseTimeoutError(SessionError):
     """No interpreter became free within the time limit."""
+
+
+class CallTimeoutError(SessionError):
+    """A call took longer than its session allows; says where it was."""
+
+
+class InterpreterRetiredError(SessionError):
+    """An interpreter was given up, because a call into it did not come back."""
 
 
 class ConversionError(InterpoolError):

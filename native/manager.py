@@ -25,7 +25,9 @@ if interpreter_id() is not None:
 from interpool.native import _native, provision
 from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
 from interpool.native.host_torch import watch_host_torch
+from interpool.native.leaks import warn_of_open_leases, watch_process_end
 from interpool.native.reader import read_records
+from interpool.native.stacks import describe_stacks
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,35 +50,71 @@ class InterpreterManager:
     Each has its own GIL and its own ``import torch``; all share one libtorch. Any
     thread may use the manager. It stays usable whatever a model raises.
 
+    Given more than one, it grows on a thread in the background, one interpreter at a
+    time, while callers wait and most leases wait for something other than the CPU: a
+    timer, a file, another service. Leases that compute do not make it grow.
+
     Args:
-        n: how many interpreters; the number of cores by default.
+        n: how many interpreters there are at the least; the number of cores by default.
+        ceiling: how many at the most. By default ``n``, which is then the exact number;
+            without ``n``, four times the number of cores.
+        park_after: seconds without need after which an interpreter above ``n`` is
+            parked: no longer leased, without models, and warm for the next time.
+        grace: seconds that a call past its session's limit has to come back once it was
+            interrupted, before its interpreter is retired and another one started.
 
     Raises:
         ProvisioningError: private copies could not be made (see ``interpool doctor``).
         InterpreterStartError: an interpreter did not start.
-        ValueError: ``n`` is not positive.
+        ValueError: ``n`` is not positive, or ``ceiling`` is below it, or a time is no
+            positive number.
     """
 
-    def __init__(self, n: int | None = None) -> None:
+    def __init__(
+        self,
+        n: int | None = None,
+        *,
+        ceiling: int | None = None,
+        park_after: float = 60.0,
+        grace: float = 5.0,
+    ) -> None:
         count = (os.cpu_count() or 1) if n is None else n
         if count < 1:
             raise ValueError(f"a pool needs at least one interpreter, not {count}")
+        most = ceiling if ceiling is not None else count if n is not None else 4 * count
+        if most < count:
+            raise ValueError(f"a ceiling of {most} is below the {count} interpreters that there are to be")
+        for seconds in (park_after, grace):
+            if not seconds > 0:
+                raise ValueError(f"a time is a positive number of seconds, not {seconds}")
         _prepare()
-        self._pool = _native.Pool(count, _search_path())
+        self._pool = _native.Pool(count, _search_path(), most, park_after, grace)
 
-    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> InterpreterSession:
+    def acquire_session(
+        self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
+    ) -> InterpreterSession:
         """Lease an interpreter; use it as a context manager.
 
         Args:
             timeout: seconds to wait for a free one; None waits for ever.
             affinity: any name; an interpreter that has served it before is preferred.
+            call_limit: seconds that each use of the session or of one of its objects may
+                take. What takes longer is interrupted by an exception in its Python code
+                and raises CallTimeoutError; the session goes on. Native code cannot be
+                interrupted: if it does not return within the manager's ``grace``, the
+                interpreter is retired, and everything of the session raises
+                InterpreterRetiredError. Such sessions call on a thread of their own,
+                which costs some ten microseconds a call.
 
         Raises:
             LeaseTimeoutError: none became free in time.
             PoolClosedError: the manager was closed.
-            ValueError: ``timeout`` is negative or not a number.
+            ValueError: ``timeout`` is negative or not a number, or ``call_limit`` is not
+                positive.
         """
-        return self._pool.acquire(affinity, timeout)
+        if call_limit is not None and not call_limit > 0:
+            raise ValueError(f"a call limit is a positive number of seconds, not {call_limit}")
+        return self._pool.acquire(affinity, timeout, call_limit)
 
     def acquire_one(self, timeout: float | None = None) -> InterpreterSession:
         """Lease any free interpreter: the paper's name for ``acquire_session``."""
@@ -160,14 +198,47 @@ class InterpreterManager:
         self._pool.forget(affinity)
 
     def stats(self) -> dict[str, Any]:
-        """``interpreters`` (a list: number, leased, leases so far, affinities) and ``waiting``."""
+        """What the pool is doing, JSON-able.
+
+        ``interpreters`` is a list of ``interpreter`` (its number), ``state`` (``free``,
+        ``leased``, ``parked`` above the floor, or ``retired``), ``leased``, ``leases`` so
+        far, and ``affinities``. Beside it stand ``waiting`` (callers), ``floor``,
+        ``ceiling``, and ``growing``: whether one more is being started.
+        """
         return self._pool.status()
 
+    def dump_stacks(self, patience: float = 1.0) -> str:
+        """The Python stacks of every thread of every interpreter, also of busy ones.
+
+        Args:
+            patience: seconds to wait, for all together. An interpreter whose GIL cannot
+                be had in that time is named as such.
+        """
+        return describe_stacks(self._pool.stacks(patience), patience)
+
     def close(self) -> None:
-        """Lease no more: waiting callers get PoolClosedError, open sessions stay good."""
-        self._pool.close()
+        """Lease no more: waiting callers get PoolClosedError, open sessions stay good.
+
+        Warns with ResourceWarning, which Python shows under ``-X dev`` or ``-W default``,
+        of leases that have not been given back, and what they hold. A manager that is
+        never closed does so when the process ends.
+        """
+        if not self._pool.is_closed:
+            self._pool.close()
+            warn_of_open_leases(self._pool, "an InterpreterManager was closed")
+
+    @property
+    def floor(self) -> int:
+        """How many interpreters there are at the least."""
+        return int(self._pool.status()["floor"])
+
+    @property
+    def ceiling(self) -> int:
+        """How many interpreters there may be."""
+        return int(self._pool.status()["ceiling"])
 
     def __len__(self) -> int:
+        """How many interpreters are free or leased; neither parked nor retired."""
         return len(self._pool)
 
     def __enter__(self) -> Self:
@@ -273,6 +344,7 @@ def _prepare() -> None:
         found = installation()
         _native.prepare(**found, private_copy=provision.private_copy, libpython_copy=provision.libpython_copy)
         watch_host_torch(Path(found["torch_lib"]))
+        watch_process_end()
         _prepared = True
 
 

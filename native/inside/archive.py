@@ -167,6 +167,12 @@ def close_package(which: str | int) -> None:
     gc.collect()  # a package's importer and its modules refer to each other
 
 
+def close_all() -> None:
+    """Forget every archive: what is still wanted is opened again."""
+    for which in list(_packages):
+        close_package(which)
+
+
 def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
     """The pickled object; made once per interpreter, then the same each time."""
     return open_package(path, snapshot).load_pickle(package, resource)

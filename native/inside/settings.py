@@ -51,8 +51,8 @@ def _guard_anomaly_mode() -> None:
         return enabled
 
     for module in (torch, torch._C):
-        module.set_anomaly_enabled = set_anomaly_enabled
-        module.is_anomaly_enabled = is_anomaly_enabled
+        for stand_in in (set_anomaly_enabled, is_anomaly_enabled):
+            setattr(module, stand_in.__name__, stand_in)
 
 
 def _guard_signals() -> None:
@@ -77,7 +77,7 @@ def _guard_signals() -> None:
 
     signal.signal = refuse_handler  # type: ignore[assignment]
     signal.set_wakeup_fd = refuse_handler  # type: ignore[assignment]
-    signal.alarm = alarm  # type: ignore[assignment]
+    signal.alarm = alarm
     signal.setitimer = setitimer
 
 
@@ -111,7 +111,7 @@ def _guard_faulthandler() -> None:
             raise ValueError("exit=True would end the process, and with it all its models.")
         stock_later(*args, **kwargs)
 
-    faulthandler.enable = faulthandler.disable = enable  # type: ignore[assignment]
+    faulthandler.enable = faulthandler.disable = enable
     faulthandler.register = register
     faulthandler.dump_traceback_later = dump_traceback_later
 

@@ -77,6 +77,27 @@ def test_the_environment_configures_the_host() -> None:
         HostSettings.of_environment({"INTERPOOL_IDLE_EXIT_S": "-1"})
 
 
+@pytest.mark.parametrize(
+    ("environment", "wanted", "size"),
+    [
+        ({"INTERPOOL_INTERPRETERS": "3"}, None, (3, 3)),
+        ({"INTERPOOL_INTERPRETERS": "3", "INTERPOOL_CEILING": "5"}, None, (3, 5)),
+        ({"INTERPOOL_CEILING": "5"}, 2, (2, 5)),
+        ({"INTERPOOL_CEILING": "5"}, 7, (7, 7)),
+        ({}, 2, (2, 2)),
+    ],
+)
+def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_ceiling(
+    environment: dict[str, str], wanted: int | None, size: tuple[int, int]
+) -> None:
+    assert HostSettings.of_environment(environment).pool_size(wanted) == size
+
+
+def test_a_pool_of_nobodys_choice_has_room_to_grow() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert HostSettings.of_environment({}).pool_size(None) == (cores, min(256, 4 * cores))
+
+
 def test_as_a_program_it_prints_the_pool(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "interpool.handler.config", str(tmp_path)]
     _model(tmp_path, "interpool: {pool: own}")

@@ -27,10 +27,11 @@ class _Pool:
     forgotten: list[str]
     failure: Exception | None = None
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, ceiling: int) -> None:
         if _Pool.failure is not None:
             raise _Pool.failure
-        self._count = count
+        self.floor = self._count = count
+        assert ceiling == count  # where a number is named
         _Pool.connections = []
         _Pool.forgotten = []
 
@@ -42,6 +43,9 @@ class _Pool:
 
     def acquire_session(self, timeout: float | None = None) -> Any:
         raise LeaseTimeoutError
+
+    def dump_stacks(self) -> str:
+        return "interpreter 1: free\n" * 10_000
 
     def stats(self) -> dict[str, object]:
         return {"interpreters": self._count}
@@ -176,6 +180,16 @@ def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: 
     assert _states(runtime) == []
     stream.close()
     worker.close()
+
+
+def test_stacks_are_answered_whole_while_the_host_goes_on(runtime: Path, model: Path, tmp_path: Path) -> None:
+    assert control.ask_stacks(runtime) == b""  # no interpreter has been needed yet
+    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "ready"
+    assert control.ask_stacks(runtime).decode() == _Pool(2, ceiling=2).dump_stacks()
+    assert _states(runtime) == ["listening"]
+    worker.close()
+    _until(lambda: _states(runtime) == [])
 
 
 def test_a_killed_shims_connection_is_closed_and_its_log_at_once(

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from interpool_testing import assert_clean, eventually, every_interpreter, run_program
+from interpool_testing import assert_clean, eventually, every_interpreter, run_program, together
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import (
@@ -85,6 +85,42 @@ def test_waiting_callers_are_served_in_turn(manager: InterpreterManager) -> None
     assert order == [0, 1, 2, 3, 4]
 
 
+def test_no_waiter_starves(manager: InterpreterManager) -> None:
+    end = time.monotonic() + 1.5
+
+    def work() -> int:
+        leases = 0
+        while time.monotonic() < end:
+            with manager.acquire_session(timeout=60) as session:
+                session.global_("time", "sleep")(0.001)
+            leases += 1
+        return leases
+
+    with every_interpreter(manager, len(manager) - 2):
+        leases = together([work] * 16)
+    # In turn: whoever comes back waits until the others have been served.
+    assert min(leases) >= 5
+    assert max(leases) - min(leases) <= 2 + max(leases) // 10
+
+
+def test_an_interpreter_got_by_waiting_counts_like_a_free_one(manager: InterpreterManager) -> None:
+    name = "a model that had to wait"
+    with every_interpreter(manager) as sessions:
+        wanted = sessions[3].interpreter_id
+        before = {seat["interpreter"]: seat["leases"] for seat in manager.stats()["interpreters"]}
+        timer = threading.Timer(0.1, sessions[3].close)
+        timer.start()
+        with manager.acquire_session(timeout=60, affinity=name) as session:
+            assert session.interpreter_id == wanted
+        timer.join()
+    after = {seat["interpreter"]: seat for seat in manager.stats()["interpreters"]}
+    assert name in after[wanted]["affinities"]
+    assert after[wanted]["leases"] == before[wanted] + 1
+    assert after[wanted]["state"] == "free"
+    with manager.acquire_session(timeout=60, affinity=name) as session:
+        assert session.interpreter_id == wanted
+
+
 def test_an_interpreter_that_served_a_name_serves_it_again(manager: InterpreterManager) -> None:
     with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
         first = session.interpreter_id
@@ -110,6 +146,7 @@ def test_stats_tell_who_is_leased_and_who_waits(manager: InterpreterManager) -> 
         leased = [seat["interpreter"] for seat in stats["interpreters"] if seat["leased"]]
         assert leased == [session.interpreter_id]
         assert stats["waiting"] == 0
+        assert [seat["state"] for seat in stats["interpreters"]].count("leased") == 1
 
 
 @pytest.mark.parametrize("count", [0, -1])

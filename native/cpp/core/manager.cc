@@ -10,14 +10,18 @@
 namespace interpool {
 
 InterpreterSession InterpreterManager::Instance::acquire_session(std::optional<double> timeout) const {
-  return InterpreterSession(Session::acquire(pool_, "", timeout, id_));
+  return InterpreterSession(Session::acquire(pool_, "", timeout, std::nullopt, id_));
 }
 
-InterpreterManager::InterpreterManager(size_t interpreters, const std::string& prepared) {
+InterpreterManager::InterpreterManager(size_t interpreters, size_t ceiling, const std::string& prepared) {
   Process& process = Process::get();
   process.prepare_from(prepared);
   const size_t count = interpreters != 0 ? interpreters : std::max(1U, std::thread::hardware_concurrency());
-  pool_ = std::make_shared<Pool>(process.start(count, process.installation().search_path));
+  const auto& path = process.installation().search_path;
+  PoolOptions options;
+  options.ceiling = ceiling;
+  options.start = [path] { return Process::get().start(1, path).front(); };
+  pool_ = std::make_shared<Pool>(process.start(count, path), std::move(options));
   process.remember(pool_);
 }
 
@@ -27,15 +31,17 @@ InterpreterManager::~InterpreterManager() {
   }
 }
 
-InterpreterSession InterpreterManager::acquire_one(std::optional<double> timeout,
-                                                   const std::string& affinity) {
-  return InterpreterSession(Session::acquire(pool_, affinity, timeout));
+InterpreterSession InterpreterManager::acquire_one(std::optional<double> timeout, const std::string& affinity,
+                                                   std::optional<double> call_limit) {
+  return InterpreterSession(Session::acquire(pool_, affinity, timeout, call_limit));
 }
 
 std::vector<InterpreterManager::Instance> InterpreterManager::all_instances() const {
   std::vector<Instance> all;
   for (const Pool::Status& status : pool_->status()) {
-    all.emplace_back(pool_, status.interpreter);
+    if (status.state != Pool::State::kRetired) {
+      all.emplace_back(pool_, status.interpreter->id());
+    }
   }
   return all;
 }

@@ -86,7 +86,7 @@ void Movable::unload(std::optional<int> interpreter_id) {
 
 Value MovableObject::call_kwargs(const std::vector<Value>& args, const Keywords& keywords) const {
   const auto session = Session::acquire(movable_->pool(), movable_->affinity(), std::nullopt);
-  return session->call_movable(*movable_, args, keywords);
+  return session->call_movable(movable_, args, keywords);
 }
 
 InterpreterSession MovableObject::acquire_session(std::optional<double> timeout) const {

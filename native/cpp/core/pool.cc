@@ -1,9 +1,11 @@
 #include "pool.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <memory>
+
+#include "visits.h"
 
 namespace interpool {
 namespace {
@@ -12,26 +14,62 @@ constexpr double kForever = 1e8;  // seconds; more overflows the clock
 
 constexpr const char* kClosed = "the pool of interpreters is closed; make a new InterpreterManager to go on.";
 
-}  // namespace
-
-Pool::Pool(std::vector<Interpreter*> interpreters) : limit_(interpreters.size()) {
-  seats_.reserve(interpreters.size());
-  for (Interpreter* interpreter : interpreters) {
-    Seat seat;
-    seat.interpreter = interpreter;
-    seats_.push_back(std::move(seat));
-  }
+int this_thread() {
+  thread_local const int number = static_cast<int>(syscall(SYS_gettid));
+  return number;
 }
 
-bool Pool::may_have(const Seat& seat, std::optional<int> only) const {
-  const auto place = static_cast<size_t>(&seat - seats_.data());
-  return !seat.leased && (only.has_value() ? seat.interpreter->id() == *only : place < limit_);
+}  // namespace
+
+Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
+    : options_([&] {
+        options.ceiling = std::max(options.ceiling, interpreters.size());
+        return std::move(options);
+      }()),
+      floor_(interpreters.size()),
+      seats_(interpreters.begin(), interpreters.end()),
+      active_(interpreters.size()) {}
+
+void Pool::refuse_if_hopeless(std::optional<int> only) const {
+  if (closed_) {
+    throw PoolClosedError(kClosed);
+  }
+  if (active_ == 0 && !failure_.empty()) {
+    throw InterpreterStartError("every interpreter of the pool was retired, and no other starts: " +
+                                failure_);
+  }
+  if (!only.has_value()) {
+    return;
+  }
+  for (const Seat& seat : seats_) {
+    if (seat.interpreter->id() == *only && seat.state != State::kRetired) {
+      return;
+    }
+  }
+  throw InterpreterRetiredError("interpreter " + std::to_string(*only) +
+                                " was retired, or never was one of this pool's; acquire any other.");
+}
+
+// Whether a waiter who wants `only` that one may have this seat, once it is free.
+bool Pool::may_take(const Seat& seat, std::optional<int> only) const {
+  if (only.has_value()) {
+    return seat.interpreter->id() == *only;
+  }
+  if (limit_ >= seats_.size()) {
+    return true;
+  }
+  const auto end = seats_.begin() + static_cast<std::ptrdiff_t>(limit_);
+  return std::any_of(seats_.begin(), end, [&](const Seat& one) { return &one == &seat; });
 }
 
 Pool::Seat* Pool::free_seat(const std::string& affinity, std::optional<int> only) {
   Seat* best = nullptr;
   for (Seat& seat : seats_) {
-    if (!may_have(seat, only)) {
+    if (only.has_value() && seat.interpreter->id() == *only && seat.state == State::kParked) {
+      seat.state = State::kFree;  // asked for by name
+      ++active_;
+    }
+    if (seat.state != State::kFree || !may_take(seat, only)) {
       continue;
     }
     if (affinity.empty() || seat.affinities.count(affinity) != 0) {
@@ -45,28 +83,36 @@ Pool::Seat* Pool::free_seat(const std::string& affinity, std::optional<int> only
   return best;
 }
 
-void Pool::take(Seat& seat, const std::string& affinity) {
-  seat.leased = true;
+Pool::Seat* Pool::seat_of(const Interpreter& interpreter) {
+  const auto found = std::find_if(seats_.begin(), seats_.end(),
+                                  [&](const Seat& seat) { return seat.interpreter == &interpreter; });
+  return found == seats_.end() ? nullptr : &*found;
+}
+
+void Pool::take(Seat& seat, const std::string& affinity, int thread) {
+  seat.state = State::kLeased;
   ++seat.leases;
+  seat.thread = thread;
+  seat.leased_at = Clock::now();
   if (!affinity.empty()) {
     seat.affinities.insert(affinity);
   }
+  ++leased_;
+  wanted_ = std::max(wanted_, leased_ + waiters_.size());
 }
 
-// First come, first served; one who wants an interpreter that is out lets others pass.
-void Pool::serve_waiters() {
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    Waiter& waiter = **it;
-    Seat* seat = free_seat(waiter.affinity, waiter.only);
-    if (seat == nullptr) {
-      ++it;
-      continue;
-    }
-    take(*seat, waiter.affinity);
-    waiter.seat = seat;
-    it = waiters_.erase(it);
-    waiter.wake.notify_one();
+void Pool::offer(Seat& seat) {
+  seat.state = State::kFree;
+  const auto next = std::find_if(waiters_.begin(), waiters_.end(),
+                                 [&](const Waiter* waiter) { return may_take(seat, waiter->only); });
+  if (next == waiters_.end()) {
+    return;
   }
+  Waiter& waiter = **next;
+  waiters_.erase(next);
+  take(seat, waiter.affinity, waiter.thread);
+  waiter.seat = &seat;
+  waiter.wake.notify_one();
 }
 
 Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout,
@@ -79,49 +125,84 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
 Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout,
                          std::optional<int> only) {
   std::unique_lock lock(mutex_);
-  if (closed_) {
-    throw PoolClosedError(kClosed);
+  refuse_if_hopeless(only);
+  // One that is free is one that no waiter can take.
+  if (Seat* seat = free_seat(affinity, only)) {
+    take(*seat, affinity, this_thread());
+    return *seat->interpreter;
   }
-  if (only.has_value() && std::none_of(seats_.begin(), seats_.end(),
-                                       [&](const Seat& seat) { return seat.interpreter->id() == *only; })) {
-    throw SessionError("interpreter " + std::to_string(*only) + " is none of this pool's.");
-  }
-  Waiter waiter{affinity, only, {}, nullptr};
+  Waiter waiter{{}, affinity, only, this_thread()};
   const auto place = waiters_.insert(waiters_.end(), &waiter);
-  serve_waiters();
-  const auto ready = [&] { return waiter.seat != nullptr || closed_; };
-  if (timeout.has_value() && *timeout < kForever) {
-    waiter.wake.wait_for(lock, std::chrono::duration<double>(*timeout), ready);
-  } else {
-    waiter.wake.wait(lock, ready);
+  if (may_grow()) {
+    call_keeper();
   }
-  if (waiter.seat != nullptr) {  // serve_waiters() took the waiter off the list
-    return *waiter.seat->interpreter;
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double>(std::min(timeout.value_or(kForever), kForever)));
+  for (;;) {
+    const bool in_time = timeout.value_or(kForever) >= kForever
+                             ? (waiter.wake.wait(lock), true)
+                             : waiter.wake.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    if (waiter.seat != nullptr) {  // offer() took the waiter off the list
+      return *waiter.seat->interpreter;
+    }
+    try {
+      refuse_if_hopeless(only);
+    } catch (...) {
+      waiters_.erase(place);
+      throw;
+    }
+    if (!in_time) {
+      break;
+    }
   }
   waiters_.erase(place);
-  if (closed_) {
-    throw PoolClosedError(kClosed);
-  }
-  throw LeaseTimeoutError("no interpreter became free within " + std::to_string(*timeout) + " s: all " +
-                          std::to_string(seats_.size()) +
+  const std::string who = only.has_value() ? "interpreter " + std::to_string(*only) + " did not become"
+                                           : std::string("no interpreter became");
+  throw LeaseTimeoutError(who + " free within " + std::to_string(*timeout) + " s: all " +
+                          std::to_string(active_) +
                           " are leased. Close sessions sooner, wait longer, or make the pool "
                           "larger.");
 }
 
 void Pool::release(Interpreter& interpreter) {
   const std::lock_guard lock(mutex_);
-  for (Seat& seat : seats_) {
-    if (seat.interpreter == &interpreter) {
-      seat.leased = false;
-    }
+  Seat* seat = seat_of(interpreter);
+  if (seat == nullptr || seat->state != State::kLeased) {
+    return;
   }
-  serve_waiters();
+  --leased_;
+  seat->holder.reset();
+  offer(*seat);
+}
+
+void Pool::retire(Interpreter& interpreter) {
+  const std::lock_guard lock(mutex_);
+  Seat* seat = seat_of(interpreter);
+  if (seat == nullptr || seat->state != State::kLeased) {
+    return;
+  }
+  --leased_;
+  --active_;
+  seat->state = State::kRetired;
+  seat->holder.reset();
+  seat->affinities.clear();
+  wake_all();  // somebody may wait for this very one
+  if (!options_.start) {
+    failure_ = "this pool starts none.";
+  } else if (!closed_) {
+    call_keeper();
+  }
 }
 
 void Pool::limit(size_t count) {
   const std::lock_guard lock(mutex_);
   limit_ = count;
-  serve_waiters();
+  for (Seat& seat : seats_) {
+    if (seat.state == State::kFree) {
+      offer(seat);
+    }
+  }
 }
 
 void Pool::register_module_source(const std::string& name, const std::string& source) {
@@ -141,66 +222,82 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
   return Services::ModuleSource{found->second, next != sources_.end() && next->first.starts_with(name + ".")};
 }
 
-void Pool::close() {
+void Pool::introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder) {
   const std::lock_guard lock(mutex_);
-  closed_ = true;
+  if (Seat* seat = seat_of(interpreter)) {
+    seat->holder = std::move(holder);
+  }
+}
+
+void Pool::wake_all() {
   for (Waiter* waiter : waiters_) {
     waiter->wake.notify_one();
   }
 }
 
+void Pool::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  wake_all();
+  keeper_.notify_one();
+}
+
+bool Pool::is_closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 void Pool::forget(const std::string& affinity) {
+  const std::lock_guard lock(mutex_);
   for (Seat& seat : seats_) {
-    seat.interpreter->forget_model(affinity);
-    const std::lock_guard lock(mutex_);
     seat.affinities.erase(affinity);
   }
 }
 
 void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument,
                     double patience) {
-  struct Pending {
-    std::mutex mutex;
-    std::condition_variable done;
-    size_t count = 0;
-  };
-  auto pending = std::make_shared<Pending>();
-  pending->count = seats_.size();
-  for (const Seat& seat : seats_) {
-    seat.interpreter->later([interpreter = seat.interpreter, pending, module, function, argument] {
-      {
-        const Entered entered(*interpreter);
-        void* callable = nullptr;
-        try {
-          callable = interpreter->global(module, function);
-          interpreter->release(interpreter->call(callable, {argument}, {}));
-        } catch (const Error& error) {
-          std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter->id(), error.what());
-        }
-        if (callable != nullptr) interpreter->release(callable);
-      }
-      const std::lock_guard lock(pending->mutex);
-      --pending->count;
-      pending->done.notify_all();
-    });
+  std::vector<Interpreter*> interpreters;
+  for (const Status& status : status()) {
+    if (status.state != State::kRetired) {
+      interpreters.push_back(status.interpreter);
+    }
   }
-  std::unique_lock lock(pending->mutex);
-  pending->done.wait_for(lock, std::chrono::duration<double>(patience), [&] { return pending->count == 0; });
+  const auto tell = [module, function, argument](Interpreter& interpreter) {
+    const Held callable(interpreter, interpreter.global(module, function));
+    interpreter.release(interpreter.call(callable.get(), {argument}, {}));
+  };
+  visit_each(interpreters, tell, patience);
 }
 
 std::vector<Pool::Status> Pool::status() const {
   const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
   std::vector<Status> all;
   for (const Seat& seat : seats_) {
-    all.push_back(
-        {seat.interpreter->id(), seat.leased, seat.leases, {seat.affinities.begin(), seat.affinities.end()}});
+    all.push_back({seat.interpreter,
+                   seat.state,
+                   seat.leases,
+                   {seat.affinities.begin(), seat.affinities.end()},
+                   seat.thread,
+                   std::chrono::duration<double>(now - seat.leased_at).count(),
+                   seat.holder});
   }
   return all;
+}
+
+size_t Pool::size() const {
+  const std::lock_guard lock(mutex_);
+  return active_;
 }
 
 size_t Pool::waiting() const {
   const std::lock_guard lock(mutex_);
   return waiters_.size();
+}
+
+bool Pool::is_growing() const {
+  const std::lock_guard lock(mutex_);
+  return growing_;
 }
 
 }  // namespace interpool

@@ -1,14 +1,19 @@
-// The load balancer: who has which interpreter. It has no threads of its own.
+// The load balancer: who has which interpreter.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <interpool/export.h>
@@ -17,77 +22,150 @@
 
 namespace interpool {
 
+// Whoever has leased an interpreter, for reports of what was not given back.
+class INTERPOOL_PUBLIC Leaseholder {
+ public:
+  // The labels of the objects that it holds. Its interpreter is entered.
+  virtual std::vector<std::string> holds(Interpreter& interpreter) = 0;
+
+ protected:
+  ~Leaseholder() = default;
+};
+
+struct PoolOptions {
+  size_t ceiling = 0;      // the most interpreters; 0: as many as there are
+  double park_after = 60;  // seconds without need, for one above the floor
+  double grace = 5;        // seconds that an interrupted call has to come back
+  // Starts one more. None: the pool neither grows nor replaces what is retired.
+  std::function<Interpreter*()> start;
+};
+
 // Any thread may call anything; callers hold no GIL, as acquire() blocks.
 // `mutex_` guards all state and is a leaf lock.
-class INTERPOOL_PUBLIC Pool {
+//
+// It has no threads of its own, as long as it has what it needs. Where it may grow,
+// somebody waits for a lease, or an interpreter was retired, a *keeper* runs
+// (pool_keeper.cc): one thread, which leaves once the pool is back at its floor.
+class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
-  explicit Pool(std::vector<Interpreter*> interpreters);
+  // As many interpreters as there are now are the floor.
+  explicit Pool(std::vector<Interpreter*> interpreters, PoolOptions options = {});
 
-  // A free interpreter, one that has served `affinity` first; else waits its
-  // turn, first come first served. With `only`, that very interpreter. Throws
-  // LeaseTimeoutError after `timeout` seconds, PoolClosedError once the pool is
-  // closed, SessionError when the pool has no interpreter `only`.
+  // A free interpreter, one that has served `affinity` first, or `only` that one; else
+  // waits its turn, first come first served. Throws LeaseTimeoutError after `timeout`
+  // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
+  // only one is none of the pool's any more.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
   void release(Interpreter& interpreter);
 
+  // Never leases this one again, and has another one started in its place. For whoever
+  // leased it, who does not release it.
+  void retire(Interpreter& interpreter);
+
+  // Who has leased it, until it is released.
+  void introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder);
+
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
+  bool is_closed() const;
 
-  // No longer prefers anybody for `affinity`: its model is gone.
-  void forget(const std::string& affinity);
-
-  // Calls `module.function(argument)` in every interpreter, on its own thread and
-  // beside whoever leases it. Waits `patience` seconds at the most for all to be
-  // done; what it raises goes to stderr.
-  void tell_all(const std::string& module, const std::string& function, const Value& argument,
-                double patience = 0);
-
-  // Leases its first `count` interpreters only, from now on.
+  // Leases its first `count` interpreters only, from now on, but for those asked for by number.
   void limit(size_t count);
 
-  // What its interpreters import under that name when nothing else is found.
+  // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
   // nullopt also when `interpreter` is none of this pool.
   std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
+  // No longer prefers anybody for `affinity`: its model is gone.
+  void forget(const std::string& affinity);
+
+  // Calls `module.function(argument)` in every interpreter but the retired, on its own
+  // thread and beside whoever leases it. Waits `patience` seconds at the most for all
+  // to be done; what it raises goes to stderr.
+  void tell_all(const std::string& module, const std::string& function, const Value& argument,
+                double patience = 0);
+
+  // Parked: kept warm above the floor, without models, and leased again when the pool
+  // next grows. Retired: lost.
+  enum class State { kFree, kLeased, kParked, kRetired };
   struct Status {
-    int interpreter;
-    bool leased;
+    Interpreter* interpreter;
+    State state;
     uint64_t leases;  // since the start
     std::vector<std::string> affinities;
+    int thread;      // that leased it last, by the kernel's number
+    double seconds;  // since it was leased last
+    std::weak_ptr<Leaseholder> holder;
   };
   std::vector<Status> status() const;
-  size_t size() const { return seats_.size(); }
+  size_t size() const;  // free and leased
   size_t waiting() const;
+  size_t floor() const { return floor_; }
+  size_t ceiling() const { return options_.ceiling; }
+  double grace() const { return options_.grace; }
+  bool is_growing() const;  // is one being started?
 
  private:
-  Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
+  using Clock = std::chrono::steady_clock;
 
   struct Seat {
+    explicit Seat(Interpreter* one) : interpreter(one) {}
+
     Interpreter* interpreter;
-    bool leased = false;
+    State state = State::kFree;
     uint64_t leases = 0;
     std::set<std::string> affinities;
+    int thread = 0;
+    Clock::time_point leased_at;
+    std::weak_ptr<Leaseholder> holder;
   };
   struct Waiter {
+    std::condition_variable wake;
     const std::string& affinity;
     const std::optional<int> only;
-    std::condition_variable wake;
+    const int thread;
     Seat* seat = nullptr;
   };
 
-  bool may_have(const Seat& seat, std::optional<int> only) const;
-  Seat* free_seat(const std::string& affinity, std::optional<int> only);
-  void serve_waiters();
-  static void take(Seat& seat, const std::string& affinity);
+  Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
 
+  // All below with `mutex_` held.
+  void refuse_if_hopeless(std::optional<int> only) const;
+  bool may_take(const Seat& seat, std::optional<int> only) const;
+  Seat* free_seat(const std::string& affinity, std::optional<int> only);
+  Seat* seat_of(const Interpreter& interpreter);
+  void take(Seat& seat, const std::string& affinity, int thread);
+  // Gives a seat that nobody has to the first waiter that can take it.
+  void offer(Seat& seat);
+  void wake_all();
+  bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
+  bool may_grow() const { return active_ < options_.ceiling && may_start(); }
+
+  // pool_keeper.cc
+  void call_keeper();
+  void keep();
+  bool watch(std::unique_lock<std::mutex>& lock);
+  void add_one(std::unique_lock<std::mutex>& lock);
+  void park_surplus(std::unique_lock<std::mutex>& lock);
+
+  const PoolOptions options_;
+  const size_t floor_;
   mutable std::mutex mutex_;
-  std::vector<Seat> seats_;
+  std::deque<Seat> seats_;  // only ever grows: seats stay where they are
   std::list<Waiter*> waiters_;
-  size_t limit_;
+  size_t limit_ = SIZE_MAX;
   std::map<std::string, std::string> sources_;
+  size_t active_;        // seats free or leased
+  size_t leased_ = 0;    // seats leased
+  size_t wanted_ = 0;    // the most that were leased or waited for, since the last review
+  std::string failure_;  // why the last start failed, until one succeeds
+  Clock::time_point retry_at_;
+  bool growing_ = false;
   bool closed_ = false;
+  bool keeper_runs_ = false;
+  std::condition_variable keeper_;
 };
 
 }  // namespace interpool

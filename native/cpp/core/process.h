@@ -54,6 +54,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // still at work.
   void remember(const std::shared_ptr<Pool>& pool);
   void leave();
+  std::vector<std::shared_ptr<Pool>> pools();
 
   // The host program's own Python behind the seam; its GIL is held by the caller.
   Interpreter& host();
@@ -70,7 +71,6 @@ class INTERPOOL_PUBLIC Process final : public Services {
 
  private:
   Process() = default;
-  std::vector<std::shared_ptr<Pool>> pools();
   Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
 
   std::once_flag prepared_;

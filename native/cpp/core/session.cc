@@ -1,6 +1,11 @@
 #include "session.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <interpool/package.h>
@@ -10,36 +15,90 @@
 namespace interpool {
 namespace {
 
-[[noreturn]] void refuse_closed() {
-  throw SessionClosedError(
-      "the session of this object has ended, and its interpreter may serve somebody else now; take "
-      "values with to_value() before the session closes.");
+// What a call is of, for messages: the first of its arguments tell. Entered.
+template <typename... Args>
+std::string label_of(Interpreter& interpreter, void* object, const Args&...) {
+  return interpreter.label(object);
+}
+std::string label_of(Interpreter&, const std::string& module, const std::string& name) {
+  return module + "." + name;
+}
+std::string label_of(Interpreter&, const Value&) {
+  return "from_value";
+}
+template <typename... Args>
+std::string label_of(Interpreter&, const std::shared_ptr<Movable>& movable, const Args&...) {
+  return movable->affinity();
+}
+std::string label_of(Interpreter&, const ObjectRef&) {
+  return "a session's self";
+}
+std::string label_of(Interpreter&) {
+  return "a session's self";
 }
 
 }  // namespace
 
 std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
-                                          std::optional<double> timeout, std::optional<int> only) {
+                                          std::optional<double> timeout, std::optional<double> call_limit,
+                                          std::optional<int> only) {
   Interpreter& interpreter = pool->acquire(affinity, timeout, only);
-  return std::shared_ptr<Session>(new Session(std::move(pool), interpreter));
+  std::shared_ptr<Session> session(new Session(std::move(pool), interpreter));
+  session->pool_->introduce(interpreter, session);
+  if (call_limit.has_value()) {
+    session->deadline_ =
+        Deadline::start(interpreter, {*call_limit, session->pool_->grace()},
+                        [pool = session->pool_, &interpreter, weak = session->weak_from_this()] {
+                          if (const auto alive = weak.lock()) {
+                            alive->open_ = false;
+                          }
+                          pool->retire(interpreter);
+                        });
+  }
+  return session;
 }
 
 std::shared_ptr<Session> Session::acquire_for(const std::shared_ptr<Movable>& movable,
-                                              std::optional<double> timeout) {
-  auto session = acquire(movable->pool(), movable->affinity(), timeout);
+                                              std::optional<double> timeout,
+                                              std::optional<double> call_limit) {
+  auto session = acquire(movable->pool(), movable->affinity(), timeout, call_limit);
   session->set_self(session->from_movable(movable));
   return session;
 }
 
 Session::~Session() {
-  close();
+  if (deadline_ == nullptr) {
+    close();
+    return;
+  }
+  if (!open_.exchange(false)) {
+    return;
+  }
+  // The last handle may go on a thread that holds the host's GIL, which objects that go
+  // may need on the deadline's thread: nobody waits for them here.
+  std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
+    try {
+      end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
+    } catch (const Error& error) {
+      std::fprintf(stderr, "interpool: %s\n", error.what());
+    }
+  }).detach();
+}
+
+void Session::refuse() const {
+  if (deadline_ != nullptr) {
+    deadline_->require();
+  }
+  throw SessionClosedError(
+      "the session of this object has ended, and its interpreter may serve somebody else now; take "
+      "values with to_value() before the session closes.");
 }
 
 template <typename Work>
-auto Session::inside(const Work& work) {
+auto Session::visit(const Work& work) {
   const std::lock_guard using_it(use_);
   if (!open_) {
-    refuse_closed();
+    refuse();
   }
   const Entered entered(interpreter_);
   std::vector<void*> dropped;
@@ -54,6 +113,29 @@ auto Session::inside(const Work& work) {
   return work();
 }
 
+template <typename Work, typename... Args>
+auto Session::inside(const Work& work, const Args&... args) {
+  static_assert(std::is_empty_v<Work>, "what the work captures may be gone when it runs: pass it");
+  if (deadline_ == nullptr) {
+    return visit([&] { return work(*this, args...); });
+  }
+  using Result = decltype(work(*this, args...));
+  auto result = std::make_shared<std::optional<Result>>();
+  deadline_->run(
+      [self = shared_from_this(), result, work, kept = std::tuple<Args...>(args...)](Deadline::Call& call) {
+        result->emplace(self->visit([&] {
+          const Interruptible here(self->interpreter_, call.number());
+          return std::apply(
+              [&](const auto&... each) {
+                call.set_what(label_of(self->interpreter_, each...));
+                return work(*self, each...);
+              },
+              kept);
+        }));
+      });
+  return std::move(**result);
+}
+
 PyObj Session::keep(void* object) {
   objects_.push_back(object);
   return PyObj(shared_from_this(), object);
@@ -65,38 +147,49 @@ void Session::drop(void* object) noexcept {
 }
 
 PyObj Session::global(const std::string& module, const std::string& name) {
-  return inside([&] { return keep(interpreter_.global(module, name)); });
+  return inside([](Session& self, const std::string& from,
+                   const std::string& what) { return self.keep(self.interpreter_.global(from, what)); },
+                module, name);
 }
 
 PyObj Session::from_value(const Value& value) {
-  return inside([&] { return keep(interpreter_.from_value(value)); });
+  return inside(
+      [](Session& self, const Value& given) { return self.keep(self.interpreter_.from_value(given)); },
+      value);
 }
 
 PyObj Session::self() {
-  return inside([&] {
-    if (self_ == nullptr) {
+  return inside([](Session& self) {
+    if (self.self_ == nullptr) {
       throw SessionError(
           "the session was acquired for no object; sessions of a MovableObject or a Package have a self.");
     }
-    return keep(interpreter_.from_value(ObjectRef{interpreter_.id(), self_}));
+    return self.keep(self.interpreter_.from_value(ObjectRef{self.interpreter_.id(), self.self_}));
   });
 }
 
 PyObj Session::from_movable(const std::shared_ptr<Movable>& movable) {
-  return inside([&] {
-    // Borrowed, and a reference of our own taken, under one hold of the GIL.
-    return keep(interpreter_.from_value(ObjectRef{interpreter_.id(), movable->in(interpreter_)}));
-  });
+  return inside(
+      [](Session& self, const std::shared_ptr<Movable>& wanted) {
+        // Borrowed, and a reference of our own taken, under one hold of the GIL.
+        void* object = wanted->in(self.interpreter_);
+        return self.keep(self.interpreter_.from_value(ObjectRef{self.interpreter_.id(), object}));
+      },
+      movable);
 }
 
-Value Session::call_movable(Movable& movable, const std::vector<Value>& args, const Keywords& keywords) {
-  return inside([&] {
-    // References of our own: unload() may drop the movable's while the call runs.
-    const Held object(interpreter_,
-                      interpreter_.from_value(ObjectRef{interpreter_.id(), movable.in(interpreter_)}));
-    const Held result(interpreter_, interpreter_.call(object.get(), args, keywords));
-    return interpreter_.to_value(result.get());
-  });
+Value Session::call_movable(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
+                            const Keywords& keywords) {
+  return inside(
+      [](Session& self, const std::shared_ptr<Movable>& wanted, const std::vector<Value>& positional,
+         const Keywords& named) {
+        Interpreter& here = self.interpreter_;
+        // References of our own: unload() may drop the movable's while the call runs.
+        const Held object(here, here.from_value(ObjectRef{here.id(), wanted->in(here)}));
+        const Held result(here, here.call(object.get(), positional, named));
+        return here.to_value(result.get());
+      },
+      movable, args, keywords);
 }
 
 std::shared_ptr<Movable> Session::create_movable(const PyObj& object) {
@@ -105,13 +198,40 @@ std::shared_ptr<Movable> Session::create_movable(const PyObj& object) {
 }
 
 void Session::set_self(const PyObj& object) {
-  inside([&] {
-    self_ = interpreter_.from_value(object.reference());
-    objects_.push_back(self_);
-  });
+  inside(
+      [](Session& self, const ObjectRef& given) {
+        self.self_ = self.interpreter_.from_value(given);
+        self.objects_.push_back(self.self_);
+        return true;
+      },
+      object.reference());
+}
+
+std::vector<std::string> Session::holds(Interpreter& interpreter) {
+  // Never while an object is half given back: the list is changed with the GIL held,
+  // and an object is off it before it is released.
+  std::vector<void*> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped = dropped_;
+  }
+  std::vector<std::string> labels;
+  for (void* object : objects_) {
+    if (std::find(dropped.begin(), dropped.end(), object) == dropped.end()) {
+      labels.push_back(interpreter.label(object));
+    }
+  }
+  return labels;
 }
 
 void Session::close() {
+  if (deadline_ != nullptr) {
+    if (open_.exchange(false)) {
+      end_within_limit(*deadline_, *pool_, interpreter_,
+                       [self = shared_from_this()] { return std::exchange(self->objects_, {}); });
+    }
+    return;
+  }
   const std::lock_guard using_it(use_);
   if (!open_) {
     return;
@@ -119,12 +239,36 @@ void Session::close() {
   open_ = false;
   if (!objects_.empty()) {  // a visit costs about a microsecond
     const Entered entered(interpreter_);
-    for (void* object : objects_) {
+    const std::vector<void*> objects = std::exchange(objects_, {});
+    for (void* object : objects) {
       interpreter_.release(object);
     }
-    objects_.clear();
   }
   pool_->release(interpreter_);
+}
+
+// Objects may run code when they go, which may not come back either. `objects` is called
+// on the deadline's thread, where no other call of the session is under way.
+template <typename Objects>
+void Session::end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects) {
+  try {
+    deadline.run([objects, &interpreter](Deadline::Call& call) {
+      const Entered entered(interpreter);
+      const Interruptible here(interpreter, call.number());
+      call.set_what("the end of a session");
+      for (void* object : objects()) {
+        interpreter.release(object);
+      }
+    });
+  } catch (const InterpreterRetiredError&) {
+    return;
+  } catch (const CallTimeoutError&) {
+    if (deadline.given_up()) {
+      throw;
+    }
+  }
+  deadline.stop();
+  pool.release(interpreter);
 }
 
 PyObj::PyObj(std::shared_ptr<Session> session, void* object)
@@ -141,19 +285,30 @@ PyObj::~PyObj() {
 
 PyObj PyObj::call_kwargs(const std::vector<Value>& args, const Keywords& keywords) const {
   return session_->inside(
-      [&] { return session_->keep(session_->interpreter_.call(object_, args, keywords)); });
+      [](Session& self, void* object, const std::vector<Value>& positional, const Keywords& named) {
+        return self.keep(self.interpreter_.call(object, positional, named));
+      },
+      object_, args, keywords);
 }
 
 PyObj PyObj::attr(const std::string& name) const {
-  return session_->inside([&] { return session_->keep(session_->interpreter_.attribute(object_, name)); });
+  return session_->inside(
+      [](Session& self, void* object, const std::string& of) {
+        return self.keep(self.interpreter_.attribute(object, of));
+      },
+      object_, name);
 }
 
 bool PyObj::has_attr(const std::string& name) const {
-  return session_->inside([&] { return session_->interpreter_.has_attribute(object_, name); });
+  return session_->inside([](Session& self, void* object,
+                             const std::string& of) { return self.interpreter_.has_attribute(object, of); },
+                          object_, name);
 }
 
 PyObj PyObj::item(const Value& key) const {
-  return session_->inside([&] { return session_->keep(session_->interpreter_.item(object_, key)); });
+  return session_->inside([](Session& self, void* object,
+                             const Value& of) { return self.keep(self.interpreter_.item(object, of)); },
+                          object_, key);
 }
 
 int PyObj::interpreter_id() const {
@@ -161,12 +316,13 @@ int PyObj::interpreter_id() const {
 }
 
 Value PyObj::to_value() const {
-  return session_->inside([&] { return session_->interpreter_.to_value(object_); });
+  return session_->inside([](Session& self, void* object) { return self.interpreter_.to_value(object); },
+                          object_);
 }
 
 ObjectRef PyObj::reference() const {
   if (!session_->is_open()) {
-    refuse_closed();
+    session_->refuse();
   }
   return {session_->interpreter_id(), object_};
 }

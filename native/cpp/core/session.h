@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "deadline.h"
 #include "pool.h"
 
 namespace interpool {
@@ -20,14 +21,21 @@ class Movable;
 // `objects_` and `self_`: close() waits for a call that another thread has under way. `mutex_`
 // guards `dropped_` (handles may be dropped anywhere). Lock order: `use_`, then the
 // interpreter's GIL, then `mutex_`.
-class INTERPOOL_PUBLIC Session : public std::enable_shared_from_this<Session> {
+//
+// A session with a call limit works on a thread of its own, `deadline_`'s: a call that
+// takes longer than that many seconds is interrupted and throws CallTimeoutError. One
+// that does not come back even so costs the pool its interpreter: the session has ended
+// then, and all that is its throws InterpreterRetiredError.
+class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Session>, public Leaseholder {
  public:
   static std::shared_ptr<Session> acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
                                           std::optional<double> timeout,
+                                          std::optional<double> call_limit = std::nullopt,
                                           std::optional<int> only = std::nullopt);
   // One whose self() is the object.
   static std::shared_ptr<Session> acquire_for(const std::shared_ptr<Movable>& movable,
-                                              std::optional<double> timeout);
+                                              std::optional<double> timeout,
+                                              std::optional<double> call_limit = std::nullopt);
   ~Session();
 
   PyObj global(const std::string& module, const std::string& name);
@@ -35,7 +43,8 @@ class INTERPOOL_PUBLIC Session : public std::enable_shared_from_this<Session> {
   PyObj from_value(const Value& value);
   PyObj from_movable(const std::shared_ptr<Movable>& movable);
   // Its copy here, called; in one visit to the interpreter.
-  Value call_movable(Movable& movable, const std::vector<Value>& args, const Keywords& keywords);
+  Value call_movable(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
+                     const Keywords& keywords);
   bool is_owner(const PyObj& object) const { return object.session().get() == this; }
   std::shared_ptr<Movable> create_movable(const PyObj& object);
 
@@ -46,20 +55,29 @@ class INTERPOOL_PUBLIC Session : public std::enable_shared_from_this<Session> {
   void close();
   int interpreter_id() const { return interpreter_.id(); }
   bool is_open() const { return open_; }
+  std::vector<std::string> holds(Interpreter& interpreter) override;
 
  private:
   friend class PyObj;
   Session(std::shared_ptr<Pool> pool, Interpreter& interpreter)
       : pool_(std::move(pool)), interpreter_(interpreter) {}
 
-  // Enters, checks that the session is open, frees what was dropped, works.
+  // Enters, checks that the session is open, frees what was dropped, and returns
+  // work(*this, args...). `work` captures nothing: under a call limit it may outlive
+  // the caller, and gets copies.
+  template <typename Work, typename... Args>
+  auto inside(const Work& work, const Args&... args);
   template <typename Work>
-  auto inside(const Work& work);
+  auto visit(const Work& work);
+  template <typename Objects>
+  static void end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects);
+  [[noreturn]] void refuse() const;
   PyObj keep(void* object);
   void drop(void* object) noexcept;
 
   const std::shared_ptr<Pool> pool_;
   Interpreter& interpreter_;
+  std::shared_ptr<Deadline> deadline_;  // null without a call limit
   std::mutex use_;
   std::atomic<bool> open_{true};  // is_open() reads it without the lock
   std::vector<void*> objects_;

@@ -15,6 +15,7 @@
 #include "../core/open_package.h"
 #include "../core/process.h"
 #include "../core/session.h"
+#include "../core/stacks.h"
 #include "host_gil.h"
 
 namespace py = pybind11;
@@ -57,6 +58,10 @@ void translate(std::exception_ptr pointer) {
     raise("PoolClosedError", error.what());
   } catch (const LeaseTimeoutError& error) {
     raise("LeaseTimeoutError", error.what());
+  } catch (const CallTimeoutError& error) {
+    raise("CallTimeoutError", error.what());
+  } catch (const InterpreterRetiredError& error) {
+    raise("InterpreterRetiredError", error.what());
   } catch (const SessionError& error) {
     raise("SessionError", error.what());
   } catch (const ConversionError& error) {
@@ -148,20 +153,90 @@ py::object to_value(const PyObj& object) {
   return write(value);
 }
 
+const char* name_of(Pool::State state) {
+  switch (state) {
+    case Pool::State::kFree:
+      return "free";
+    case Pool::State::kLeased:
+      return "leased";
+    case Pool::State::kParked:
+      return "parked";
+    default:
+      return "retired";
+  }
+}
+
+py::dict describe(const Pool::Status& status) {
+  py::dict entry;
+  entry["interpreter"] = status.interpreter->id();
+  entry["state"] = name_of(status.state);
+  entry["leased"] = status.state == Pool::State::kLeased;
+  entry["leases"] = status.leases;
+  entry["affinities"] = status.affinities;
+  return entry;
+}
+
 py::dict status_of(const Pool& pool) {
   py::list interpreters;
   for (const auto& status : pool.status()) {
-    py::dict entry;
-    entry["interpreter"] = status.interpreter;
-    entry["leased"] = status.leased;
-    entry["leases"] = status.leases;
-    entry["affinities"] = status.affinities;
-    interpreters.append(entry);
+    interpreters.append(describe(status));
   }
   py::dict all;
   all["interpreters"] = interpreters;
   all["waiting"] = pool.waiting();
+  all["floor"] = pool.floor();
+  all["ceiling"] = pool.ceiling();
+  all["growing"] = pool.is_growing();
   return all;
+}
+
+py::list stacks_list(const Pool& pool, double patience) {
+  std::vector<InterpreterStacks> all;
+  {
+    const WithoutHostGil free;
+    all = stacks_of(pool, patience);
+  }
+  py::list list;
+  for (const InterpreterStacks& one : all) {
+    py::dict entry;
+    entry["interpreter"] = one.status.interpreter->id();
+    entry["state"] = name_of(one.status.state);
+    entry["seconds"] = one.status.seconds;
+    entry["holder"] = one.status.thread;
+    entry["inside"] = one.inside;
+    entry["answered"] = one.answered;
+    py::list threads;
+    for (const ThreadStack& thread : one.threads) {
+      py::dict fields;
+      fields["thread"] = thread.thread;
+      fields["name"] = thread.name;
+      fields["frames"] = thread.frames;
+      threads.append(fields);
+    }
+    entry["threads"] = threads;
+    list.append(entry);
+  }
+  return list;
+}
+
+py::list open_lease_list(const Pool& pool, double patience) {
+  std::vector<OpenLease> all;
+  {
+    const WithoutHostGil free;
+    all = open_leases(pool, patience);
+  }
+  py::list list;
+  for (const OpenLease& one : all) {
+    py::dict entry;
+    entry["interpreter"] = one.status.interpreter->id();
+    entry["seconds"] = one.status.seconds;
+    entry["holder"] = one.status.thread;
+    entry["answered"] = one.answered;
+    entry["session"] = one.session;
+    entry["labels"] = one.labels;
+    list.append(entry);
+  }
+  return list;
 }
 
 // The host's Python is about to be finalised. Threads of it that come back from an
@@ -228,22 +303,30 @@ PYBIND11_MODULE(_native, module) {
       py::arg("path"), "Tells the router that the host's libtorch_python is loaded, from this file.");
 
   py::class_<Pool, std::shared_ptr<Pool>>(module, "Pool")
-      .def(py::init([](size_t count, const std::vector<std::string>& search_path) {
+      .def(py::init([](size_t count, const std::vector<std::string>& search_path, size_t ceiling,
+                       double park_after, double grace) {
              const WithoutHostGil free;
-             auto pool = std::make_shared<Pool>(Process::get().start(count, search_path));
+             PoolOptions options;
+             options.ceiling = ceiling;
+             options.park_after = park_after;
+             options.grace = grace;
+             options.start = [search_path] { return Process::get().start(1, search_path).front(); };
+             auto pool = std::make_shared<Pool>(Process::get().start(count, search_path), std::move(options));
              Process::get().remember(pool);
              return pool;
            }),
-           py::arg("count"), py::arg("search_path"))
+           py::arg("count"), py::arg("search_path"), py::arg("ceiling"), py::arg("park_after"),
+           py::arg("grace"))
       .def(
           "acquire",
           [](std::shared_ptr<Pool> pool, const std::string& affinity, std::optional<double> timeout,
-             std::optional<int> only) {
+             std::optional<double> call_limit, std::optional<int> only) {
             timeout = checked(timeout);
             const WithoutHostGil free;
-            return Session::acquire(std::move(pool), affinity, timeout, only);
+            return Session::acquire(std::move(pool), affinity, timeout, call_limit, only);
           },
-          py::arg("affinity") = "", py::arg("timeout") = py::none(), py::arg("only") = py::none())
+          py::arg("affinity") = "", py::arg("timeout") = py::none(), py::arg("call_limit") = py::none(),
+          py::arg("only") = py::none())
       .def("limit", &Pool::limit, py::arg("count"), py::call_guard<WithoutHostGil>())
       .def("register_module_source", &Pool::register_module_source, py::arg("name"), py::arg("source"),
            py::call_guard<WithoutHostGil>())
@@ -283,9 +366,13 @@ PYBIND11_MODULE(_native, module) {
           },
           py::arg("module"), py::arg("function"), py::arg("argument"))
       .def("close", &Pool::close, py::call_guard<WithoutHostGil>())
+      .def_property_readonly("is_closed", &Pool::is_closed)
       .def("status", &status_of)
+      .def("stacks", &stacks_list, py::arg("patience"))
+      .def("open_leases", &open_lease_list, py::arg("patience"))
       .def("__len__", &Pool::size);
 
+  module.def("pools", [] { return Process::get().pools(); }, "Every pool of this process, closed ones too.");
   module.def(
       "private_copy",
       [](const std::string& path, int slot) { return Process::get().private_copy(path, slot); },
@@ -339,12 +426,12 @@ Raises:
            "The same, with the arguments in an iterable and a dict.")
       .def(
           "acquire_session",
-          [](const MovableObject& movable, std::optional<double> timeout) {
+          [](const MovableObject& movable, std::optional<double> timeout, std::optional<double> call_limit) {
             timeout = checked(timeout);
             const WithoutHostGil free;
-            return Session::acquire_for(movable.movable(), timeout);
+            return Session::acquire_for(movable.movable(), timeout, call_limit);
           },
-          py::arg("timeout") = py::none(),
+          py::arg("timeout") = py::none(), py::arg("call_limit") = py::none(),
           R"(Lease an interpreter; the session's ``self`` is this object there.
 
 Raises:

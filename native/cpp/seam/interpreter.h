@@ -94,6 +94,16 @@ class Interpreter {
   virtual void* from_value(const Value& value) = 0;
   virtual Value to_value(void* object) = 0;
   virtual void release(void* object) noexcept = 0;
+  // For messages: the qualified name of a function or class, of other objects their
+  // class's.
+  virtual std::string label(void* object) = 0;
+  // Every thread that has run Python here, but for the caller: a list of
+  // (the kernel's number of it, its name in Python or "", [frame, innermost first]).
+  virtual Value stacks() = 0;
+  // From here to end_interruptible(), on the same thread, interrupt(call) reaches the
+  // calling thread. `call` is unique in the process.
+  virtual void begin_interruptible(uint64_t call) = 0;
+  virtual void end_interruptible(uint64_t call) noexcept = 0;
   // `callable(worker, fd, hello, frame)` for a served connection.
   struct Answer {
     std::string bytes;
@@ -105,6 +115,19 @@ class Interpreter {
   // Runs `work` on the interpreter's own thread, which holds no GIL. Returns at
   // once; any thread, any GIL, entered or not.
   virtual void later(std::function<void()> work) = 0;
+
+  // Raises CallInterrupted, a BaseException, in the Python code of that call, and hands
+  // `told` the stack where it was. Neither happens when the call is over, or as long
+  // as the GIL cannot be had. Returns at once; any thread, any GIL, entered or not.
+  virtual void interrupt(uint64_t call, std::function<void(std::string)> told) = 0;
+
+  // The last thread, but for the interpreter's own, that entered and has not left, by
+  // the kernel's number, or 0; and how often one has entered. Any thread.
+  struct Presence {
+    int thread = 0;
+    uint64_t visits = 0;
+  };
+  virtual Presence presence() const = 0;
 
   // For the host, before its Python is finalised: runs nothing later any more, and
   // waits for what is running. The caller holds no GIL.
@@ -143,6 +166,21 @@ class Held {
  private:
   Interpreter& interpreter_;
   void* const object_;
+};
+
+// Calls begin_interruptible() and end_interruptible(), within an Entered.
+class Interruptible {
+ public:
+  Interruptible(Interpreter& interpreter, uint64_t call) : interpreter_(interpreter), call_(call) {
+    interpreter_.begin_interruptible(call_);
+  }
+  ~Interruptible() { interpreter_.end_interruptible(call_); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+  const uint64_t call_;
 };
 
 // The one symbol that libinterpool_slot.so exports. Starts the interpreter (or

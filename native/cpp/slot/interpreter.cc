@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -16,7 +17,9 @@
 #include "convert.h"
 #include "home.h"
 #include "inside.h"
+#include "interruption.h"
 #include "python.h"
+#include "stacks.h"
 #include "torch_python.h"
 
 namespace interpool {
@@ -27,6 +30,7 @@ namespace {
 // thread_local in a private copy is per interpreter and thread.
 struct Attachment {
   PyThreadState* state = nullptr;
+  int thread = 0;  // the kernel's number; 0 for the home thread, which leases nothing
   InterpreterId before = kNone;
   std::optional<at::ThreadLocalState> outside;  // torch's, of whoever entered
   ThreadSettings settings;                      // likewise
@@ -111,9 +115,12 @@ class PythonInterpreter final : public Interpreter {
       enter_settings(options_.id, attachment.settings);
     }
     if (attachment.state == nullptr) {
+      attachment.thread = static_cast<int>(syscall(SYS_gettid));
+      arrive();
       PyGILState_Ensure();
       attachment.state = PyThreadState_Get();
     } else {
+      arrive();
       PyEval_RestoreThread(attachment.state);
     }
     attachment.before = enter_interpreter(options_.id);
@@ -122,6 +129,9 @@ class PythonInterpreter final : public Interpreter {
   void leave() noexcept override {
     enter_interpreter(attachment.before);
     PyEval_SaveThread();
+    if (attachment.thread != 0) {
+      inside_.store(0, std::memory_order_relaxed);
+    }
     if (attachment.outside.has_value()) {
       leave_settings(attachment.settings);
       at::ThreadLocalState::setThreadLocalState(*attachment.outside);
@@ -196,6 +206,14 @@ class PythonInterpreter final : public Interpreter {
 
   void release(void* object) noexcept override { Py_DECREF(static_cast<PyObject*>(object)); }
 
+  std::string label(void* object) override { return label_of(static_cast<PyObject*>(object)); }
+
+  Value stacks() override { return thread_stacks(); }
+
+  void begin_interruptible(uint64_t call) override { interpool::begin_interruptible(call); }
+
+  void end_interruptible(uint64_t call) noexcept override { interpool::end_interruptible(call); }
+
   Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
                 const std::string& frame) override {
     const Ref result = checked(PyObject_CallFunction(static_cast<PyObject*>(callable), "s#iy#y#",
@@ -217,6 +235,20 @@ class PythonInterpreter final : public Interpreter {
 
   void later(std::function<void()> work) override { Home::get().run_later(std::move(work)); }
 
+  void interrupt(uint64_t call, std::function<void(std::string)> told) override {
+    later([call, told = std::move(told)] {
+      const PyGILState_STATE state = PyGILState_Ensure();
+      if (const auto where = interrupt_call(call)) {
+        told(*where);
+      }
+      PyGILState_Release(state);
+    });
+  }
+
+  Presence presence() const override {
+    return {inside_.load(std::memory_order_relaxed), visits_.load(std::memory_order_relaxed)};
+  }
+
   void close() override { Home::get().close(); }
 
   void adopt_torch(const std::string& libtorch_python) override {
@@ -224,6 +256,14 @@ class PythonInterpreter final : public Interpreter {
   }
 
  private:
+  // Before the wait for the GIL: who waits is here, too. One at a time, as one leases.
+  void arrive() {
+    if (attachment.thread != 0) {
+      inside_.store(attachment.thread, std::memory_order_relaxed);
+      visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+  }
+
   // By path: nothing can be imported safely before it has run.
   void run_loader() const {
     std::ifstream file(options_.loader);
@@ -295,6 +335,8 @@ class PythonInterpreter final : public Interpreter {
   }
 
   const StartOptions options_;
+  std::atomic<int> inside_{0};
+  std::atomic<uint64_t> visits_{0};
   // torch's state of a thread that has done nothing yet. Written by start().
   std::optional<at::ThreadLocalState> pristine_;
 };

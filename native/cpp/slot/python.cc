@@ -25,7 +25,7 @@ std::string name_of(PyObject* type) {
   PyErr_Clear();
   const std::string prefix = text_of(module.get(), "");
   const std::string suffix = text_of(name.get(), "Exception");
-  return prefix.empty() || prefix == "builtins" ? suffix : prefix + "." + suffix;
+  return prefix.empty() || prefix == "None" || prefix == "builtins" ? suffix : prefix + "." + suffix;
 }
 
 Ref pending_exception() {
@@ -71,6 +71,15 @@ void throw_pending() {
   const std::string text = text_of(exception.get(), "<no message>");
   throw_by_name(name, text);  // interpool's own errors arrive as themselves
   throw RemoteError(name, text, traceback_of(exception.get()));
+}
+
+std::string label_of(PyObject* object) {
+  if (PyMethod_Check(object) != 0) {
+    object = PyMethod_GET_FUNCTION(object);
+  }
+  const bool named =
+      PyFunction_Check(object) != 0 || PyCFunction_Check(object) != 0 || PyType_Check(object) != 0;
+  return name_of(named ? object : reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
 std::string to_utf8(PyObject* text) {

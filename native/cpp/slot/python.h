@@ -48,6 +48,10 @@ inline void check(int status) {
   }
 }
 
+// The qualified name of a function or class, of other objects their class's. Never
+// throws.
+std::string label_of(PyObject* object);
+
 // UTF-8, with lone surrogates kept (PEP 383's "surrogatepass").
 std::string to_utf8(PyObject* text);
 Ref from_utf8(const std::string& text);

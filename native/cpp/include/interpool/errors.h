@@ -28,6 +28,8 @@ INTERPOOL_DEFINE_ERROR(WrongInterpreterError, SessionError);
 INTERPOOL_DEFINE_ERROR(SessionClosedError, SessionError);
 INTERPOOL_DEFINE_ERROR(PoolClosedError, SessionError);
 INTERPOOL_DEFINE_ERROR(LeaseTimeoutError, SessionError);
+INTERPOOL_DEFINE_ERROR(CallTimeoutError, SessionError);
+INTERPOOL_DEFINE_ERROR(InterpreterRetiredError, SessionError);
 INTERPOOL_DEFINE_ERROR(ConversionError, Error);
 INTERPOOL_DEFINE_ERROR(ArchiveError, Error);
 

@@ -32,12 +32,13 @@ class INTERPOOL_PUBLIC InterpreterManager {
     int id_;
   };
 
-  // Starts `interpreters` of them, or one per core for 0. In a process without a
+  // Starts `interpreters` of them, or one per core for 0; up to `ceiling` (0: no more)
+  // when leases wait for something other than the CPU. In a process without a
   // Python of its own the private copies come from a prepared cache: the file that
   // `interpool prepare` wrote, named by `prepared`, else by $INTERPOOL_PREPARED, else
   // the one in the cache directory. Throws ProvisioningError when there is none,
   // InterpreterStartError when an interpreter does not start.
-  explicit InterpreterManager(size_t interpreters = 0, const std::string& prepared = "");
+  explicit InterpreterManager(size_t interpreters = 0, size_t ceiling = 0, const std::string& prepared = "");
   ~InterpreterManager();
   InterpreterManager(InterpreterManager&&) noexcept = default;
   InterpreterManager& operator=(InterpreterManager&&) = delete;
@@ -45,11 +46,13 @@ class INTERPOOL_PUBLIC InterpreterManager {
   InterpreterManager& operator=(const InterpreterManager&) = delete;
 
   // Leases a free interpreter, one that has served `affinity` before first; waits its
-  // turn. Throws LeaseTimeoutError after `timeout` seconds, PoolClosedError.
+  // turn. Throws LeaseTimeoutError after `timeout` seconds, PoolClosedError. A call that
+  // takes longer than `call_limit` seconds is interrupted and throws CallTimeoutError.
   InterpreterSession acquire_one(std::optional<double> timeout = std::nullopt,
-                                 const std::string& affinity = "");
+                                 const std::string& affinity = "",
+                                 std::optional<double> call_limit = std::nullopt);
   std::vector<Instance> all_instances() const;
-  // Leases the first `count` interpreters only, from now on.
+  // Leases the first `count` interpreters only, from now on, but for instances' own sessions.
   void limit(size_t count);
   // Makes `name` importable in every interpreter that has not imported it yet.
   void register_module_source(const std::string& name, const std::string& source);

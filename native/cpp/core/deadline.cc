@@ -1,0 +1,184 @@
+#include "deadline.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+namespace interpool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kForever = 1e8;  // seconds; more overflows the clock
+// Code may catch everything, once: it is interrupted again and again.
+constexpr int kInterruptions = 4;
+
+Clock::duration seconds(double count) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(count < kForever ? count : kForever));
+}
+
+std::string text_of(double count) {
+  std::string text = std::to_string(count);
+  text.erase(text.find_last_not_of('0') + 1);
+  return (text.back() == '.' ? text.substr(0, text.size() - 1) : text) + " s";
+}
+
+}  // namespace
+
+void Deadline::Call::set_what(std::string what) {
+  const std::lock_guard lock(mutex_);
+  what_ = std::move(what);
+}
+
+std::string Deadline::Call::what() const {
+  const std::lock_guard lock(mutex_);
+  return what_;
+}
+
+struct Deadline::Job {
+  Job(Work given, uint64_t number) : work(std::move(given)), call(number) {}
+
+  Work work;
+  Call call;
+  bool begun = false;
+  bool done = false;
+  Clock::time_point began;
+  std::exception_ptr failure;
+  std::string where;  // the stack at the interruption
+};
+
+std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, Limits limits,
+                                          std::function<void()> given_up) {
+  std::shared_ptr<Deadline> deadline(new Deadline(interpreter, limits, std::move(given_up)));
+  std::thread([deadline] {
+    pthread_setname_np(pthread_self(), "interpool-call");
+    deadline->loop();
+  }).detach();
+  return deadline;
+}
+
+void Deadline::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return !queue_.empty() || stopping_ || given_up_; });
+    if (queue_.empty() || given_up_) {
+      return;
+    }
+    const std::shared_ptr<Job> job = queue_.front();
+    queue_.pop_front();
+    job->begun = true;
+    job->began = Clock::now();
+    if (in_line_ > 0) {
+      changed_.notify_all();
+    }
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      job->work(job->call);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    // What the work holds on to, its caller still has: the session does not end here.
+    job->work = nullptr;
+    lock.lock();
+    job->failure = failure;
+    job->done = true;
+    changed_.notify_all();
+  }
+}
+
+bool Deadline::interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::mutex>& lock) {
+  for (int i = 0; i < kInterruptions; ++i) {
+    lock.unlock();
+    interpreter_.interrupt(job->call.number(), [job, self = shared_from_this()](std::string where) {
+      const std::lock_guard telling(self->mutex_);
+      if (job->where.empty()) {
+        job->where = std::move(where);
+      }
+    });
+    lock.lock();
+    if (changed_.wait_for(lock, seconds(limits_.grace / kInterruptions), [&] { return job->done; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Deadline::run(Work work) {
+  static std::atomic<uint64_t> numbers{0};
+  auto job = std::make_shared<Job>(std::move(work), ++numbers);
+  std::unique_lock lock(mutex_);
+  if (given_up_) {
+    refuse();
+  }
+  queue_.push_back(job);
+  work_.notify_one();
+  const auto over = [&] { return job->done || (given_up_ && !job->begun); };
+  // Nearly always it begins at once, and nobody needs to hear of that.
+  if (!changed_.wait_until(lock, Clock::now() + seconds(limits_.call), over)) {
+    ++in_line_;
+    changed_.wait(lock, [&] { return job->begun || given_up_; });
+    --in_line_;
+  }
+  if (!job->begun) {
+    std::erase(queue_, job);
+    refuse();
+  }
+  if (changed_.wait_until(lock, job->began + seconds(limits_.call), over)) {
+    if (job->failure) {
+      std::rethrow_exception(job->failure);
+    }
+    return;
+  }
+  const bool back = interrupt(job, lock);
+  const std::string what = job->call.what();
+  std::string message = (what.empty() ? "a call into" : what + " in") + " interpreter " +
+                        std::to_string(interpreter_.id()) + " took longer than its limit of " +
+                        text_of(limits_.call) + " and was interrupted";
+  if (back) {
+    message += "; the session goes on. Give it longer (call_limit), or less to do.";
+  } else {
+    given_up_ = true;
+    message += ", but did not come back within " + text_of(limits_.grace) +
+               " more: it is in native code that does not return. Its interpreter is retired, and its "
+               "session has ended; acquire another.";
+  }
+  message += job->where.empty() ? "" : " It was here:" + job->where;
+  if (!back) {
+    changed_.notify_all();
+    work_.notify_one();
+    lock.unlock();
+    on_given_up_();
+  }
+  throw CallTimeoutError(message);
+}
+
+void Deadline::refuse() const {
+  throw InterpreterRetiredError("interpreter " + std::to_string(interpreter_.id()) +
+                                " was retired, because a call into it did not come back, and its objects "
+                                "are lost; acquire another session.");
+}
+
+void Deadline::require() const {
+  const std::lock_guard lock(mutex_);
+  if (given_up_) {
+    refuse();
+  }
+}
+
+bool Deadline::given_up() const {
+  const std::lock_guard lock(mutex_);
+  return given_up_;
+}
+
+void Deadline::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  work_.notify_one();
+}
+
+}  // namespace interpool

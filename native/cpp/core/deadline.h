@@ -1,0 +1,79 @@
+// Calls with a time limit.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "../seam/interpreter.h"
+
+namespace interpool {
+
+// Runs one session's calls on a thread of their own, one after another, so that the
+// caller can come back from a call that does not. `mutex_` guards all state and is a
+// leaf lock. Any thread may call; it holds no GIL.
+class Deadline : public std::enable_shared_from_this<Deadline> {
+ public:
+  // A call under way, for the work that makes it. `mutex_`, a leaf lock, guards `what_`.
+  class Call {
+   public:
+    explicit Call(uint64_t number) : number_(number) {}
+    uint64_t number() const { return number_; }  // for Interruptible
+    // What is called, for messages.
+    void set_what(std::string what);
+    std::string what() const;
+
+   private:
+    const uint64_t number_;
+    mutable std::mutex mutex_;
+    std::string what_;
+  };
+  using Work = std::function<void(Call&)>;
+
+  struct Limits {
+    double call = 0;   // seconds that a call may take
+    double grace = 0;  // and that it then has to come back, once interrupted
+  };
+
+  // `given_up` is called, once, when a call has not come back.
+  static std::shared_ptr<Deadline> start(Interpreter& interpreter, Limits limits,
+                                         std::function<void()> given_up);
+
+  // Runs `work`, which owns all that it touches, and throws what it threw. A call past
+  // its limit is interrupted: CallTimeoutError. When it does not come back all the
+  // same, the thread is left to itself, and every later call is refused with
+  // InterpreterRetiredError.
+  void run(Work work);
+
+  bool given_up() const;
+  // Throws InterpreterRetiredError when a call was given up.
+  void require() const;
+  // Ends the thread when it has nothing more to do.
+  void stop();
+
+ private:
+  struct Job;
+
+  Deadline(Interpreter& interpreter, Limits limits, std::function<void()> given_up)
+      : interpreter_(interpreter), limits_(limits), on_given_up_(std::move(given_up)) {}
+  void loop();
+  bool interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::mutex>& lock);
+  [[noreturn]] void refuse() const;
+
+  Interpreter& interpreter_;
+  const Limits limits_;
+  const std::function<void()> on_given_up_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_;     // for the thread
+  std::condition_variable changed_;  // for callers
+  int in_line_ = 0;                  // callers that wait for their call to begin
+  std::deque<std::shared_ptr<Job>> queue_;
+  bool given_up_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace interpool

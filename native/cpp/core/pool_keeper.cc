@@ -1,0 +1,186 @@
+// The pool's keeper: lets the pool grow towards its ceiling while leases wait for
+// something other than the CPU, parks what is not needed, replaces what was retired.
+//
+// All of it runs on one thread, so no two interpreters are started at once, and none
+// on a request's way. It holds no GIL, and `mutex_` only where it says so.
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+#include <thread>
+
+#include "activity.h"
+#include "pool.h"
+#include "visits.h"
+
+namespace interpool {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(5);     // between two samples
+constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of them that said no
+constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
+constexpr auto kRetry = std::chrono::seconds(30);        // after a start that failed
+
+// Inside: lets go of what can be made again.
+constexpr const char* kParkModule = "interpool.native.inside.parking";
+constexpr const char* kParkFunction = "park";
+
+size_t cores() {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
+    return std::max(1U, std::thread::hardware_concurrency());
+  }
+  return static_cast<size_t>(CPU_COUNT(&mine));
+}
+
+}  // namespace
+
+// Has it do its rounds, now. Called with `mutex_` held.
+void Pool::call_keeper() {
+  if (keeper_runs_) {
+    keeper_.notify_one();
+    return;
+  }
+  try {
+    std::thread([self = shared_from_this()] {
+      pthread_setname_np(pthread_self(), "interpool-keeper");
+      self->keep();
+    }).detach();
+    keeper_runs_ = true;
+  } catch (const std::system_error&) {
+    // No thread to be had: the pool stays as it is, until the next waiter asks.
+  }
+}
+
+void Pool::keep() {
+  const auto review_every =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.park_after));
+  std::unique_lock lock(mutex_);
+  auto review_at = Clock::now() + review_every;
+  while (!closed_) {
+    if (active_ < floor_) {
+      if (may_start()) {
+        add_one(lock);
+      } else {
+        keeper_.wait_until(lock, retry_at_);
+      }
+    } else if (!waiters_.empty() && may_grow()) {
+      if (watch(lock)) {
+        add_one(lock);
+        review_at = Clock::now() + review_every;
+      }
+    } else if (active_ == floor_) {
+      break;
+    } else if (Clock::now() >= review_at) {
+      park_surplus(lock);
+      review_at = Clock::now() + review_every;
+    } else {
+      keeper_.wait_until(lock, review_at);
+    }
+  }
+  keeper_runs_ = false;
+}
+
+// Looks on, as long as anybody waits for a lease; true when one more interpreter would
+// be of use. Returns with `mutex_` held, as it was called.
+bool Pool::watch(std::unique_lock<std::mutex>& lock) {
+  Activity activity(cores());
+  auto waited_at = Clock::now();
+  while (!closed_ && active_ >= floor_ && may_grow()) {
+    auto pause = kTick;
+    if (waiters_.empty()) {
+      if (Clock::now() - waited_at > kLinger) {
+        return false;
+      }
+    } else {
+      waited_at = Clock::now();
+      std::vector<Activity::Lease> leases;
+      for (const Seat& seat : seats_) {
+        if (seat.state == State::kLeased) {
+          const Interpreter::Presence presence = seat.interpreter->presence();
+          leases.push_back({seat.interpreter->id(), presence.thread, presence.visits, seat.thread});
+        }
+      }
+      lock.unlock();
+      activity.sample(leases);
+      const bool told = activity.is_full();
+      const bool waits = told && activity.waits_elsewhere();
+      lock.lock();
+      if (told) {
+        if (waits && !closed_ && may_grow()) {
+          return true;
+        }
+        pause = kPause;
+        waited_at += kPause;
+      }
+    }
+    keeper_.wait_for(lock, pause, [this] { return closed_ || active_ < floor_; });
+  }
+  return false;
+}
+
+// One that is parked, else a new one.
+void Pool::add_one(std::unique_lock<std::mutex>& lock) {
+  for (Seat& seat : seats_) {
+    if (seat.state == State::kParked) {
+      ++active_;
+      offer(seat);
+      return;
+    }
+  }
+  growing_ = true;
+  lock.unlock();
+  Interpreter* started = nullptr;
+  std::string failure;
+  try {
+    started = options_.start();
+  } catch (const std::exception& error) {
+    failure = error.what();
+    std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", error.what());
+  }
+  lock.lock();
+  growing_ = false;
+  failure_ = failure;
+  if (started == nullptr) {
+    retry_at_ = Clock::now() + kRetry;
+    wake_all();  // where there is no interpreter left, nobody waits in vain
+    return;
+  }
+  ++active_;
+  offer(seats_.emplace_back(started));
+}
+
+// Back to what was needed at once since the last review, and to the floor at the least.
+void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
+  const size_t needed = std::max(floor_, wanted_);
+  wanted_ = leased_ + waiters_.size();
+  std::vector<Interpreter*> parked;
+  for (auto seat = seats_.rbegin(); seat != seats_.rend() && active_ > needed; ++seat) {
+    if (seat->state == State::kFree) {
+      seat->state = State::kParked;
+      seat->affinities.clear();
+      --active_;
+      parked.push_back(seat->interpreter);
+    }
+  }
+  lock.unlock();
+  visit_each(
+      parked,
+      [](Interpreter& interpreter) {
+        void* park = interpreter.global(kParkModule, kParkFunction);
+        try {
+          interpreter.release(interpreter.call(park, {}, {}));
+        } catch (...) {
+          interpreter.release(park);
+          throw;
+        }
+        interpreter.release(park);
+      },
+      0);
+  lock.lock();
+}
+
+}  // namespace interpool

@@ -1,0 +1,52 @@
+#include "interruption.h"
+
+#include <map>
+
+#include "python.h"
+#include "stacks.h"
+
+namespace interpool {
+namespace {
+
+std::map<uint64_t, PyThreadState*>& calls() {
+  static auto* const under_way = new std::map<uint64_t, PyThreadState*>;
+  return *under_way;
+}
+
+// No Exception: code that goes on after any error must not go on after this one.
+PyObject* call_interrupted() {
+  static PyObject* const type = PyErr_NewExceptionWithDoc(
+      "interpool.native.inside.CallInterrupted",
+      "Raised in a call that took longer than its session's time limit.", PyExc_BaseException, nullptr);
+  return type;
+}
+
+}  // namespace
+
+void begin_interruptible(uint64_t call) {
+  calls().emplace(call, PyThreadState_Get());
+}
+
+void end_interruptible(uint64_t call) noexcept {
+  const auto found = calls().find(call);
+  // What was raised and did not arrive must not hit the thread's next call.
+  PyThreadState_SetAsyncExc(found->second->thread_id, nullptr);
+  calls().erase(found);
+}
+
+std::optional<std::string> interrupt_call(uint64_t call) {
+  const WithoutCollector quiet;
+  const auto found = calls().find(call);
+  if (found == calls().end() || call_interrupted() == nullptr) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  std::string where;
+  for (const std::string& frame : stack_of(found->second)) {
+    where += "\n  " + frame;
+  }
+  PyThreadState_SetAsyncExc(found->second->thread_id, call_interrupted());
+  return where;
+}
+
+}  // namespace interpool

@@ -1,0 +1,19 @@
+// Python code stopped from outside, for calls with a time limit. All of it needs this
+// interpreter's GIL, which guards the table of calls under way.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace interpool {
+
+// The calling thread works for `call` until the end.
+void begin_interruptible(uint64_t call);
+void end_interruptible(uint64_t call) noexcept;
+
+// Raises CallInterrupted at the next bytecode of the thread that works for the call;
+// returns where it is. Nothing if the call is over.
+std::optional<std::string> interrupt_call(uint64_t call);
+
+}  // namespace interpool

@@ -1,0 +1,71 @@
+#include "stacks.h"
+
+#include <frameobject.h>
+
+namespace interpool {
+namespace {
+
+std::string text_attribute(PyObject* object, const char* name) {
+  const Ref value(PyObject_GetAttrString(object, name));
+  if (!value || PyUnicode_Check(value.get()) == 0) {
+    PyErr_Clear();
+    return "?";
+  }
+  return to_utf8(value.get());
+}
+
+// What threading calls it, for a thread that threading has heard of.
+std::string name_of_thread(PyObject* active, unsigned long ident) {
+  const Ref key(PyLong_FromUnsignedLong(ident));
+  PyObject* known = active != nullptr && key ? PyDict_GetItemWithError(active, key.get()) : nullptr;
+  if (known == nullptr) {
+    PyErr_Clear();
+    return "";
+  }
+  const Ref kept((Py_INCREF(known), known));
+  return text_attribute(kept.get(), "_name");
+}
+
+}  // namespace
+
+std::vector<std::string> stack_of(PyThreadState* thread) {
+  std::vector<std::string> frames;
+  PyFrameObject* frame = PyThreadState_GetFrame(thread);
+  while (frame != nullptr) {
+    const Ref kept(reinterpret_cast<PyObject*>(frame));
+    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    frames.push_back(text_attribute(code.get(), "co_qualname") + " (" +
+                     text_attribute(code.get(), "co_filename") + ":" +
+                     std::to_string(PyFrame_GetLineNumber(frame)) + ")");
+    frame = PyFrame_GetBack(frame);
+  }
+  return frames;
+}
+
+Value thread_stacks() {
+  const Ref threading_name(PyUnicode_FromString("threading"));
+  const Ref threading(PyImport_GetModule(threading_name.get()));  // imports nothing
+  const Ref active(threading ? PyObject_GetAttrString(threading.get(), "_active") : nullptr);
+  PyErr_Clear();
+  const WithoutCollector quiet;
+  PyThreadState* self = PyThreadState_Get();
+  List threads;
+  // A thread's state goes with the GIL held, and a new one is put at the head.
+  for (PyThreadState* thread = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); thread != nullptr;
+       thread = PyThreadState_Next(thread)) {
+    if (thread == self) {
+      continue;
+    }
+    List frames;
+    for (std::string& frame : stack_of(thread)) {
+      frames.items.push_back({std::move(frame)});
+    }
+    threads.items.push_back({Tuple{
+        {{static_cast<int64_t>(thread->native_thread_id)},
+         {name_of_thread(active && PyDict_Check(active.get()) ? active.get() : nullptr, thread->thread_id)},
+         {std::move(frames)}}}});
+  }
+  return {std::move(threads)};
+}
+
+}  // namespace interpool

@@ -1,0 +1,36 @@
+// Where this interpreter's threads are in its Python code. Needs its GIL.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <interpool/value.h>
+#include "python.h"
+
+namespace interpool {
+
+// Keeps the collector from running: finalisers may let the GIL go, and a thread that is
+// being looked at may then end.
+class WithoutCollector {
+ public:
+  WithoutCollector() : enabled_(PyGC_Disable() != 0) {}
+  ~WithoutCollector() {
+    if (enabled_) {
+      PyGC_Enable();
+    }
+  }
+  WithoutCollector(const WithoutCollector&) = delete;
+  WithoutCollector& operator=(const WithoutCollector&) = delete;
+
+ private:
+  const bool enabled_;
+};
+
+// "function (file:line)", innermost first; empty for a thread in native code that no
+// Python code called.
+std::vector<std::string> stack_of(PyThreadState* thread);
+
+// For Interpreter::stacks().
+Value thread_stacks();
+
+}  // namespace interpool

@@ -1,0 +1,46 @@
+"""The interpreters' Python stacks, for people."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def describe_stacks(interpreters: list[dict[str, Any]], patience: float) -> str:
+    """What ``Pool.stacks`` found, as text: one paragraph per interpreter."""
+    return "\n\n".join("\n".join(_paragraph(one, patience)) for one in interpreters)
+
+
+def host_thread(number: int) -> str:
+    """A thread of this process by the kernel's number: its name in Python, else the kernel's."""
+    for thread in threading.enumerate():
+        if thread.native_id == number:
+            return f"thread {number} {thread.name!r}"
+    try:
+        name = Path(f"/proc/self/task/{number}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return f"thread {number}, which has ended"
+    return f"thread {number} {name!r}"
+
+
+def _paragraph(one: dict[str, Any], patience: float) -> list[str]:
+    title = f"interpreter {one['interpreter']}: {one['state']}"
+    if one["state"] == "leased":
+        title += f" for {one['seconds']:.1f} s by {host_thread(one['holder'])}"
+    if one["state"] == "retired":
+        return [f"{title}; a call into it did not come back"]
+    if not one["answered"]:
+        who = host_thread(one["inside"]) if one["inside"] else "a thread of its own"
+        title += f"; busy in native code that does not let go of the GIL, in {who}"
+        return [f"{title}: no answer within {patience:g} s"]
+    lines = [title]
+    for thread in one["threads"]:
+        if not thread["frames"] and thread["thread"] != one["inside"]:
+            continue  # it was here once, and has no business here now
+        name = f"thread {thread['thread']} {thread['name']!r}" if thread["name"] else ""
+        lines.append(f"  {name or host_thread(thread['thread'])}")
+        lines += [f"    {frame}" for frame in thread["frames"]] or [
+            "    in native code, called by no Python code"
+        ]
+    return lines

@@ -1,0 +1,203 @@
+"""A pool between its floor and its ceiling: it grows where that is of use, and shrinks again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interpool_testing import Code, eventually, together
+from packages import build_scale
+
+import interpool.native.manager
+from interpool.native import InterpreterManager
+
+FLOOR, CEILING = 2, 8
+NAP_S = 0.1
+PARK_AFTER_S = 2.0
+
+COMPUTE = """
+import time
+def compute(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(100))
+"""
+
+
+@pytest.fixture(scope="module")
+def elastic() -> Iterator[InterpreterManager]:
+    """In the order of this file: at its floor, grown, at its floor again."""
+    with InterpreterManager(FLOOR, ceiling=CEILING, park_after=PARK_AFTER_S) as pool:
+        yield pool
+
+
+def states(manager: InterpreterManager) -> dict[int, str]:
+    return {seat["interpreter"]: seat["state"] for seat in manager.stats()["interpreters"]}
+
+
+def wave(manager: InterpreterManager) -> float:
+    """Eight sessions at once, each of which sleeps; how long that takes, in seconds."""
+
+    def nap() -> None:
+        with manager.acquire_session(timeout=60) as session:
+            session.global_("time", "sleep")(NAP_S)
+
+    start = time.monotonic()
+    together([nap] * 8)
+    return time.monotonic() - start
+
+
+def grow(manager: InterpreterManager, size: int) -> None:
+    end = time.monotonic() + 90
+    while len(manager) < size:
+        assert time.monotonic() < end, manager.stats()
+        wave(manager)
+
+
+def test_leases_that_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
+    def work() -> None:
+        with elastic.acquire_session(timeout=60) as session:
+            Code(session, COMPUTE)["compute"](0.3)
+
+    together([work] * 6)
+    assert not elastic.stats()["growing"]
+    assert len(states(elastic)) == len(elastic) == FLOOR
+
+
+def test_leases_whose_own_threads_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
+    # The leasing threads sleep, and there is no core to spare all the same.
+    source = (
+        COMPUTE
+        + """
+import hashlib, os, threading
+def hash(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        hashlib.sha256(bytes(1 << 20))  # without the GIL
+def delegate(seconds):
+    threads = [threading.Thread(target=hash, args=(seconds,)) for _ in range(os.cpu_count())]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+"""
+    )
+
+    def work() -> None:
+        with elastic.acquire_session(timeout=60) as session:
+            Code(session, source)["delegate"](0.4)
+
+    together([work] * 4)
+    assert not elastic.stats()["growing"]
+    assert len(states(elastic)) == len(elastic) == FLOOR
+
+
+def test_leases_that_wait_make_a_pool_grow_until_all_wait_at_once(elastic: InterpreterManager) -> None:
+    assert wave(elastic) > 3.5 * NAP_S  # four times two
+    grow(elastic, CEILING)
+    assert min(wave(elastic) for _ in range(3)) < 3 * NAP_S
+    assert len(states(elastic)) == CEILING
+    with pytest.raises(AssertionError):  # at the ceiling it stays
+        assert eventually(lambda: len(elastic) > CEILING, timeout=0.3)
+
+
+def test_what_is_not_needed_is_parked_without_models_and_used_again(
+    elastic: InterpreterManager, tmp_path: Path
+) -> None:
+    grow(elastic, CEILING)
+    path = build_scale(tmp_path / "scale.pt", 3)
+    package = elastic.load_package(path)
+    model = package.load_pickle("model", "model.pkl")
+    held = [model.acquire_session(timeout=60) for _ in range(CEILING)]
+    for session, _ in held:
+        Code(
+            session,
+            """
+            from interpool.native.inside.parking import when_parked
+            import sys
+            when_parked(lambda: setattr(sys, "was_parked", True))
+            """,
+        )
+        session.close()
+    del held
+    assert eventually(lambda: len(elastic) == FLOOR, timeout=4 * PARK_AFTER_S)
+    before = states(elastic)
+    parked = {number for number, state in before.items() if state == "parked"}
+    assert len(parked) == CEILING - FLOOR
+
+    start = time.monotonic()
+    grow(elastic, CEILING)
+    assert time.monotonic() - start < 5  # nothing is started
+    assert states(elastic).keys() == before.keys()
+    seen: dict[int, Any] = {}
+    sessions = [elastic.acquire_session(timeout=60) for _ in range(CEILING)]
+    for session in sessions:
+        code = Code(
+            session,
+            """
+            import sys
+            from interpool.native.inside import archive
+            found = (getattr(sys, "was_parked", False), len(archive._packages))
+            """,
+        )
+        seen[session.interpreter_id] = code["found"].to_value()
+    for session in sessions:
+        session.close()
+    assert {number for number, found in seen.items() if found == (True, 0)} == parked
+    assert {number for number, found in seen.items() if found == (False, 1)} == seen.keys() - parked
+    # What was let go is made again.
+    assert model(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_a_pool_that_cannot_grow_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_environment: object) -> None:
+        raise OSError("no room on the device of this test's")
+
+    with InterpreterManager(1, ceiling=2) as manager:
+        monkeypatch.setattr("interpool.native.provision._copies", refuse)
+        said = ""
+        end = time.monotonic() + 30
+        while not said and time.monotonic() < end:
+            wave(manager)
+            said = capfd.readouterr().err
+        assert "could not start another interpreter" in said
+        assert "no room on the device of this test's" in said
+        wave(manager)
+        assert len(manager) == 1
+        assert capfd.readouterr().err == ""  # it does not try at once again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "floor", "ceiling"),
+    [
+        (((3,), {}), 3, 3),
+        (((3,), {"ceiling": 5}), 3, 5),
+        (((), {}), 6, 24),
+        (((), {"ceiling": 6}), 6, 6),
+    ],
+)
+def test_a_named_number_is_exact_and_no_number_leaves_room(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[Any, dict[str, Any]], floor: int, ceiling: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    class Pool:
+        is_closed = True
+
+        def __init__(self, count: int, _path: object, most: int, *_times: float) -> None:
+            asked.append((count, most))
+
+    monkeypatch.setattr(interpool.native.manager._native, "Pool", Pool)
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    InterpreterManager(*arguments[0], **arguments[1])
+    assert asked == [(floor, ceiling)]
+
+
+@pytest.mark.parametrize("settings", [{"ceiling": 1}, {"park_after": 0}, {"grace": -1.0}])
+def test_a_size_or_time_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"ceiling of 1 is below the 2|positive number of seconds"):
+        InterpreterManager(2, **settings)

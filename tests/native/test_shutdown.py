@@ -1,0 +1,219 @@
+"""The end of a manager and of a process, in every order; and what is said of what was left open."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import re
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from interpool_testing import Code, assert_clean, run_program, together
+from packages import build_scale
+
+from interpool.native import InterpreterManager
+from interpool.native.errors import PoolClosedError
+from interpool.native.leaks import warn_of_open_leases
+
+THINGS = ("manager", "session", "object", "tensor")
+ORDERS = list(itertools.permutations(THINGS))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(order, id=" ".join(order), marks=[] if i in (0, 14) else [pytest.mark.long])
+        for i, order in enumerate(ORDERS)
+    ],
+)
+def test_what_belongs_together_may_go_in_any_order(order: tuple[str, ...]) -> None:
+    manager = InterpreterManager(1)
+    session = manager.acquire_session(timeout=60)
+    here: dict[str, Any] = {"manager": manager, "session": session}
+    here["object"] = session.global_("counting_guest", "make")(10)
+    here["tensor"] = here["object"].to_value()
+    here["tensor"].owner = here["object"]  # a cycle through both Pythons
+    del manager, session
+    # Somebody waits, and is at it when the manager goes.
+    outcomes: list[str] = []
+    pool = here["manager"]._pool
+
+    def wait() -> None:
+        try:
+            pool.acquire("", 30.0).close()
+            outcomes.append("leased")
+        except PoolClosedError:
+            outcomes.append("closed")
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    for name in order:
+        if name == "tensor":
+            assert here[name].sum().item() == 70.0
+        if name == "object":
+            assert here[name].attr("shape").to_value() == (10,)
+        del here[name]
+        gc.collect()
+    waiting.join(60)
+    assert outcomes == ["leased"]  # the last that held the session gave it back
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is left open, and nothing is said
+        warn_of_open_leases(pool, "at the end")
+    pool.close()
+
+
+def test_a_manager_closed_under_busy_threads_lets_them_finish(tmp_path: Any) -> None:
+    # Sessions, models from an archive, tensors and threads that wait, all alive at the end.
+    manager = InterpreterManager(2)
+    model = manager.load_package(build_scale(tmp_path / "scale.pt", 3)).load_pickle("model", "model.pkl")
+    barrier = threading.Barrier(9)
+    closed = threading.Event()
+
+    def work() -> tuple[int, bool]:
+        barrier.wait()
+        calls = 0
+        try:
+            while True:
+                assert model(torch.ones(4)).tolist() == [3.0] * 4
+                calls += 1
+        except PoolClosedError:
+            return calls, closed.is_set()
+
+    def close() -> tuple[int, bool]:
+        barrier.wait()
+        while manager.stats()["waiting"] < 4:
+            pass
+        closed.set()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # two are out, in order
+            manager.close()
+        return 1, True
+
+    results = together([*[work] * 8, close])
+    assert all(ended_after for _, ended_after in results)
+    assert not any(seat["leased"] for seat in manager.stats()["interpreters"])
+
+
+def test_a_close_names_what_was_not_given_back() -> None:
+    manager = InterpreterManager(2)
+    session = manager.acquire_session(timeout=60)
+    numbers = [session.global_("torch", "ones")(i) for i in range(3)]
+    function = session.global_("os.path", "join")
+    dropped = session.from_value({})
+    del dropped
+    busy = manager.acquire_session(timeout=60)
+    hold = Code(busy, "import ctypes\ndef hold(): ctypes.PyDLL(None).usleep(1500000)")["hold"]
+    thread = threading.Thread(target=hold)
+    thread.start()
+    with pytest.warns(ResourceWarning) as caught:
+        manager.close()
+    manager.close()  # says it once
+    (warning,) = caught
+    title, *lines = str(warning.message).splitlines()
+    assert title == "an InterpreterManager was closed with 2 leases not given back:"
+    owner = r"leased \d+\.\d s ago by thread \d+ 'MainThread'"
+    assert re.fullmatch(
+        rf"  interpreter {session.interpreter_id}, {owner}: its session was never closed and holds "
+        r"3 x torch.Tensor, 1 x posixpath.join",
+        lines[0],
+    )
+    assert re.fullmatch(
+        rf"  interpreter {busy.interpreter_id}, {owner}: its session was never closed and is busy, and "
+        "what it holds is not known",
+        lines[1],
+    )
+    assert warning.filename == __file__
+    assert numbers[2].to_value().tolist() == [1.0, 1.0]  # open sessions stay good
+    assert function("a", "b").to_value() == "a/b"
+    thread.join(30)
+    session.close()
+    busy.close()
+
+
+def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() -> None:
+    done = run_program(
+        """
+        import time, warnings
+        warnings.simplefilter("always", ResourceWarning)
+        from interpool import InterpreterManager
+        from interpool.native.errors import CallTimeoutError
+        from interpool_testing import Code
+
+        manager = InterpreterManager(2, grace=0.2)
+        # One interpreter's GIL is held for ever, and one that is leased is left behind.
+        with manager.acquire_session(call_limit=0.1) as session:
+            hold = Code(session, "import ctypes\\ndef hold(): ctypes.PyDLL(None).sleep(1000)")["hold"]
+            try:
+                hold()
+            except CallTimeoutError:
+                print("timed out")
+        left = manager.acquire_session()
+        object = left.from_value("x" * 10)
+        tidy = InterpreterManager(1)
+        with tidy.acquire_session() as session:
+            session.from_value(1)
+        print("end at", time.time(), flush=True)
+        """,
+    )
+    ended, *lines = done.stdout.splitlines()
+    assert (done.returncode, ended) == (0, "timed out")
+    assert lines[0].startswith("end at")
+    title, lease = [line for line in done.stderr.splitlines() if "interpreter" in line or "ended" in line]
+    assert title.endswith("ResourceWarning: the process ended with 1 leases not given back:")
+    assert lease.endswith("'MainThread': its session was never closed and holds 1 x str")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("state", ["leased", "retired"])
+def test_a_process_ends_with_a_gil_that_is_never_let_go(state: str) -> None:
+    done = run_program(
+        """
+        import sys, threading, time
+        from interpool import InterpreterManager
+        from interpool.native.errors import CallTimeoutError
+        from interpool_testing import Code
+
+        state = sys.argv[1]
+        manager = InterpreterManager(2, grace=0.2)
+        session = manager.acquire_session(call_limit=0.1 if state == "retired" else None)
+        hold = Code(session, "import ctypes\\ndef hold(): ctypes.PyDLL(None).sleep(1000)")["hold"]
+        def call():
+            try:
+                hold()
+            except CallTimeoutError:
+                pass
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(2)
+        print(thread.is_alive(), {seat["state"] for seat in manager.stats()["interpreters"]} >= {state})
+        """,
+        state,
+        timeout=30,
+    )
+    assert_clean(done)
+    assert done.stdout == f"{state == 'leased'} True\n"
+
+
+@pytest.mark.long
+def test_a_process_ends_while_its_pool_grows() -> None:
+    done = run_program(
+        """
+        import threading, time
+        from interpool import InterpreterManager
+
+        manager = InterpreterManager(1, ceiling=8)
+        def nap():
+            with manager.acquire_session() as session:
+                session.global_("time", "sleep")(0.5)
+        for _ in range(6):
+            threading.Thread(target=nap, daemon=True).start()
+        while not manager.stats()["growing"]:
+            time.sleep(0.001)
+        print("growing")
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "growing\n")
+    assert "Fatal" not in done.stderr
