@@ -69,16 +69,20 @@ def script():
 """
 
 
-@pytest.mark.parametrize("how", ["import", "load_library"])
-def test_operators_and_classes_of_an_extension_work_in_two_interpreters(
-    manager: InterpreterManager, scaled: Path, how: str
+def test_operators_and_classes_of_an_extension_work_in_every_interpreter_at_once(
+    manager: InterpreterManager, scaled: Path
 ) -> None:
     with every_interpreter(manager) as sessions:
-        pair = sessions[:2] if how == "import" else sessions[2:]
-        codes = [Code(session, USE) for session in pair]
-        together([lambda code=code: code["load"](how, str(scaled)) for code in codes])  # type: ignore[misc]
+        codes = [Code(session, USE) for session in sessions]
+        hows = ["import", "load_library"] * (len(codes) // 2)
+        together(
+            [
+                lambda code=code, how=how: code["load"](how, str(scaled))
+                for code, how in zip(codes, hows, strict=True)
+            ]
+        )  # type: ignore[misc]
         counts = together([lambda code=code: code.call("scale_often", 2.0, 3.0, 500) for code in codes])  # type: ignore[misc]
-        assert counts == [500, 500]
+        assert counts == [500] * len(codes)
         for code in codes:
             assert code.call("composite") == [3, 3]
             assert code.call("meta") == (3, 5)
@@ -233,6 +237,18 @@ def test_no_way_of_ctypes_leads_to_the_hosts_python(session: InterpreterSession)
     code = Code(session, PLAIN)
     assert code.call("by_any_way", str(libpython_path())) == [(True, "Py_BuildValue")] * 3
     assert code.call("missing") == [False, False, True]
+
+
+def test_cffi_finds_this_interpreters_own_python(session: InterpreterSession) -> None:
+    source = """
+        import cffi
+        def flag():
+            ffi = cffi.FFI()
+            ffi.cdef("extern int Py_NoUserSiteDirectory; int Py_IsInitialized(void); int abs(int);")
+            library = ffi.dlopen(None)
+            return library.Py_NoUserSiteDirectory, library.Py_IsInitialized(), library.abs(-3)
+    """
+    assert Code(session, source).call("flag") == (1, 1, 3)
 
 
 STATE = """
