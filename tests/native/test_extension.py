@@ -148,6 +148,38 @@ def test_an_extension_that_the_host_has_loaded_loads_in_an_interpreter(scaled: P
     assert done.stdout == "[4.0, 4.0] [5.0, 5.0]\n2 [11]\n[3.0, 3.0] [3.0, 3.0]\n"
 
 
+def test_an_extension_that_interpreters_have_loaded_loads_in_the_host(scaled: Path) -> None:
+    done = run_program(
+        """
+        import sys
+        import torch
+        from interpool import InterpreterManager
+        from interpool_testing import Code, every_interpreter
+
+        path, source = sys.argv[1:]
+        with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
+            one, other = (Code(session, source) for session in sessions)
+            one["load"]("load_library", path)
+            torch.ops.load_library(path)
+            other["load"]("load_library", path)
+            print(torch.ops.interpool_scaled.scale(torch.ones(2), 4.0).tolist())
+            x = torch.ones(2, requires_grad=True)
+            torch.ops.interpool_scaled.composite(x).sum().backward()
+            print(x.grad.tolist(), tuple(torch.ops.interpool_scaled.scale(x.to("meta"), 1.0).shape))
+            print(torch.classes.interpool_scaled.Counter(1).add(1))
+            for code in (one, other):
+                print(code.call("scale", 1.0, 5.0), code.call("composite"), code.call("count", 1))
+        print(torch.ops.interpool_scaled.scale(torch.ones(2), 6.0).tolist())
+        """,
+        str(scaled),
+        USE,
+    )
+    assert_clean(done)
+    host = "[4.0, 4.0]\n[3.0, 3.0] (2,)\n2\n"
+    inside = "[5.0, 5.0] [3.0, 3.0] [11]\n"
+    assert done.stdout == host + inside * 2 + "[6.0, 6.0]\n"
+
+
 PLAIN = """
 import ctypes
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "host_library.h"
 #include "interpreters.h"
 #include "kernels.h"
 #include "original.h"
@@ -210,6 +211,7 @@ void install_router() {
     void* libtorch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     TORCH_CHECK(libtorch != nullptr, "interpool: libtorch_cpu.so is not loaded");
     rebind_to_interposer(libtorch, "5torch7Library");
+    rebind_host_registration(libtorch);
     dlclose(libtorch);
   });
 }
