@@ -69,16 +69,20 @@ def script():
 """
 
 
-@pytest.mark.parametrize("how", ["import", "load_library"])
-def test_operators_and_classes_of_an_extension_work_in_two_interpreters(
-    manager: InterpreterManager, scaled: Path, how: str
+def test_operators_and_classes_of_an_extension_work_in_every_interpreter_at_once(
+    manager: InterpreterManager, scaled: Path
 ) -> None:
     with every_interpreter(manager) as sessions:
-        pair = sessions[:2] if how == "import" else sessions[2:]
-        codes = [Code(session, USE) for session in pair]
-        together([lambda code=code: code["load"](how, str(scaled)) for code in codes])  # type: ignore[misc]
+        codes = [Code(session, USE) for session in sessions]
+        hows = ["import", "load_library"] * (len(codes) // 2)
+        together(
+            [
+                lambda code=code, how=how: code["load"](how, str(scaled))
+                for code, how in zip(codes, hows, strict=True)
+            ]
+        )  # type: ignore[misc]
         counts = together([lambda code=code: code.call("scale_often", 2.0, 3.0, 500) for code in codes])  # type: ignore[misc]
-        assert counts == [500, 500]
+        assert counts == [500] * len(codes)
         for code in codes:
             assert code.call("composite") == [3, 3]
             assert code.call("meta") == (3, 5)
@@ -142,6 +146,38 @@ def test_an_extension_that_the_host_has_loaded_loads_in_an_interpreter(scaled: P
     )
     assert_clean(done)
     assert done.stdout == "[4.0, 4.0] [5.0, 5.0]\n2 [11]\n[3.0, 3.0] [3.0, 3.0]\n"
+
+
+def test_an_extension_that_interpreters_have_loaded_loads_in_the_host(scaled: Path) -> None:
+    done = run_program(
+        """
+        import sys
+        import torch
+        from interpool import InterpreterManager
+        from interpool_testing import Code, every_interpreter
+
+        path, source = sys.argv[1:]
+        with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
+            one, other = (Code(session, source) for session in sessions)
+            one["load"]("load_library", path)
+            torch.ops.load_library(path)
+            other["load"]("load_library", path)
+            print(torch.ops.interpool_scaled.scale(torch.ones(2), 4.0).tolist())
+            x = torch.ones(2, requires_grad=True)
+            torch.ops.interpool_scaled.composite(x).sum().backward()
+            print(x.grad.tolist(), tuple(torch.ops.interpool_scaled.scale(x.to("meta"), 1.0).shape))
+            print(torch.classes.interpool_scaled.Counter(1).add(1))
+            for code in (one, other):
+                print(code.call("scale", 1.0, 5.0), code.call("composite"), code.call("count", 1))
+        print(torch.ops.interpool_scaled.scale(torch.ones(2), 6.0).tolist())
+        """,
+        str(scaled),
+        USE,
+    )
+    assert_clean(done)
+    host = "[4.0, 4.0]\n[3.0, 3.0] (2,)\n2\n"
+    inside = "[5.0, 5.0] [3.0, 3.0] [11]\n"
+    assert done.stdout == host + inside * 2 + "[6.0, 6.0]\n"
 
 
 PLAIN = """
@@ -233,6 +269,18 @@ def test_no_way_of_ctypes_leads_to_the_hosts_python(session: InterpreterSession)
     code = Code(session, PLAIN)
     assert code.call("by_any_way", str(libpython_path())) == [(True, "Py_BuildValue")] * 3
     assert code.call("missing") == [False, False, True]
+
+
+def test_cffi_finds_this_interpreters_own_python(session: InterpreterSession) -> None:
+    source = """
+        import cffi
+        def flag():
+            ffi = cffi.FFI()
+            ffi.cdef("extern int Py_NoUserSiteDirectory; int Py_IsInitialized(void); int abs(int);")
+            library = ffi.dlopen(None)
+            return library.Py_NoUserSiteDirectory, library.Py_IsInitialized(), library.abs(-3)
+    """
+    assert Code(session, source).call("flag") == (1, 1, 3)
 
 
 STATE = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -60,6 +61,22 @@ def test_static_state_is_each_interpreters_own(sessions: list[InterpreterSession
             count()
     after = [count().to_value() for count in counters]
     assert [b - a for a, b in zip(before, after, strict=True)] == [i + 1 for i in range(len(counters))]
+
+
+def test_the_host_has_static_state_and_operators_of_its_own_copy_too(
+    sessions: list[InterpreterSession], bound: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = [session.global_(NAME, "count") for session in sessions]
+    before = [count().to_value() for count in inside]
+    monkeypatch.syspath_prepend(str(bound.parent))
+    host = importlib.import_module(NAME)  # after the interpreters: they registered its operator
+    first = host.count()
+    assert [host.count() for _ in range(3)] == [first + 1, first + 2, first + 3]
+    assert [count().to_value() for count in inside] == [count + 1 for count in before]
+    with pytest.raises(RuntimeError, match="refused below the dispatcher"):
+        torch.ops.interpool_bound.refuse(torch.ones(1))
+    with pytest.raises(host.OwnError, match="of the host"):
+        host.raise_own("of the host")
 
 
 def test_an_exception_of_the_extensions_own_crosses_with_its_message(

@@ -111,7 +111,7 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
     package = elastic.load_package(path)
     model = package.load_pickle("model", "model.pkl")
     held = [model.acquire_session(timeout=60) for _ in range(CEILING)]
-    for session, _ in held:
+    for session in held:
         Code(
             session,
             """

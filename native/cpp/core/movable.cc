@@ -3,6 +3,7 @@
 #include <interpool/package.h>
 
 #include <atomic>
+#include <set>
 #include <utility>
 
 #include "open_package.h"
@@ -14,6 +15,13 @@ namespace {
 std::string own_affinity() {
   static std::atomic<uint64_t> last{0};
   return "movable " + std::to_string(++last);
+}
+
+std::mutex all_mutex;
+
+std::set<Movable*>& all() {
+  static auto* const movables = new std::set<Movable*>;
+  return *movables;
 }
 
 // On the interpreter's own thread, some time later.
@@ -31,9 +39,16 @@ Movable::Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe
     : pool_(std::move(pool)),
       affinity_(affinity.empty() ? own_affinity() : std::move(affinity)),
       recipe_(std::move(recipe)),
-      keeps_(std::move(keeps)) {}
+      keeps_(std::move(keeps)) {
+  const std::lock_guard lock(all_mutex);
+  all().insert(this);
+}
 
 Movable::~Movable() {
+  {
+    const std::lock_guard lock(all_mutex);
+    all().erase(this);
+  }
   unload(std::nullopt);
   if (affinity_.starts_with("movable ")) {
     pool_->forget(affinity_);
@@ -81,6 +96,13 @@ void Movable::unload(std::optional<int> interpreter_id) {
   }
   for (const auto& [interpreter, object] : gone) {
     let_go(*interpreter, object);
+  }
+}
+
+void Movable::unload_all(int interpreter_id) {
+  const std::lock_guard lock(all_mutex);
+  for (Movable* movable : all()) {
+    movable->unload(interpreter_id);
   }
 }
 

@@ -19,8 +19,9 @@ struct Recipe {
   std::vector<Value> args;
 };
 
-// Behind MovableObject. `mutex_` guards `made_` and is a leaf lock. Any thread; only
-// in() needs an interpreter entered. May be destroyed under any GIL.
+// Behind MovableObject. `mutex_` guards `made_` and is a leaf lock; that of the list of
+// all (movable.cc) is taken before it. Any thread; only in() needs an interpreter
+// entered. May be destroyed under any GIL.
 class INTERPOOL_PUBLIC Movable {
  public:
   static constexpr const char* kModule = "interpool.native.inside.movable";
@@ -41,6 +42,9 @@ class INTERPOOL_PUBLIC Movable {
 
   // Of that interpreter, or of all.
   void unload(std::optional<int> interpreter_id);
+
+  // Of all objects, in an interpreter that is not needed any more.
+  static void unload_all(int interpreter_id);
 
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   const std::string& affinity() const { return affinity_; }

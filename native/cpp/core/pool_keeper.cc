@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "activity.h"
+#include "movable.h"
 #include "pool.h"
 #include "visits.h"
 
@@ -167,17 +168,14 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
     }
   }
   lock.unlock();
+  for (const Interpreter* interpreter : parked) {
+    Movable::unload_all(interpreter->id());
+  }
   visit_each(
       parked,
       [](Interpreter& interpreter) {
-        void* park = interpreter.global(kParkModule, kParkFunction);
-        try {
-          interpreter.release(interpreter.call(park, {}, {}));
-        } catch (...) {
-          interpreter.release(park);
-          throw;
-        }
-        interpreter.release(park);
+        const Held park(interpreter, interpreter.global(kParkModule, kParkFunction));
+        interpreter.release(interpreter.call(park.get(), {}, {}));
       },
       0);
   lock.lock();

@@ -5,6 +5,8 @@
 // an operator defines it for the process; copies that follow become further
 // holders of that definition, which goes when its last holder goes. C++ kernels
 // are shared the same way; Python kernels are kept per interpreter (kernels.h).
+#include "library.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -68,7 +70,42 @@ void check_same_schema(const c10::FunctionSchema& known, const c10::FunctionSche
               "\nOne name can have only one schema in a process: rename one of them.");
 }
 
+// The same line of source in another copy of the same library: one is enough.
+// `place`: its file and line.
+std::string kernel_key(const std::string& place, const c10::OperatorName& name,
+                       std::optional<c10::DispatchKey> key) {
+  return "impl " + place + " " + c10::toString(name) + " " + (key.has_value() ? c10::toString(*key) : "");
+}
+
+std::optional<c10::RegistrationHandleRAII> hold_for_host(const std::string& key) {
+  const auto known = table().find(key);
+  if (known == table().end() || known->second.holders.count(kHost) != 0) {
+    return std::nullopt;
+  }
+  return hold(key, kHost);
+}
+
 }  // namespace
+
+std::optional<c10::RegistrationHandleRAII> hold_definition_for_host(const c10::FunctionSchema& schema) {
+  const std::string key = "def " + c10::toString(schema.operator_name());
+  auto held = hold_for_host(key);
+  if (held.has_value()) {
+    check_same_schema(*table()[key].schema, schema);
+  }
+  return held;
+}
+
+std::optional<c10::RegistrationHandleRAII> hold_kernel_for_host(const c10::OperatorName& name,
+                                                                std::optional<c10::DispatchKey> key,
+                                                                const std::string& debug) {
+  constexpr std::string_view before = "registered at ";
+  if (!debug.starts_with(before)) {
+    return std::nullopt;
+  }
+  return hold_for_host(kernel_key(debug.substr(before.size()), name, key));
+}
+
 }  // namespace interpool
 
 using namespace interpool;
@@ -192,16 +229,13 @@ INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& funct
     registrars_.push_back(add_python_kernel(name, key, id, std::move(function.func_)));
     return *this;
   }
-  // The same line of source in another copy of the same library: one is enough.
-  const std::string source = std::string("impl ") + (file_ != nullptr ? file_ : "") + ":" +
-                             std::to_string(line_) + " " + c10::toString(name) + " " +
-                             (key.has_value() ? c10::toString(*key) : "");
+  const std::string place = std::string(file_ != nullptr ? file_ : "") + ":" + std::to_string(line_);
+  const std::string source = kernel_key(place, name, key);
   const std::lock_guard lock(registration_mutex());
   if (table().count(source) == 0 && host_came_first(id)) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     const auto defined = table().find("def " + c10::toString(name));
     const bool defined_here = defined != table().end() && defined->second.registration.has_value();
-    const std::string place = std::string(file_ != nullptr ? file_ : "") + ":" + std::to_string(line_);
     if (op.has_value() && !defined_here &&
         op->hasKernelForDispatchKey(key.value_or(c10::DispatchKey::CompositeImplicitAutograd)) &&
         op->dumpState().find(place) != std::string::npos) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "host_library.h"
 #include "interpreters.h"
 #include "kernels.h"
 #include "original.h"
@@ -213,6 +214,7 @@ void install_router() {
     TORCH_CHECK(libtorch != nullptr, "interpool: libtorch_cpu.so is not loaded");
     rebind_to_interposer(libtorch,
                          [](std::string_view name) { return name.find("5torch7Library") != name.npos; });
+    rebind_host_registration(libtorch);
     dlclose(libtorch);
   });
 }
