@@ -16,6 +16,7 @@
 #include "home.h"
 #include "inside.h"
 #include "python.h"
+#include "thread_state.h"
 #include "torch_python.h"
 
 namespace interpool {
@@ -90,6 +91,7 @@ class PythonInterpreter final : public Interpreter {
                                     " could not be prepared: " + error.what() + "\n" + error.traceback_text);
       }
       pristine_.emplace();
+      pristine_is_fresh_ = thread_state_is_fresh();
       leave();
     });
   }
@@ -101,7 +103,8 @@ class PythonInterpreter final : public Interpreter {
     // whatever interpreter it is in. Each visit starts from what a fresh thread has,
     // and leaves nothing behind. Modes and hooks are Python objects of their
     // interpreter, whose GIL is taken to copy or drop them: no other may be held.
-    if (pristine_.has_value()) {
+    // Most threads that come are as fresh as it is, and most calls leave them so.
+    if (pristine_.has_value() && !(pristine_is_fresh_ && thread_state_is_fresh())) {
       attachment.outside.emplace();
       at::ThreadLocalState::setThreadLocalState(*pristine_);
     }
@@ -120,6 +123,8 @@ class PythonInterpreter final : public Interpreter {
     if (attachment.outside.has_value()) {
       at::ThreadLocalState::setThreadLocalState(*attachment.outside);
       attachment.outside.reset();
+    } else if (pristine_.has_value() && !thread_state_is_fresh()) {
+      at::ThreadLocalState::setThreadLocalState(*pristine_);
     }
   }
 
@@ -287,6 +292,7 @@ class PythonInterpreter final : public Interpreter {
   const StartOptions options_;
   // torch's state of a thread that has done nothing yet. Written by start().
   std::optional<at::ThreadLocalState> pristine_;
+  bool pristine_is_fresh_ = false;
 };
 
 }  // namespace
