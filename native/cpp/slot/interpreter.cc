@@ -20,6 +20,7 @@
 #include "interruption.h"
 #include "python.h"
 #include "stacks.h"
+#include "thread_state.h"
 #include "torch_python.h"
 
 namespace interpool {
@@ -98,6 +99,7 @@ class PythonInterpreter final : public Interpreter {
                                     " could not be prepared: " + error.what() + "\n" + error.traceback_text);
       }
       pristine_.emplace();
+      pristine_is_fresh_ = thread_state_is_fresh();
       leave();
     });
   }
@@ -109,9 +111,12 @@ class PythonInterpreter final : public Interpreter {
     // whatever interpreter it is in. Each visit starts from what a fresh thread has,
     // and leaves nothing behind. Modes and hooks are Python objects of their
     // interpreter, whose GIL is taken to copy or drop them: no other may be held.
+    // Most threads that come are as fresh as it is, and most calls leave them so.
     if (pristine_.has_value()) {
-      attachment.outside.emplace();
-      at::ThreadLocalState::setThreadLocalState(*pristine_);
+      if (!pristine_is_fresh_ || !thread_state_is_fresh()) {
+        attachment.outside.emplace();
+        at::ThreadLocalState::setThreadLocalState(*pristine_);
+      }
       enter_settings(options_.id, attachment.settings);
     }
     if (attachment.state == nullptr) {
@@ -132,10 +137,15 @@ class PythonInterpreter final : public Interpreter {
     if (attachment.thread != 0) {
       inside_.store(0, std::memory_order_relaxed);
     }
+    if (!pristine_.has_value()) {
+      return;
+    }
+    leave_settings(attachment.settings);
     if (attachment.outside.has_value()) {
-      leave_settings(attachment.settings);
       at::ThreadLocalState::setThreadLocalState(*attachment.outside);
       attachment.outside.reset();
+    } else if (!thread_state_is_fresh()) {
+      at::ThreadLocalState::setThreadLocalState(*pristine_);
     }
   }
 
@@ -339,6 +349,7 @@ class PythonInterpreter final : public Interpreter {
   std::atomic<uint64_t> visits_{0};
   // torch's state of a thread that has done nothing yet. Written by start().
   std::optional<at::ThreadLocalState> pristine_;
+  bool pristine_is_fresh_ = false;
 };
 
 }  // namespace
