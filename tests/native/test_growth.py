@@ -39,15 +39,15 @@ def states(manager: InterpreterManager) -> dict[int, str]:
     return {seat["interpreter"]: seat["state"] for seat in manager.stats()["interpreters"]}
 
 
-def wave(manager: InterpreterManager) -> float:
-    """Eight sessions at once, each of which sleeps; how long that takes, in seconds."""
+def wave(manager: InterpreterManager, sessions: int = 8) -> float:
+    """So many sessions at once, each of which sleeps; how long that takes, in seconds."""
 
     def nap() -> None:
         with manager.acquire_session(timeout=60) as session:
             session.global_("time", "sleep")(NAP_S)
 
     start = time.monotonic()
-    together([nap] * 8)
+    together([nap] * sessions)
     return time.monotonic() - start
 
 
@@ -162,11 +162,11 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
         said = ""
         end = time.monotonic() + 30
         while not said and time.monotonic() < end:
-            wave(manager)
+            wave(manager, 3)
             said = capfd.readouterr().err
         assert "could not start another interpreter" in said
         assert "no room on the device of this test's" in said
-        wave(manager)
+        wave(manager, 3)
         assert len(manager) == 1
         assert capfd.readouterr().err == ""  # it does not try at once again
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -254,3 +256,49 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
 def test_a_limit_that_is_no_duration_is_a_mistake(pool: InterpreterManager, limit: float) -> None:
     with pytest.raises(ValueError, match="a call limit is a positive number of seconds"):
         pool.acquire_session(call_limit=limit)
+
+
+@pytest.mark.long
+def test_growing_parking_limits_and_stacks_go_together() -> None:
+    with InterpreterManager(2, ceiling=5, park_after=0.5, grace=0.3) as manager:
+        end = time.monotonic() + 30
+        counts: Counter[str] = Counter()
+
+        def work(seed: int) -> None:
+            choose = random.Random(seed)
+            while time.monotonic() < end:
+                limit = choose.choice([None, 0.02, 0.05])
+                try:
+                    with manager.acquire_session(timeout=60, call_limit=limit) as session:
+                        code = Code(session, SOURCE)
+                        for _ in range(choose.randrange(5)):
+                            seconds = choose.choice([0.0, 0.0, 0.01, 0.02, 0.05, 0.06])
+                            if choose.random() < 0.5:
+                                assert code.call("spin", seconds) == seconds
+                            else:
+                                session.global_("time", "sleep")(seconds)
+                        if limit and choose.random() < 0.01:
+                            code["hold_the_gil"](2)
+                        counts["done"] += 1
+                except (CallTimeoutError, InterpreterRetiredError) as error:
+                    counts[type(error).__name__] += 1
+                if choose.random() < 0.05:
+                    time.sleep(choose.random())
+
+        def look() -> None:
+            while time.monotonic() < end:
+                text = manager.dump_stacks(0.2)
+                assert text.startswith("interpreter ")
+                manager._pool.tell_all("builtins", "len", [])
+                time.sleep(0.05)
+
+        together([*[lambda i=i: work(i) for i in range(10)], look], timeout=120)  # type: ignore[misc]
+        assert counts["done"] > 100
+        assert counts["CallTimeoutError"] > 20
+        assert eventually(lambda: len(manager) == 2 and not manager.stats()["growing"], timeout=30)
+        states = Counter(seat["state"] for seat in manager.stats()["interpreters"])
+        assert states["leased"] == 0
+        assert states["retired"] > 0
+        for _ in range(4):
+            with manager.acquire_session(timeout=60, call_limit=5) as session:
+                assert session.global_("builtins", "len")("abc").to_value() == 3

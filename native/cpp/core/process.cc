@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,7 +15,8 @@
 namespace interpool {
 namespace {
 
-constexpr double kPatience = 2.0;  // seconds, for an interpreter to say goodbye
+constexpr double kPatience = 2.0;               // seconds, for an interpreter to say goodbye
+constexpr double kProvisioningPatience = 10.0;  // and for copies that are being made
 
 void* load(const std::string& path) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -36,6 +38,26 @@ Function find(void* handle, const char* name) {
 }
 
 }  // namespace
+
+template <typename Work>
+auto Process::provision(const Work& work) {
+  struct Counted {
+    Process& process;
+    ~Counted() {
+      const std::lock_guard lock(process.mutex_);
+      --process.provisioning_;
+      process.provisioned_.notify_all();
+    }
+  };
+  {
+    std::unique_lock lock(mutex_);
+    // The provisioner's Python is about to end, and would end this thread with it.
+    forever_.wait(lock, [this] { return !leaving_; });
+    ++provisioning_;
+  }
+  const Counted counted{*this};
+  return work();
+}
 
 Process& Process::get() {
   static auto* const process = new Process;
@@ -80,6 +102,12 @@ void Process::leave() {
     pool->close();
     pool->tell_all("interpool.native.inside.bootstrap", "say_goodbye", Value{None{}}, kPatience);
   }
+  {
+    std::unique_lock lock(mutex_);
+    leaving_ = true;
+    provisioned_.wait_for(lock, std::chrono::duration<double>(kProvisioningPatience),
+                          [this] { return provisioning_ == 0; });
+  }
   // Interpreters are not finalised: with torch inside, the end of the process is the
   // one safe end. Static destructors would pull libraries away from under threads
   // that a model left behind. Registered last, hence run first.
@@ -109,7 +137,7 @@ std::vector<std::string> Process::private_copy(const std::string& path, int slot
       return known->second;
     }
   }
-  auto files = provisioner_.private_copy(path, slot);
+  auto files = provision([&] { return provisioner_.private_copy(path, slot); });
   const std::lock_guard lock(mutex_);
   return copies_[key] = std::move(files);
 }
@@ -144,7 +172,7 @@ Interpreter* Process::start_one(int slot, const std::vector<std::string>& search
   options.symbol_prefix = installation_.symbol_prefix;
   options.loader = installation_.loader;
   options.services = this;
-  options.libpython = provisioner_.libpython_copy(slot);
+  options.libpython = provision([&] { return provisioner_.libpython_copy(slot); });
   load(options.libpython);
   void* library = nullptr;
   for (const std::string& file : private_copy(installation_.slot_library, slot)) {

@@ -1,6 +1,7 @@
 // The process that hosts the interpreters: loads what they share, opens slots.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -32,7 +33,8 @@ struct Provisioner {
 };
 
 // One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
-// slot count, the memo of copies and the list of pools; it is never held while something is loaded.
+// slot count, the memo of copies, the list of pools and what is said of leaving; it is never held while
+// something is loaded.
 class INTERPOOL_PUBLIC Process final : public Services {
  public:
   static Process& get();
@@ -50,7 +52,8 @@ class INTERPOOL_PUBLIC Process final : public Services {
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
 
   // For the process's end: closes what is left of the pools, lets interpreters flush
-  // what they hold, and sees to it that nothing is torn down under those that are
+  // what they hold, waits for what the provisioner is doing, which needs the host's
+  // Python, and sees to it that nothing is torn down under those that are
   // still at work.
   void remember(const std::shared_ptr<Pool>& pool);
   void leave();
@@ -71,6 +74,9 @@ class INTERPOOL_PUBLIC Process final : public Services {
 
  private:
   Process() = default;
+  // Asks the provisioner; never returns once the process is leaving.
+  template <typename Work>
+  auto provision(const Work& work);
   Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
 
   std::once_flag prepared_;
@@ -78,6 +84,10 @@ class INTERPOOL_PUBLIC Process final : public Services {
   Provisioner provisioner_;
   Snapshots snapshots_;
   std::mutex mutex_;
+  std::condition_variable provisioned_;
+  int provisioning_ = 0;             // questions to the provisioner under way
+  bool leaving_ = false;             // for good
+  std::condition_variable forever_;  // never notified
   int slots_ = 0;
   Copies copies_;
   std::vector<std::shared_ptr<Pool>> pools_;  // for ever, as their interpreters are

@@ -1,0 +1,45 @@
+"""What `interpool status` says of a pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from interpool.handler import status
+from interpool.handler.cli import main
+
+
+def _pool(**more: Any) -> dict[str, Any]:
+    states = ["free", "leased", "leased", "parked", "retired"]
+    interpreters = [
+        {"interpreter": i, "state": state, "leased": state == "leased", "leases": 10, "affinities": []}
+        for i, state in enumerate(states, 1)
+    ]
+    stats = {"interpreters": interpreters, "waiting": 4, "floor": 2, "ceiling": 6, "growing": True}
+    about = {"pool": "default", "pid": 1, "frontend_pid": 2, "uptime_s": 3.0, "interpreters": stats}
+    return {**about, "models": [], "workers": [], "memory": {}, **more}
+
+
+def test_interpreters_are_counted_by_what_they_are() -> None:
+    text = status.describe_pool(_pool())
+    assert (
+        "interpreters: 3 of at most 6 (2 leased, 1 parked, 1 retired, one more being started, "
+        "4 calls waiting, 50 leases so far)"
+    ) in text
+
+
+def test_stacks_are_shown_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def live_pools(stacks: bool) -> list[dict[str, Any]]:
+        asked.append(stacks)
+        return [_pool(stacks="interpreter 1: free\n  thread 7\n    predict (m.py:3)") if stacks else _pool()]
+
+    monkeypatch.setattr(status, "live_pools", live_pools)
+    plain = CliRunner().invoke(main, ["status"])
+    full = CliRunner().invoke(main, ["status", "--stacks"])
+    assert asked == [False, True]
+    assert "predict" not in plain.output
+    assert full.output == plain.output + "  interpreter 1: free\n    thread 7\n      predict (m.py:3)\n"
