@@ -50,7 +50,8 @@ def _guard_anomaly_mode() -> None:
         """Stands in for ``torch.is_anomaly_enabled``."""
         return enabled
 
-    for module in (torch, torch._C):
+    modules: tuple[Any, ...] = (torch, torch._C)
+    for module in modules:
         module.set_anomaly_enabled = set_anomaly_enabled
         module.is_anomaly_enabled = is_anomaly_enabled
 
@@ -77,7 +78,7 @@ def _guard_signals() -> None:
 
     signal.signal = refuse_handler  # type: ignore[assignment]
     signal.set_wakeup_fd = refuse_handler  # type: ignore[assignment]
-    signal.alarm = alarm  # type: ignore[assignment]
+    signal.alarm = alarm
     signal.setitimer = setitimer
 
 
@@ -111,7 +112,7 @@ def _guard_faulthandler() -> None:
             raise ValueError("exit=True would end the process, and with it all its models.")
         stock_later(*args, **kwargs)
 
-    faulthandler.enable = faulthandler.disable = enable  # type: ignore[assignment]
+    faulthandler.enable = faulthandler.disable = enable
     faulthandler.register = register
     faulthandler.dump_traceback_later = dump_traceback_later
 

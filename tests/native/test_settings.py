@@ -1,4 +1,4 @@
-"""torch's settings of the process: each model has its own, in each interpreter, and the host keeps its own."""
+"""torch's settings of the process: each model has its own in each interpreter, and so has the host."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_flags_set_for_a_block_are_set_back(session: InterpreterSession) -> None
         """
         import torch
         def flags():
-            return (torch._C._get_mkldnn_enabled(), torch.backends.cudnn.benchmark, str(torch.get_default_dtype()))
+            return torch._C._get_mkldnn_enabled(), torch.backends.cudnn.benchmark, str(torch.ones(1).dtype)
         seen = [flags()]
         with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(benchmark=True):
             seen.append(flags())
