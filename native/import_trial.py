@@ -212,7 +212,7 @@ def _main(fd: int, interpreters: int, names: Sequence[str]) -> None:
             return
         for session in sessions:
             # After a crash each tells its own thread's stack, then hands on to the one before.
-            session.global_("faulthandler", "enable")(all_threads=False)
+            session.global_("interpool.native.inside.settings", "report_crashes")(all_threads=False)
         tell()
 
         def work(session: InterpreterSession, name: str) -> None:

@@ -50,9 +50,10 @@ def _guard_anomaly_mode() -> None:
         """Stands in for ``torch.is_anomaly_enabled``."""
         return enabled
 
-    for module in (torch, torch._C):
-        for stand_in in (set_anomaly_enabled, is_anomaly_enabled):
-            setattr(module, stand_in.__name__, stand_in)
+    modules: tuple[Any, ...] = (torch, torch._C)
+    for module in modules:
+        module.set_anomaly_enabled = set_anomaly_enabled
+        module.is_anomaly_enabled = is_anomaly_enabled
 
 
 def _guard_signals() -> None:
@@ -86,6 +87,10 @@ def _refuse_timer() -> NoReturn:
         "the process's timer ends in a signal that no private interpreter can handle, and that would end "
         "the process; use threading.Timer."
     )
+
+
+# For a process that is there to see whether it crashes.
+report_crashes = faulthandler.enable
 
 
 def _guard_faulthandler() -> None:

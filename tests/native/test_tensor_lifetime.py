@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import threading
@@ -73,9 +74,9 @@ def test_a_tensor_outlives_its_session(manager: InterpreterManager) -> None:
 
 def test_each_array_is_freed_once_in_every_order_of_its_users_deaths(manager: InterpreterManager) -> None:
     watched = Watched()
-    with every_interpreter(manager, 2) as sessions:
+    with every_interpreter(manager, 3) as sessions:
         codes = [Code(session, COUNTING) for session in sessions]
-        for order in itertools.permutations(range(4)):
+        for order in itertools.permutations(range(5)):
             here = {"tensor": watched.tensor(4)}
             here["view"] = here["tensor"][1:]
             for code in codes:
@@ -83,13 +84,76 @@ def test_each_array_is_freed_once_in_every_order_of_its_users_deaths(manager: In
             ends: list[Any] = [
                 lambda here=here: here.pop("tensor"),
                 lambda here=here: here.pop("view"),
-                lambda: codes[0]["drop"]("x"),
-                lambda: codes[1]["drop"]("x"),
+                *(lambda code=code: code["drop"]("x") for code in codes),
             ]
             for step in order:
                 assert watched.freed == watched.made - 1, f"freed too early, in the order {order}"
                 ends[step]()
             assert eventually(watched.all_freed), f"not freed, in the order {order}"
+
+
+def test_what_a_sparse_or_quantized_tensor_consists_of_is_freed_once(manager: InterpreterManager) -> None:
+    watched = Watched()
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, COUNTING) for session in sessions]
+        for first, second, last in itertools.permutations(range(3)):
+            indices = torch.tensor([[0, 2]])
+            here = [torch.sparse_coo_tensor(indices, watched.tensor(2), (4,), check_invariants=False)]
+            for code in codes:
+                code["keep"]("x", here[0])
+            ends: list[Any] = [here.clear, lambda: codes[0]["drop"]("x"), lambda: codes[1]["drop"]("x")]
+            ends[first]()
+            ends[second]()
+            assert watched.freed == watched.made - 1
+            ends[last]()
+            assert eventually(watched.all_freed)
+        quantized = torch.quantize_per_channel(
+            torch.ones(2, 3), torch.tensor([0.5, 0.25]), torch.tensor([0, 1]), 0, torch.qint8
+        )
+        for code in codes:
+            code["keep"]("x", quantized)
+        del quantized
+        codes[0]["drop"]("x")
+        gc.collect()
+        assert codes[1].call("total_dequantized", "x") == 6  # its scales live as long as it does
+        codes[1]["drop"]("x")
+
+
+def test_a_tensor_outlives_its_pool() -> None:
+    with InterpreterManager(1) as manager, manager.acquire_session(timeout=60) as session:
+        code = Code(session, COUNTING)
+        tensor, view = code.call("make", 1000), code.call("make", 10)[5:]
+    assert not session.is_open
+    del session, code, manager
+    gc.collect()
+    assert tensor.sum().item() == 7000
+    tensor.add_(1)
+    assert view.tolist() == [7.0] * 5
+    del view
+    gc.collect()
+    assert tensor.sum().item() == 8000
+
+
+def test_many_threads_move_one_tensor_between_interpreters_at_once(manager: InterpreterManager) -> None:
+    watched = Watched()
+    held = {"whole": watched.tensor(64)}
+    held["half"] = held["whole"][32:]
+    address = held["whole"].data_ptr()
+
+    def work(number: int) -> None:
+        for _ in range(25):
+            with manager.acquire_session(timeout=60) as session:
+                moved = session.from_value(held).to_value()
+            with manager.acquire_session(timeout=60) as session:
+                arrived = session.from_value([*moved.values(), moved["whole"][number]]).to_value()
+            assert [part.data_ptr() for part in arrived] == [address, address + 128, address + 4 * number]
+            assert {part.untyped_storage().data_ptr() for part in arrived} == {address}
+            assert [part.sum().item() for part in arrived] == [192, 96, 3]
+
+    together([lambda i=i: work(i) for i in range(16)])  # type: ignore[misc]
+    assert watched.freed == 0
+    held.clear()
+    assert eventually(watched.all_freed)
 
 
 def test_memory_relayed_by_the_host_goes_back_to_where_it_came_from(manager: InterpreterManager) -> None:

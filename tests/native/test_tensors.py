@@ -209,6 +209,168 @@ def test_what_was_computed_from_a_leaf_arrives_detached(session: InterpreterSess
     assert inside.tolist() == [2, 2]
 
 
+def _kinds() -> dict[str, torch.Tensor]:
+    scales, zeros = torch.tensor([0.1, 0.2], dtype=torch.float64), torch.tensor([3, -1])
+    dense = torch.tensor([[0.0, 1.5, 0.0, 2.0], [3.0, 0.0, 0.0, 0.0]])
+    blocks = torch.kron(torch.eye(2), torch.arange(4.0).reshape(2, 2))
+    doubled = torch.sparse_coo_tensor(
+        torch.tensor([[0, 0], [1, 1]]), torch.tensor([1.0, 2.0]), (2, 3), check_invariants=True
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "quantized per tensor": torch.quantize_per_tensor(dense, 0.5, 3, torch.qint8),
+            "quantized, a view": torch.quantize_per_tensor(dense, 0.5, 3, torch.quint8)[:, 1:].t(),
+            "quantized, 32 bits": torch.quantize_per_tensor(dense, 0.25, 0, torch.qint32),
+            "quantized per channel": torch.quantize_per_channel(dense, scales, zeros, 0, torch.qint8),
+            "quantized per channel, float zero points": torch.quantize_per_channel(
+                dense, scales.float(), torch.tensor([0.5, 1.5]), 0, torch.quint8
+            ),
+            "COO": dense.to_sparse(),
+            "COO, not coalesced": doubled,
+            "COO with a dense dimension": torch.arange(12.0).reshape(2, 3, 2).to_sparse(2),
+            "COO without values": torch.zeros(2, 3).to_sparse(),
+            "CSR": dense.to_sparse_csr(),
+            "CSR, a batch": torch.stack([dense, dense]).to_sparse_csr(),
+            "CSC": dense.to_sparse_csc(),
+            "BSR": blocks.to_sparse_bsr((2, 2)),
+            "BSC": blocks.to_sparse_bsc((2, 2)),
+            "nested": torch.nested.nested_tensor([torch.ones(2, 2), torch.zeros(3, 2)]),
+            "nested, a view": torch.nested.nested_tensor([torch.ones(2, 2), torch.zeros(3, 2)]).transpose(
+                1, 2
+            ),
+            "meta": torch.empty(4, 6, dtype=torch.bfloat16, device="meta").t()[1:],
+        }
+
+
+KINDS = _kinds()
+
+EXAMINE = """
+import torch
+
+def parts(x):
+    if x.layout is torch.sparse_coo:
+        return [x._indices(), x._values()]
+    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [x.crow_indices(), x.col_indices(), x.values()]
+    if x.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [x.ccol_indices(), x.row_indices(), x.values()]
+    return [x]
+
+def examine(x):
+    text = [repr(x), str(x.dtype), str(x.layout), str(x.device), x.dim()]
+    if x.is_quantized:
+        text += [str(x.qscheme()), x.int_repr().tolist(), x.dequantize().tolist()]
+    elif x.is_nested:
+        text += [part.tolist() for part in x.unbind()]
+    elif not x.is_meta:
+        text += [x.to_dense().tolist()]
+    if x.is_sparse:
+        text.append(x.is_coalesced())
+    return text, [part.untyped_storage().data_ptr() for part in parts(x)]
+
+def grow(x):
+    parts(x)[-1].mul_(2)
+
+def identity(x): return x
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tensor", KINDS.values(), ids=KINDS.keys())
+def test_a_tensor_that_is_not_plain_crosses_with_all_its_parts_shared(
+    session: InterpreterSession, tensor: torch.Tensor
+) -> None:
+    names: dict[str, Any] = {}
+    exec(EXAMINE, names)
+    code = Code(session, "import warnings; warnings.simplefilter('ignore')" + EXAMINE)
+    here = names["examine"](tensor)
+    assert code.call("examine", tensor) == here  # equal in all that torch says, at the same addresses
+    assert names["examine"](code.call("identity", tensor)) == here
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["COO", "CSR", "BSC", "nested"])
+def test_a_write_into_one_that_is_not_plain_is_seen_on_the_other_side(
+    session: InterpreterSession, kind: str
+) -> None:
+    tensor = _kinds()[kind]
+    code = Code(session, "import warnings; warnings.simplefilter('ignore')" + EXAMINE)
+
+    def numbers() -> torch.Tensor:
+        return torch.cat([part.to_dense().flatten() for part in tensor.unbind()])
+
+    before = numbers()
+    code["grow"](tensor)
+    assert before.abs().sum() > 0
+    assert torch.equal(numbers(), before * 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_not_plain_can_be_computed_with_on_the_other_side(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import torch
+        def product(x): return x @ torch.ones(x.shape[1], 2)
+        def linear(x): return torch.nn.functional.relu(x).dequantize()
+        def shape(x): return tuple((x @ torch.empty(x.shape[1], 7, device="meta")).shape)
+        """,
+    )
+    for kind in ("COO", "COO, not coalesced", "CSR"):
+        tensor = KINDS[kind]
+        assert (
+            code.call("product", tensor).tolist()
+            == (tensor.to_dense() @ torch.ones(tensor.shape[1], 2)).tolist()
+        )
+    quantized = KINDS["quantized per tensor"]
+    assert (
+        code.call("linear", quantized).tolist() == torch.nn.functional.relu(quantized).dequantize().tolist()
+    )
+    assert code.call("shape", torch.empty(3, 5, device="meta")) == (3, 7)
+
+
+def test_a_sparse_leaf_wants_its_gradient_on_the_other_side(session: InterpreterSession) -> None:
+    leaf = torch.eye(2).to_sparse().requires_grad_()
+    code = Code(
+        session,
+        "import torch\ndef gradient(x): (x.to_dense() * 3).sum().backward(); return x.grad.to_dense()",
+    )
+    assert code.call("gradient", leaf).tolist() == [[3, 0], [0, 3]]
+
+
+def test_parts_of_one_tensor_alias_others_of_the_same_value(session: InterpreterSession) -> None:
+    sparse = torch.eye(3).to_sparse()
+    code = Code(
+        session,
+        "def alias(x): x['values'].fill_(5); return x['sparse'].to_dense().diagonal().tolist()",
+    )
+    assert code.call("alias", {"sparse": sparse, "values": sparse._values()}) == [5, 5, 5]
+
+
+def test_a_parameter_stays_a_parameter(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import torch
+        def into_module(weight, frozen):
+            layer = torch.nn.Linear(2, 1, bias=False)
+            layer.weight = weight  # takes nn.Parameter only
+            layer.frozen = frozen
+            layer(torch.ones(1, 2)).sum().backward()
+            named = dict(layer.named_parameters())
+            return {name: p.requires_grad for name, p in named.items()}, named
+        """,
+    )
+    weight = torch.nn.Parameter(torch.ones(1, 2))
+    frozen = torch.nn.Parameter(torch.arange(2), requires_grad=False)
+    wants, back = code.call("into_module", weight, frozen)
+    assert wants == {"weight": True, "frozen": False}
+    assert type(back["weight"]) is torch.nn.Parameter
+    assert back["weight"].data_ptr() == weight.data_ptr()
+    assert weight.grad is None
+
+
 class Subclass(torch.Tensor):
     pass
 
@@ -217,12 +379,12 @@ def _odd_tensors() -> dict[str, tuple[Any, str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
-            "coo": (torch.eye(3).to_sparse(), "sparse"),
-            "csr": (torch.eye(3).to_sparse_csr(), "sparse"),
-            "quantized": (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "quantized"),
-            "mkldnn": (torch.eye(3).to_mkldnn(), "tensor"),
-            "meta": (torch.empty_like(torch.ones(3), device="meta"), "meta"),
-            "nested": (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
+            "mkldnn": (torch.eye(3).to_mkldnn(), "opaque.*to_dense"),
+            "zero": (torch._efficientzerotensor(3), "zero.*clone"),
+            "jagged": (
+                torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+                "NestedTensor",
+            ),
             "subclass": (torch.ones(2).as_subclass(Subclass), "Subclass"),
         }
 
@@ -239,10 +401,8 @@ def test_a_tensor_of_another_kind_is_refused(session: InterpreterSession, tensor
 @pytest.mark.parametrize(
     ("expression", "named"),
     [
-        ("torch.eye(3).to_sparse()", "sparse"),
-        ("torch.eye(3).to_sparse_csr()", "sparse"),
-        ("torch.empty(3, device='meta')", "meta"),
-        ("torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)", "quantized"),
+        ("torch.eye(3).to_mkldnn()", "opaque"),
+        ("torch._efficientzerotensor(3)", "zero"),
         ("torch.nn.UninitializedParameter()", "UninitializedParameter"),
         ("torch._subclasses.FakeTensorMode().from_tensor(torch.ones(2))", "FakeTensor"),
     ],

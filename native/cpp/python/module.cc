@@ -23,6 +23,33 @@ using namespace interpool;
 
 namespace {
 
+// A name given from Python, whatever it holds: pybind11's own strings refuse lone
+// surrogates with a TypeError about something else.
+struct Name {
+  std::string utf8;
+};
+
+}  // namespace
+
+template <>
+struct pybind11::detail::type_caster<Name> {
+  PYBIND11_TYPE_CASTER(Name, const_name("str"));
+  bool load(handle source, bool) {
+    if (PyUnicode_Check(source.ptr()) == 0) {
+      return false;
+    }
+    const auto bytes =
+        reinterpret_steal<object>(PyUnicode_AsEncodedString(source.ptr(), "utf-8", "surrogatepass"));
+    if (!bytes) {
+      throw error_already_set();
+    }
+    value.utf8.assign(PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())));
+    return true;
+  }
+};
+
+namespace {
+
 // The class of that name in interpool.native.errors.
 py::object error_class(const std::string& name) {
   return py::module_::import("interpool.native.errors").attr(name.c_str());
@@ -452,7 +479,12 @@ The next need makes a new one, as the object was at first.)");
       .def("join", &Connection::join, py::arg("timeout"), py::call_guard<WithoutHostGil>());
 
   py::class_<Session, std::shared_ptr<Session>>(module, "InterpreterSession")
-      .def("global_", &Session::global, py::arg("module"), py::arg("name"), py::call_guard<WithoutHostGil>())
+      .def(
+          "global_",
+          [](Session& session, const Name& in_module, const Name& name) {
+            return session.global(in_module.utf8, name.utf8);
+          },
+          py::arg("module"), py::arg("name"), py::call_guard<WithoutHostGil>())
       .def(
           "from_value",
           [](Session& session, const py::object& object) {
@@ -490,8 +522,12 @@ The next need makes a new one, as the object was at first.)");
       .def("__call__", &call)
       .def("call", &call)
       .def("call_kwargs", &call_kwargs, py::arg("args"), py::arg("kwargs"))
-      .def("attr", &PyObj::attr, py::arg("name"), py::call_guard<WithoutHostGil>())
-      .def("has_attr", &PyObj::has_attr, py::arg("name"), py::call_guard<WithoutHostGil>())
+      .def(
+          "attr", [](const PyObj& object, const Name& name) { return object.attr(name.utf8); },
+          py::arg("name"), py::call_guard<WithoutHostGil>())
+      .def(
+          "has_attr", [](const PyObj& object, const Name& name) { return object.has_attr(name.utf8); },
+          py::arg("name"), py::call_guard<WithoutHostGil>())
       .def("item", &item, py::arg("key"))
       .def("__getitem__", &item, py::arg("key"))
       .def("to_value", &to_value)

@@ -40,6 +40,10 @@ def total(name: Any) -> float:
     return _kept[name].sum().item()
 
 
+def total_dequantized(name: Any) -> float:
+    return _kept[name].dequantize().sum().item()
+
+
 def drop(name: Any) -> None:
     del _kept[name]
 

@@ -80,15 +80,21 @@ def eventually(condition: Callable[[], bool], timeout: float = 10) -> bool:
     return True
 
 
-def run_program(source: str, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Runs a Python program in a process of its own, with this folder's modules at hand."""
+def run_program(
+    source: str, *args: str, timeout: float = 60, stack: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a Python program in a process of its own, with this folder's modules at hand.
+
+    ``stack``: the size of its threads' stacks by default, in bytes, as ``ulimit -s`` sets it.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "OMP_NUM_THREADS": "1",
     }
+    limit = ["prlimit", f"--stack={stack}:"] if stack is not None else []
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source), *args],
+        [*limit, sys.executable, "-c", textwrap.dedent(source), *args],
         env=environment,
         capture_output=True,
         text=True,

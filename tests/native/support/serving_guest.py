@@ -45,6 +45,19 @@ def follow(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, boo
     return b"ok\n", True
 
 
+def recurse(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """As deep through C as a recursion limit of 1000 lets it."""
+
+    def key(_: object) -> object:
+        return sorted([1], key=key)  # type: ignore[type-var]
+
+    try:
+        key(1)
+    except RecursionError:
+        return json.dumps("too deep").encode() + b"\n", True
+    return b"null\n", True
+
+
 def answers_none(worker: str, fd: int, hello: bytes, frame: bytes) -> None:
     return None
 

@@ -1,0 +1,235 @@
+"""A model may fail in any way: its caller gets an error, and the process and the interpreter go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from interpool_testing import Code, assert_clean, run_program
+
+from interpool.native import InterpreterSession
+from interpool.native.errors import ConversionError, RemoteError
+
+FAILS = """
+import sys, threading
+
+def exit_within_python(): sys.exit("bye")
+def exit_from_c(): return sorted([2, 1], key=lambda _: sys.exit(4))
+def interrupt_in_a_hook():
+    import torch
+    x = torch.ones(1, requires_grad=True)
+    def hook(gradient): raise KeyboardInterrupt
+    x.register_hook(hook)
+    (x * 2).backward()
+def nested_json():
+    import json
+    return json.loads("[" * 100_000)
+def nested_repr():
+    value = []
+    for _ in range(100_000): value = [value]
+    return repr(value)
+def nested_pickle():
+    import pickle
+    value = []
+    for _ in range(100_000): value = [value]
+    return pickle.dumps(value)
+def nested_copy():
+    import copy
+    value = []
+    for _ in range(10_000): value = [value]
+    return copy.deepcopy(value)
+def nested_source(): return eval("(" * 500 + ")" * 500)
+def endless_call(): return endless_call()
+def endless_sort():
+    def key(_): return sorted([1], key=key)
+    return sorted([1], key=key)
+def endless_module():
+    import torch
+    class Module(torch.nn.Module):
+        def forward(self, x): return self(x)
+    return Module()(torch.ones(1))
+def endless_function():
+    import torch
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x): return Function.apply(x)
+    return Function.apply(torch.ones(1))
+def endless_sort_with_a_high_limit():
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**6)
+    try:
+        return endless_sort()
+    finally:
+        sys.setrecursionlimit(before)
+def huge_bytes(): return bytearray(2**62)
+def huge_text(): return "x" * 2**62
+def huge_tensor():
+    import torch
+    return torch.empty(2**50)
+def huge_array():
+    import numpy
+    return numpy.empty(2**55)
+def raises_in_str():
+    class Odd(Exception):
+        def __str__(self): raise SystemExit(1)
+        __repr__ = __str__
+    raise Odd
+def cannot_be_pickled():
+    error = ValueError("held", threading.Lock(), lambda: 0)
+    error.itself = error
+    error.__cause__ = error
+    raise error
+def of_main():
+    Own = type("Own", (Exception,), {"__module__": "__main__"})
+    raise Own("text")
+"""
+
+EXPECTED = {
+    "exit_within_python": ("SystemExit", "bye"),
+    "exit_from_c": ("SystemExit", "4"),
+    "interrupt_in_a_hook": ("KeyboardInterrupt", ""),
+    "nested_json": ("RecursionError", ""),
+    "nested_repr": ("RecursionError", ""),
+    "nested_pickle": ("RecursionError", ""),
+    "nested_copy": ("RecursionError", ""),
+    "nested_source": ("SyntaxError", "too many nested parentheses"),
+    "endless_call": ("RecursionError", ""),
+    "endless_sort": ("RecursionError", ""),
+    "endless_module": ("RecursionError", ""),
+    "endless_function": ("RecursionError", ""),
+    "endless_sort_with_a_high_limit": ("RecursionError", ""),
+    "huge_bytes": ("MemoryError", ""),
+    "huge_text": ("MemoryError", ""),
+    "huge_tensor": ("RuntimeError", "can't allocate memory"),
+    "huge_array": ("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate"),
+    "raises_in_str": ("Odd", ""),
+    "cannot_be_pickled": ("ValueError", "held"),
+    "of_main": ("__main__.Own", "text"),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_failure_is_an_error_and_the_interpreter_answers_right_after(
+    session: InterpreterSession, name: str
+) -> None:
+    type_name, message = EXPECTED[name]
+    code = Code(session, "import warnings; warnings.simplefilter('ignore')\n" + FAILS)
+    with pytest.raises(RemoteError) as caught:
+        code[name]()
+    assert caught.value.type_name.endswith(type_name)
+    assert message in caught.value.message
+    assert session.global_("builtins", "sum")([1, 2]).to_value() == 3
+    assert session.global_("torch", "ones")(2).to_value().tolist() == [1, 1]
+
+
+def test_a_thread_of_the_models_that_exits_ends_alone(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import sys, threading
+        def leave():
+            thread = threading.Thread(target=sys.exit, args=(5,))
+            thread.start()
+            thread.join()
+            return thread.is_alive()
+        """,
+    )
+    assert code.call("leave") is False
+    assert code.call("leave") is False
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("signal.signal(signal.SIGTERM, signal.SIG_DFL)", "belong to the whole process"),
+        ("signal.set_wakeup_fd(-1)", "belong to the whole process"),
+        ("signal.alarm(1)", "threading.Timer"),
+        ("signal.setitimer(signal.ITIMER_REAL, 0.1)", "threading.Timer"),
+        ("faulthandler.register(signal.SIGUSR1)", "belong to the whole process"),
+        ("faulthandler.dump_traceback_later(1, exit=True)", "would end the process"),
+    ],
+)
+def test_what_acts_on_the_process_is_refused(session: InterpreterSession, source: str, named: str) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)]
+    code = Code(session, f"import faulthandler, signal\ndef attempt(): {source}")
+    with pytest.raises(RemoteError, match=named) as caught:
+        code["attempt"]()
+    assert caught.value.type_name == "ValueError"  # what CPython raises on any thread but the main one
+    assert handlers == [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)]
+
+
+def test_what_takes_a_timer_back_is_let_through(session: InterpreterSession) -> None:
+    assert session.global_("signal", "alarm")(0).to_value() == 0
+    assert session.global_("signal", "setitimer")(signal.ITIMER_REAL, 0).to_value() == (0.0, 0.0)
+
+
+def test_the_fault_handler_stays_the_hosts(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import faulthandler, warnings
+        def enable():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                faulthandler.enable()
+            return faulthandler.is_enabled(), [str(warning.message) for warning in caught]
+        """,
+    )
+    enabled, warned = code.call("enable")
+    assert not enabled
+    assert len(warned) == 1
+    assert "Enable it in the host" in warned[0]
+
+
+def test_a_recursion_limit_that_no_stack_holds_is_lowered(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import sys, warnings
+        def limit(value):
+            before = sys.getrecursionlimit()
+            try:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    sys.setrecursionlimit(value)
+                return sys.getrecursionlimit(), len(caught)
+            finally:
+                sys.setrecursionlimit(before)
+        """,
+    )
+    assert code.call("limit", 2000) == (2000, 0)
+    assert code.call("limit", 10**6) == (3000, 1)
+
+
+def test_a_served_model_may_recurse_through_c_whatever_the_limit_on_stacks() -> None:
+    done = run_program(
+        """
+        import otf
+        from interpool import InterpreterManager
+        from serving_client import Client
+
+        with InterpreterManager(1) as manager:
+            client = Client(manager, "recurse")
+            print(client.ask(otf.load()))
+            client.socket.close()
+        """,
+        stack=1 << 20,
+    )
+    assert_clean(done)
+    assert done.stdout == "too deep\n"
+
+
+@pytest.mark.parametrize("text", ["lone \\ud800", "\\udcff"])
+def test_a_name_with_a_lone_surrogate_is_an_error_or_crosses(session: InterpreterSession, text: str) -> None:
+    name = text.encode().decode("unicode_escape")
+    assert session.global_("builtins", "dict")(**{name: name}).to_value() == {name: name}
+    assert session.from_value({name: [name]}).to_value() == {name: [name]}
+    for attempt in (
+        lambda: session.global_("builtins", name),
+        lambda: session.global_(name, "x"),
+        lambda: session.from_value(1).attr(name),
+    ):
+        with pytest.raises((ConversionError, RemoteError)):
+            attempt()
+    assert session.from_value(os.getpid()).to_value() == os.getpid()
