@@ -65,6 +65,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
+  // The same for the process's end, when nobody is left whom an error would help: who
+  // waits is left to wait.
+  void close_for_good();
   bool is_closed() const;
 
   // No longer prefers anybody for `affinity`: its model is gone.
