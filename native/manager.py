@@ -99,8 +99,9 @@ class InterpreterManager:
             timeout: seconds to wait for a free one; None waits for ever.
             affinity: any name; an interpreter that has served it before is preferred.
             call_limit: seconds that each use of the session or of one of its objects may
-                take. What takes longer is interrupted by an exception in its Python code
-                and raises CallTimeoutError; the session goes on. Native code cannot be
+                take. What takes longer is interrupted by an exception in its Python code,
+                which may arise anywhere there, as KeyboardInterrupt does, and raises
+                CallTimeoutError here; the session goes on. Native code cannot be
                 interrupted: if it does not return within the manager's ``grace``, the
                 interpreter is retired, and everything of the session raises
                 InterpreterRetiredError. Such sessions call on a thread of their own,

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -13,8 +14,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kForever = 1e8;  // seconds; more overflows the clock
-// Code may catch everything, once: it is interrupted again and again.
-constexpr int kInterruptions = 4;
+// Code may catch everything, once or twice, and is interrupted again. Not at once: it
+// may be cleaning up. After each interruption, this part of the grace is waited.
+constexpr std::array<double, 3> kPartsOfGrace = {0.5, 0.25, 0.25};
 
 Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -92,7 +94,7 @@ void Deadline::loop() {
 }
 
 bool Deadline::interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::mutex>& lock) {
-  for (int i = 0; i < kInterruptions; ++i) {
+  for (const double part : kPartsOfGrace) {
     lock.unlock();
     interpreter_.interrupt(job->call.number(), [job, self = shared_from_this()](std::string where) {
       const std::lock_guard telling(self->mutex_);
@@ -101,7 +103,7 @@ bool Deadline::interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::
       }
     });
     lock.lock();
-    if (changed_.wait_for(lock, seconds(limits_.grace / kInterruptions), [&] { return job->done; })) {
+    if (changed_.wait_for(lock, seconds(limits_.grace * part), [&] { return job->done; })) {
       return true;
     }
   }

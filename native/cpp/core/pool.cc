@@ -242,6 +242,12 @@ void Pool::close() {
   keeper_.notify_one();
 }
 
+void Pool::close_for_good() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  keeper_.notify_one();
+}
+
 bool Pool::is_closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;

@@ -68,6 +68,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
+  // The same for the process's end, when nobody is left whom an error would help: who
+  // waits is left to wait.
+  void close_for_good();
   bool is_closed() const;
 
   // Leases its first `count` interpreters only, from now on, but for those asked for by number.

@@ -99,7 +99,7 @@ std::vector<std::shared_ptr<Pool>> Process::pools() {
 
 void Process::leave() {
   for (const auto& pool : pools()) {
-    pool->close();
+    pool->close_for_good();
     pool->tell_all("interpool.native.inside.bootstrap", "say_goodbye", Value{None{}}, kPatience);
   }
   {
