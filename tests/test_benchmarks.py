@@ -30,6 +30,7 @@ def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> Non
         "lease",
         "call in an open session",
         "lease and call",
+        "call of a movable object",
         *sizes,
     ]
     assert all(len(values) == 4 and min(values) > 0 for values in result["measured"].values())

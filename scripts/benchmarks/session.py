@@ -1,7 +1,8 @@
 """What does a session cost, beside the same call in plain Python?
 
 A call is: lease an interpreter, look a function up in it, call it, take the
-result out, give the interpreter back. Configurations take turns in every round,
+result out, give the interpreter back. A movable object's call does all of it in
+one visit, and is shown beside it. Configurations take turns in every round,
 each timed over many calls; figures are per call. Tensors go in and come out
 again, in sizes from ten elements to ten million.
 
@@ -50,6 +51,8 @@ def configurations(manager: InterpreterManager) -> dict[str, Work]:
         session.close()
         return result
 
+    movable = manager.create_movable(session_guest.nothing)
+
     def pass_through(x: torch.Tensor) -> Work:
         def work() -> object:
             session = acquire()
@@ -64,6 +67,7 @@ def configurations(manager: InterpreterManager) -> dict[str, Work]:
         "lease": lease,
         "call in an open session": lambda: kept_function().to_value(),
         "lease and call": call,
+        "call of a movable object": movable,
     }
     for size in SIZES:
         works[f"tensor of {size:,}"] = pass_through(torch.ones(size))
@@ -83,7 +87,7 @@ def check(works: dict[str, Work]) -> None:
         x = works[f"tensor of {size:,}"]()
         if not isinstance(x, torch.Tensor) or x.shape != (size,) or not bool((x == 1).all()):
             raise RuntimeError(f"a tensor of {size} came back as {x!r}")
-    for name in ("call in an open session", "lease and call"):
+    for name in ("call in an open session", "lease and call", "call of a movable object"):
         if works[name]() is not None:
             raise RuntimeError(f"{name} gave a result, where there is none")
 
