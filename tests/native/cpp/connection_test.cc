@@ -58,7 +58,7 @@ class ConnectionTest : public ::testing::Test {
   }
   size_t leased() const {
     size_t count = 0;
-    for (const Pool::Status& status : pool_->status()) count += status.leased ? 1 : 0;
+    for (const Pool::Status& status : pool_->status()) count += status.state == Pool::State::kLeased ? 1 : 0;
     return count;
   }
   void expect_nothing_held() {

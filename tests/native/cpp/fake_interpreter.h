@@ -118,6 +118,17 @@ class FakeInterpreter final : public Interpreter {
     return services_.at(service)(worker, hello, frame);
   }
 
+  void begin_lease(const std::string& /*model*/) noexcept override {}
+  void forget_model(const std::string& /*model*/) noexcept override {}
+  std::string label(void* of) override { return object(of).function.second; }
+  Value stacks() override { return List{}; }
+
+  // It runs no Python that could be interrupted.
+  void begin_interruptible(uint64_t /*call*/) override { demand_gil(); }
+  void end_interruptible(uint64_t /*call*/) noexcept override { demand_gil(); }
+  void interrupt(uint64_t /*call*/, std::function<void(std::string)> /*told*/) override {}
+  Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
+
   void later(std::function<void()> work) override {
     {
       const std::lock_guard lock(home_mutex_);

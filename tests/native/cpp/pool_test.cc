@@ -40,7 +40,8 @@ std::thread waiter(Pool& pool, std::vector<int>& order, int name) {
 
 TEST(Pool, LeasesEachInterpreterToOneCallerAtATime) {
   Fakes fakes(3);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   std::set<int> leased;
   for (int i = 0; i < 3; ++i) leased.insert(pool.acquire("", 0.0).id());
   EXPECT_EQ(leased, (std::set<int>{1, 2, 3}));
@@ -49,7 +50,8 @@ TEST(Pool, LeasesEachInterpreterToOneCallerAtATime) {
 
 TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
   Fakes fakes(1);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   Interpreter& leased = pool.acquire("", 0.0);
   std::vector<int> order;
   std::vector<std::thread> threads;
@@ -61,7 +63,8 @@ TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
 
 TEST(Pool, LetsNobodyOvertakeThoseWhoWait) {
   Fakes fakes(1);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   Interpreter& leased = pool.acquire("", 0.0);
   std::atomic<Interpreter*> got{nullptr};
   std::thread first([&] { got = &pool.acquire("", std::nullopt); });
@@ -75,7 +78,8 @@ TEST(Pool, LetsNobodyOvertakeThoseWhoWait) {
 
 TEST(Pool, PrefersAnInterpreterThatHasServedTheNameBefore) {
   Fakes fakes(4);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   std::map<std::string, int> first;
   std::vector<Interpreter*> leased;
   for (const char* name : {"a", "b", "c"}) {
@@ -94,7 +98,8 @@ TEST(Pool, PrefersAnInterpreterThatHasServedTheNameBefore) {
 
 TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
   Fakes fakes(4);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   for (int name = 0; name < 8; ++name) {
     pool.release(pool.acquire("model " + std::to_string(name), 0.0));
   }
@@ -103,7 +108,8 @@ TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
 
 TEST(Pool, TakesAStrangerWhenThePreferredOneIsLeased) {
   Fakes fakes(2);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   Interpreter& usual = pool.acquire("a", 0.0);
   Interpreter& other = pool.acquire("a", 0.0);
   EXPECT_NE(usual.id(), other.id());
@@ -111,7 +117,8 @@ TEST(Pool, TakesAStrangerWhenThePreferredOneIsLeased) {
 
 TEST(Pool, PrefersNobodyForAForgottenName) {
   Fakes fakes(2);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   pool.release(pool.acquire("a", 0.0));
   pool.forget("a");
   for (const Pool::Status& status : pool.status()) EXPECT_TRUE(status.affinities.empty());
@@ -119,7 +126,8 @@ TEST(Pool, PrefersNobodyForAForgottenName) {
 
 TEST(Pool, GivesUpAfterTheTimeoutAndNotBefore) {
   Fakes fakes(1);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   Interpreter& leased = pool.acquire("", 0.0);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THROW(pool.acquire("", 0.05), LeaseTimeoutError);
@@ -131,7 +139,8 @@ TEST(Pool, GivesUpAfterTheTimeoutAndNotBefore) {
 
 TEST(Pool, TellsHowManyAreLeasedWhenItTimesOut) {
   Fakes fakes(1);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   pool.acquire("", 0.0);
   try {
     pool.acquire("", 0.01);
@@ -143,7 +152,8 @@ TEST(Pool, TellsHowManyAreLeasedWhenItTimesOut) {
 
 TEST(Pool, WaitsAsGoodAsForEverWhenTheTimeoutExceedsTheClock) {
   Fakes fakes(1);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   for (const double timeout : {1e9, 1e300, std::numeric_limits<double>::infinity()}) {
     Interpreter& leased = pool.acquire("", 0.0);
     std::thread other([&] { pool.release(pool.acquire("", timeout)); });
@@ -155,7 +165,8 @@ TEST(Pool, WaitsAsGoodAsForEverWhenTheTimeoutExceedsTheClock) {
 
 TEST(Pool, TurnsAwayAllWhoWaitWhenItIsClosed) {
   Fakes fakes(1);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   Interpreter& leased = pool.acquire("", 0.0);
   std::atomic<int> turned_away{0};
   std::vector<std::thread> threads;
@@ -172,14 +183,15 @@ TEST(Pool, TurnsAwayAllWhoWaitWhenItIsClosed) {
   EXPECT_EQ(turned_away, 6);
   EXPECT_THROW(pool.acquire("", std::nullopt), PoolClosedError);
   pool.release(leased);  // is still good, and comes back
-  EXPECT_FALSE(pool.status()[0].leased);
+  EXPECT_EQ(pool.status()[0].state, Pool::State::kFree);
 }
 
 TEST(Pool, LosesNothingAmongManyThreads) {
   constexpr int kThreads = 16;
   constexpr int kLeases = 400;
   Fakes fakes(3);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   std::vector<std::atomic<int>> users(fakes.size() + 1);
   together(kThreads, [&](int me) {
     for (int i = 0; i < kLeases; ++i) {
@@ -196,7 +208,8 @@ TEST(Pool, LosesNothingAmongManyThreads) {
 
 TEST(Pool, LosesNothingWhenTimeoutsAndReleasesCross) {
   Fakes fakes(2);
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   std::atomic<int> served{0};
   std::atomic<int> gave_up{0};
   const uint64_t seed = random_seed();
@@ -222,7 +235,8 @@ TEST(Pool, LosesNothingWhenTimeoutsAndReleasesCross) {
 TEST(Pool, LosesNothingWhenItIsClosedAmongManyThreads) {
   for (int round = 0; round < 20; ++round) {
     Fakes fakes(2);
-    Pool pool(fakes.all());
+    const auto shared = std::make_shared<Pool>(fakes.all());
+    Pool& pool = *shared;
     together(6, [&](int me) {
       if (me == 0) {
         std::this_thread::sleep_for(200us);
@@ -235,7 +249,7 @@ TEST(Pool, LosesNothingWhenItIsClosedAmongManyThreads) {
       }
     });
     EXPECT_EQ(pool.waiting(), 0U);
-    for (const Pool::Status& status : pool.status()) EXPECT_FALSE(status.leased);
+    for (const Pool::Status& status : pool.status()) EXPECT_EQ(status.state, Pool::State::kFree);
   }
 }
 
@@ -248,7 +262,8 @@ TEST(Pool, TellsEveryInterpreterWhetherLeasedOrNot) {
       return Value();
     });
   }
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   pool.acquire("", 0.0);
   pool.tell_all("module", "note", 10, 20.0);
   EXPECT_EQ(told, 30);
@@ -265,7 +280,8 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
       return {};
     });
   }
-  Pool pool(fakes.all());
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
   ::testing::internal::CaptureStderr();
   pool.tell_all("module", "note", None{}, 20.0);
   const std::string said = ::testing::internal::GetCapturedStderr();
