@@ -24,6 +24,8 @@ namespace interpool {
 namespace {
 
 struct Settings {
+  // Remembers, too, that devices were initialised: libtorch_cuda then looks at its
+  // devices once for each Context, which changes nothing the second time.
   at::Context context;
   std::atomic<c10::ScalarType> default_dtype{c10::ScalarType::Float};
   std::atomic<bool> flush_denormal{false};
