@@ -115,7 +115,7 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
   }
   Waiter waiter{{}, affinity, only, this_thread()};
   const auto place = waiters_.insert(waiters_.end(), &waiter);
-  if (may_grow()) {
+  if (!only.has_value() && may_grow()) {
     call_keeper();
   }
   const auto deadline =

@@ -81,7 +81,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   // Parked: kept warm above the floor, without models, and leased again when the pool
   // next grows. Retired: lost.
-  enum class State { kFree, kLeased, kParked, kRetired };
+  enum class State : uint8_t { kFree, kLeased, kParked, kRetired };
   struct Status {
     Interpreter* interpreter;
     State state;
@@ -133,6 +133,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   bool may_grow() const { return active_ < options_.ceiling && may_start(); }
 
   // pool_keeper.cc
+  bool anybody_waits() const;
   void call_keeper();
   void keep();
   bool watch(std::unique_lock<std::mutex>& lock);
