@@ -100,6 +100,9 @@ auto Session::inside(const Work& work, const Args&... args) {
   if (deadline_ == nullptr) {
     return visit([&] { return work(*this, args...); });
   }
+  if (!open_) {
+    refuse();
+  }
   using Result = decltype(work(*this, args...));
   auto result = std::make_shared<std::optional<Result>>();
   deadline_->run(
