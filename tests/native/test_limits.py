@@ -104,8 +104,12 @@ def test_within_its_limit_a_session_does_what_others_do(pool: InterpreterManager
         ident = session.global_("threading", "get_ident")
         assert len({ident().to_value() for _ in range(5)}) == 1
     assert not session.is_open
-    with pytest.raises(SessionClosedError):
-        number("1")
+    for wait in (0.0, 0.1):  # with its thread about to end, and gone
+        time.sleep(wait)
+        start = time.monotonic()
+        with pytest.raises(SessionClosedError):
+            number("1")
+        assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("name", ["spin", "go_on_after_errors", "swallow_once", "compute"])

@@ -47,7 +47,7 @@ size_t runnable_threads() {
   }
   size_t count = 0;
   while (const dirent* entry = readdir(tasks)) {
-    const int thread = std::atoi(entry->d_name);
+    const auto thread = static_cast<int>(std::strtol(entry->d_name, nullptr, 10));  // "." and "..": 0
     if (thread > 0 && thread != self && is_runnable(thread)) {
       ++count;
     }

@@ -117,6 +117,11 @@ void Deadline::run(Work work) {
   if (given_up_) {
     refuse();
   }
+  if (stopping_) {  // the thread may have ended
+    throw SessionClosedError(
+        "the session of this object has ended, and its interpreter may serve somebody else now; take "
+        "values with to_value() before the session closes.");
+  }
   queue_.push_back(job);
   work_.notify_one();
   const auto over = [&] { return job->done || (given_up_ && !job->begun); };

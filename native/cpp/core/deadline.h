@@ -46,7 +46,7 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   // Runs `work`, which owns all that it touches, and throws what it threw. A call past
   // its limit is interrupted: CallTimeoutError. When it does not come back all the
   // same, the thread is left to itself, and every later call is refused with
-  // InterpreterRetiredError.
+  // InterpreterRetiredError; with SessionClosedError after stop().
   void run(Work work);
 
   bool given_up() const;

@@ -133,7 +133,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   }
   Waiter waiter{{}, affinity, only, this_thread()};
   const auto place = waiters_.insert(waiters_.end(), &waiter);
-  if (may_grow()) {
+  if (!only.has_value() && may_grow()) {
     call_keeper();
   }
   const auto deadline =

@@ -92,7 +92,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Parked: kept warm above the floor, without models, and leased again when the pool
   // next grows. Retired: lost.
-  enum class State { kFree, kLeased, kParked, kRetired };
+  enum class State : uint8_t { kFree, kLeased, kParked, kRetired };
   struct Status {
     Interpreter* interpreter;
     State state;
@@ -147,6 +147,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_grow() const { return active_ < options_.ceiling && may_start(); }
 
   // pool_keeper.cc
+  bool anybody_waits() const;
   void call_keeper();
   void keep();
   bool watch(std::unique_lock<std::mutex>& lock);

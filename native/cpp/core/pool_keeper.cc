@@ -39,6 +39,12 @@ size_t cores() {
 
 }  // namespace
 
+// For any interpreter: one more is of no use to who waits for a certain one.
+bool Pool::anybody_waits() const {
+  return std::any_of(waiters_.begin(), waiters_.end(),
+                     [](const Waiter* waiter) { return !waiter->only.has_value(); });
+}
+
 // Has it do its rounds, now. Called with `mutex_` held.
 void Pool::call_keeper() {
   if (keeper_runs_) {
@@ -52,7 +58,7 @@ void Pool::call_keeper() {
     }).detach();
     keeper_runs_ = true;
   } catch (const std::system_error&) {
-    // No thread to be had: the pool stays as it is, until the next waiter asks.
+    retry_at_ = Clock::now() + kRetry;  // no thread to be had: the pool stays as it is
   }
 }
 
@@ -68,7 +74,7 @@ void Pool::keep() {
       } else {
         keeper_.wait_until(lock, retry_at_);
       }
-    } else if (!waiters_.empty() && may_grow()) {
+    } else if (anybody_waits() && may_grow()) {
       if (watch(lock)) {
         add_one(lock);
         review_at = Clock::now() + review_every;
@@ -92,7 +98,7 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
   auto waited_at = Clock::now();
   while (!closed_ && active_ >= floor_ && may_grow()) {
     auto pause = kTick;
-    if (waiters_.empty()) {
+    if (!anybody_waits()) {
       if (Clock::now() - waited_at > kLinger) {
         return false;
       }

@@ -76,13 +76,18 @@ Session::~Session() {
   }
   // The last handle may go on a thread that holds the host's GIL, which objects that go
   // may need on the deadline's thread: nobody waits for them here.
-  std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
-    try {
-      end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
-    } catch (const Error& error) {
-      std::fprintf(stderr, "interpool: %s\n", error.what());
-    }
-  }).detach();
+  try {
+    std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
+      try {
+        end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
+      } catch (const Error& error) {
+        std::fprintf(stderr, "interpool: %s\n", error.what());
+      }
+    }).detach();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "interpool: interpreter %d cannot be given back: %s\n", interpreter_.id(),
+                 error.what());
+  }
 }
 
 void Session::refuse() const {
@@ -118,6 +123,9 @@ auto Session::inside(const Work& work, const Args&... args) {
   static_assert(std::is_empty_v<Work>, "what the work captures may be gone when it runs: pass it");
   if (deadline_ == nullptr) {
     return visit([&] { return work(*this, args...); });
+  }
+  if (!open_) {
+    refuse();
   }
   using Result = decltype(work(*this, args...));
   auto result = std::make_shared<std::optional<Result>>();
