@@ -67,23 +67,20 @@ std::shared_ptr<Session> Session::acquire_for(const std::shared_ptr<Movable>& mo
 }
 
 Session::~Session() {
-  if (deadline_ == nullptr) {
-    close();
-    return;
-  }
-  if (!open_.exchange(false)) {
-    return;
-  }
-  // The last handle may go on a thread that holds the host's GIL, which objects that go
-  // may need on the deadline's thread: nobody waits for them here.
   try {
-    std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
-      try {
-        end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
-      } catch (const Error& error) {
-        std::fprintf(stderr, "interpool: %s\n", error.what());
-      }
-    }).detach();
+    if (deadline_ == nullptr) {
+      close();
+    } else if (open_.exchange(false)) {
+      // The last handle may go on a thread that holds the host's GIL, which objects that
+      // go may need on the deadline's thread: nobody waits for them here.
+      std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
+        try {
+          end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
+        } catch (const Error& error) {
+          std::fprintf(stderr, "interpool: %s\n", error.what());
+        }
+      }).detach();
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "interpool: interpreter %d cannot be given back: %s\n", interpreter_.id(),
                  error.what());
