@@ -58,8 +58,12 @@ def ask(interposer: str, path: str, preload: str = "") -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
 
 
+# Slots of this process that no pool will have: libraries once loaded are found again by SONAME.
+FIRST_SLOT = 9000
+
+
 def load(path: str, slot: int) -> ctypes.CDLL:
-    return [ctypes.CDLL(copy) for copy in provision.private_copy(path, slot)][-1]
+    return [ctypes.CDLL(copy) for copy in provision.private_copy(path, FIRST_SLOT + slot)][-1]
 
 
 def strings(path: str, tag: int) -> list[str]:
@@ -68,7 +72,7 @@ def strings(path: str, tag: int) -> list[str]:
 
 
 def test_two_slots_hold_two_libpythons() -> None:
-    zero, one = (ctypes.CDLL(provision.libpython_copy(slot)) for slot in (0, 1))
+    zero, one = (ctypes.CDLL(provision.libpython_copy(FIRST_SLOT + slot)) for slot in (0, 1))
     places = {ctypes.cast(copy.ip_Py_GetVersion, ctypes.c_void_p).value for copy in (zero, one)}
     places.add(ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value)
     assert len(places) == 3

@@ -66,8 +66,9 @@ Pool::Seat* Pool::free_seat(const std::string& affinity, std::optional<int> only
   Seat* best = nullptr;
   for (Seat& seat : seats_) {
     if (only.has_value() && seat.interpreter->id() == *only && seat.state == State::kParked) {
-      seat.state = State::kFree;  // asked for by name
+      seat.state = State::kFree;  // asked for by name; the keeper parks it again
       ++active_;
+      call_keeper();
     }
     if (seat.state != State::kFree || !may_take(seat, only)) {
       continue;
@@ -254,9 +255,16 @@ bool Pool::is_closed() const {
 }
 
 void Pool::forget(const std::string& affinity) {
-  const std::lock_guard lock(mutex_);
-  for (Seat& seat : seats_) {
-    seat.affinities.erase(affinity);
+  std::vector<Interpreter*> interpreters;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Seat& seat : seats_) {
+      seat.affinities.erase(affinity);
+      interpreters.push_back(seat.interpreter);
+    }
+  }
+  for (Interpreter* interpreter : interpreters) {
+    interpreter->forget_model(affinity);
   }
 }
 

@@ -1,6 +1,7 @@
 // The load balancer: who has which interpreter.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -144,7 +145,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void offer(Seat& seat);
   void wake_all();
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
-  bool may_grow() const { return active_ < options_.ceiling && may_start(); }
+  bool may_grow() const { return active_ < std::min(options_.ceiling, limit_) && may_start(); }
 
   // pool_keeper.cc
   bool anybody_waits() const;
