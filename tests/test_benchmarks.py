@@ -29,10 +29,10 @@ def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> Non
         "plain call",
         "lease",
         "call in an open session",
-        "lease and call",
+        "by hand",
         "call of a movable object",
         *sizes,
     ]
     assert all(len(values) == 4 and min(values) > 0 for values in result["measured"].values())
-    assert result["over_plain_us"] > 0
+    assert min(result["over_plain_us"].values()) > 0
     assert result["large_over_small"] > 0

@@ -116,6 +116,18 @@ def test_a_module_of_the_hosts_moves_into_the_pool(manager: InterpreterManager) 
     assert moved(inputs[0]).detach().tolist() == [[3.0, 3.0]] * 3
 
 
+def test_three_threads_get_the_reference_from_each_of_a_hundred_calls(manager: InterpreterManager) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).eval()
+    x = torch.rand(5, 8)
+    reference = model(x).detach()
+    moved = manager.create_movable(model)
+
+    def calls() -> int:
+        return sum(torch.equal(moved(x).detach(), reference) for _ in range(100))
+
+    assert together([calls] * 3) == [100] * 3
+
+
 def test_an_object_of_a_package_moves_with_the_code_of_its_archive(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_ctrl_c_reaches_the_host_while_interpreters_are_at_work() -> None:
         BUSY
         + """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 go((inside, "sleep"),)
 try:
     os.kill(os.getpid(), signal.SIGINT)

@@ -9,6 +9,8 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -24,6 +26,15 @@ namespace interpool {
 namespace {
 
 struct Settings {
+  Settings() { std::memcpy(born.data(), &context, born.size()); }
+
+  // Has nobody changed anything? Then the next that wants fresh ones may have these. A
+  // Context has no operator==; one that has looked at its devices counts as changed.
+  bool untouched() const {
+    return std::memcmp(born.data(), &context, born.size()) == 0 && default_dtype == c10::ScalarType::Float &&
+           !flush_denormal && threads == 0 && !warned;
+  }
+
   // Remembers, too, that devices were initialised: libtorch_cuda then looks at its
   // devices once for each Context, which changes nothing the second time.
   at::Context context;
@@ -32,6 +43,7 @@ struct Settings {
   std::atomic<int> threads{0};  // 0: the process's
   std::atomic<bool> warned{false};
   std::optional<GeneratorState> generator;  // while another model has its turn
+  std::array<std::byte, sizeof(at::Context)> born;
 };
 
 // Threads that a model started may hold a reference to a Context for as long as an
@@ -135,8 +147,10 @@ void install_settings() {
 void use_settings(InterpreterId id, const std::string& model) {
   Cell& cell = cell_of(id);
   const std::lock_guard lock(cell.mutex);
-  if (cell.current != nullptr && !model.empty() && model == cell.model) {
-    return;
+  if (cell.current != nullptr && model == cell.model) {
+    if (!model.empty() || (cell.current->untouched() && generator_seed(id) == cell.fresh_seed)) {
+      return;
+    }
   }
   bool random = false;  // does the generator stand where no model has put it?
   if (cell.current != nullptr) {
