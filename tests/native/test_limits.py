@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,7 +219,7 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
             stuck, argument = session.global_("time", "sleep"), 15
         else:
             stuck, argument = code["hold_the_gil"], 15
-        if how == "the wait for the GIL":
+        if how == "the wait for it":
             # A thread of the model's holds the GIL; the call itself never begins.
             session.global_("_thread", "start_new_thread")(stuck, (argument,))
             stuck, argument = kept, 0
@@ -254,6 +256,31 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
             assert replaced.global_("builtins", "len")("ab").to_value() == 2
     assert len(pool) == 2
     assert not pool.stats()["growing"]
+
+
+def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(pool: InterpreterManager) -> None:
+    assert eventually(lambda: len(pool) == 2, timeout=30)
+    go = threading.Event()
+    visited: list[int] = []
+
+    def visit() -> None:
+        with pool.acquire_session(timeout=60, affinity="lost") as session:
+            session.from_value(1)
+            visited.append(session.interpreter_id)
+        go.wait(60)
+
+    thread = threading.Thread(target=visit)
+    thread.start()
+    assert eventually(lambda: bool(visited))
+    with pool.acquire_session(timeout=60, affinity="lost", call_limit=LIMIT_S) as session:
+        assert session.interpreter_id == visited[0]
+        with pytest.raises(CallTimeoutError):
+            Code(session, SOURCE)["hold_the_gil"](15)
+    assert visited[0] in retired(pool)
+    task = Path(f"/proc/self/task/{thread.native_id}")
+    assert task.exists()
+    go.set()
+    assert eventually(lambda: not task.exists(), timeout=5)
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("nan")])

@@ -47,6 +47,9 @@ std::vector<InterpreterManager::Instance> InterpreterManager::all_instances() co
 }
 
 void InterpreterManager::limit(size_t count) {
+  if (count == 0) {
+    throw SessionError("a pool that is limited to no interpreter would let everybody wait for ever.");
+  }
   pool_->limit(count);
 }
 

@@ -186,6 +186,7 @@ void Pool::retire(Interpreter& interpreter) {
   --leased_;
   --active_;
   seat->state = State::kRetired;
+  interpreter.abandon();
   seat->holder.reset();
   seat->affinities.clear();
   wake_all();  // somebody may wait for this very one

@@ -335,8 +335,13 @@ ObjectRef PyObj::reference() const {
 InterpreterSession::InterpreterSession(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
 InterpreterSession::~InterpreterSession() {
-  if (session_ != nullptr) {
+  if (session_ == nullptr) {
+    return;
+  }
+  try {
     session_->close();
+  } catch (const Error& error) {  // what it held did not let go in time
+    std::fprintf(stderr, "interpool: %s\n", error.what());
   }
 }
 

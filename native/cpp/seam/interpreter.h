@@ -129,6 +129,10 @@ class Interpreter {
   };
   virtual Presence presence() const = 0;
 
+  // It was retired, perhaps with its GIL held for ever: threads that have been in it end
+  // without going back. Any thread, any GIL.
+  virtual void abandon() noexcept = 0;
+
   // For the host, before its Python is finalised: runs nothing later any more, and
   // waits for what is running. The caller holds no GIL.
   virtual void close() = 0;

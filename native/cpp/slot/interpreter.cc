@@ -26,6 +26,8 @@
 namespace interpool {
 namespace {
 
+std::atomic<bool> abandoned{false};  // see Interpreter::abandon
+
 // The calling thread's state in this interpreter, kept between visits: making
 // one costs more than a small call, and threading.local would lose its values.
 // thread_local in a private copy is per interpreter and thread.
@@ -39,7 +41,7 @@ struct Attachment {
   ~Attachment() {
     // The process's main thread ends with the process; waiting for a GIL then
     // could keep it from ending.
-    if (state == nullptr || syscall(SYS_gettid) == getpid()) {
+    if (state == nullptr || abandoned || syscall(SYS_gettid) == getpid()) {
       return;
     }
     PyEval_RestoreThread(state);
@@ -258,6 +260,8 @@ class PythonInterpreter final : public Interpreter {
   Presence presence() const override {
     return {inside_.load(std::memory_order_relaxed), visits_.load(std::memory_order_relaxed)};
   }
+
+  void abandon() noexcept override { abandoned = true; }
 
   void close() override { Home::get().close(); }
 

@@ -136,6 +136,7 @@ class FakeInterpreter final : public Interpreter {
     }
     home_wake_.notify_all();
   }
+  void abandon() noexcept override {}
   void close() override {
     std::unique_lock lock(home_mutex_);
     closed_ = true;
