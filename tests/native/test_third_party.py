@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,31 @@ def test_a_library_computes_in_every_interpreter_and_the_host_at_once(
     assert len({repr(answer) for answer in right}) > 1  # the seed matters
     for answer in answers:
         assert answer == right
+
+
+@pytest.mark.parametrize("library", ["numpy", "tokenizers", "scipy"])
+def test_a_hundred_calls_in_each_of_two_interpreters_overlap(
+    manager: InterpreterManager, library: str
+) -> None:
+    right = [third_party_guest.answer(library, seed) for seed in SEEDS]
+    spans: dict[int, tuple[float, float]] = {}
+    with every_interpreter(manager, 2) as sessions:
+        inside = [session.global_("third_party_guest", "answer") for session in sessions]
+        for answer in inside:
+            answer(library, 0)  # imports it
+
+        def calls(number: int) -> int:
+            answer = inside[number]
+            begun = time.monotonic()
+            same = sum(
+                answer(library, i % len(SEEDS)).to_value() == right[i % len(SEEDS)] for i in range(100)
+            )
+            spans[number] = (begun, time.monotonic())
+            return same
+
+        assert together([lambda: calls(0), lambda: calls(1)]) == [100, 100]
+    begins, ends = zip(*spans.values(), strict=True)
+    assert max(begins) < min(ends)
 
 
 def test_different_libraries_compute_at_once(manager: InterpreterManager) -> None:

@@ -103,6 +103,10 @@ auto Session::visit(const Work& work) {
     refuse();
   }
   const Entered entered(interpreter_);
+  // Again: a call that was given up may get the GIL after all, when its objects are gone.
+  if (!open_) {
+    refuse();
+  }
   std::vector<void*> dropped;
   {
     const std::lock_guard lock(mutex_);
