@@ -23,8 +23,9 @@ def install() -> None:
     sources.install()
     import torch  # noqa: F401  (each interpreter has its own from the start)
 
-    from interpool.native.inside import settings
+    from interpool.native.inside import inductor, settings
 
+    inductor.install()
     settings.install()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from interpool_testing import Code, every_interpreter, together
 
-from interpool.native import InterpreterManager
+from interpool.native import InterpreterManager, InterpreterSession
 
 FEATURES = """
 import torch
@@ -147,3 +147,44 @@ def test_what_of_torch_is_written_in_python_works_in_a_host_beside_a_pool(
     assert callable(work)
     assert work() == EXPECTED[feature]
     assert together([work]) == [EXPECTED[feature]]
+
+
+INDUCTOR = """
+import ctypes, os
+import torch
+
+ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
+
+def hide(value):
+    os.environ[ADDRESS] = value
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    return os.environ.pop(ADDRESS), getenv(ADDRESS.encode())
+
+def compiled(k):
+    def f(x):
+        return torch.relu(x * k + 1).sum(dim=1) + x.sin().mean()
+    x = torch.linspace(-2, 2, 64).reshape(8, 8)
+    fast = torch.compile(f)
+    return all(torch.allclose(fast(x + i), f(x + i), atol=1e-5) for i in range(20))
+
+def trained():
+    net = torch.nn.Linear(8, 8)
+    torch.compile(net)(torch.ones(4, 8)).sum().backward()
+    return torch.equal(net.bias.grad, torch.full((8,), 4.0))
+"""
+
+
+def test_what_inductor_tells_its_libraries_stays_in_its_interpreter(session: InterpreterSession) -> None:
+    value, seen = Code(session, INDUCTOR).call("hide", "42")
+    assert value == "42"
+    assert seen != b"42"
+
+
+@pytest.mark.long
+def test_inductor_compiles_in_two_interpreters_at_once(manager: InterpreterManager) -> None:
+    with every_interpreter(manager, 2) as sessions:
+        codes = [Code(session, INDUCTOR) for session in sessions]
+        for k in (2.5, 3.5):
+            assert together([lambda c=c, k=k: c.call("compiled", k) for c in codes]) == [True, True]  # type: ignore[misc]
+        assert together([lambda c=c: c.call("trained") for c in codes]) == [True, True]  # type: ignore[misc]

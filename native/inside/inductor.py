@@ -1,0 +1,46 @@
+"""TorchInductor's generated libraries, each loaded with an address of its own interpreter's.
+
+Such a library learns, while it is loaded, where a function of libtorch_python lies:
+from a variable of the process's environment, which interpreters share. So the variable
+is set only while a library is loaded, and one library is loaded at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from importlib.machinery import ExtensionFileLoader
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    _Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
+
+
+def install() -> None:
+    """Keep the variable in this interpreter's ``os.environ`` until a library asks for it."""
+    stock_putenv = os.putenv
+    create_module = ExtensionFileLoader.create_module
+
+    def putenv(name: _Text, value: _Text, /) -> None:
+        """Stands in for ``os.putenv``, which ``os.environ`` calls."""
+        if os.fsdecode(name) != _ADDRESS:
+            stock_putenv(name, value)
+
+    def create_with_address(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+        """Stands in for ``ExtensionFileLoader.create_module``."""
+        address = os.environ.get(_ADDRESS)
+        if address is None:
+            return create_module(self, spec)
+        # A lock of the process's: each interpreter opens the file anew.
+        with open(__file__, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stock_putenv(_ADDRESS, address)
+            return create_module(self, spec)
+
+    os.putenv = putenv
+    ExtensionFileLoader.create_module = create_with_address  # type: ignore[method-assign]
