@@ -18,13 +18,11 @@ def install() -> None:
     import site
 
     site.main()
-    from interpool.native.inside import sources
-
-    sources.install()
     import torch  # noqa: F401  (each interpreter has its own from the start)
 
-    from interpool.native.inside import inductor, settings
+    from interpool.native.inside import inductor, settings, sources
 
+    sources.install()  # after torch's thousand imports, for which nobody can have given a source
     inductor.install()
     settings.install()
 

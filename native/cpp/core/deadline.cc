@@ -4,24 +4,17 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <thread>
+
+#include "clock.h"
 
 namespace interpool {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr double kForever = 1e8;  // seconds; more overflows the clock
 // Code may catch everything, once or twice, and is interrupted again. Not at once: it
 // may be cleaning up. After each interruption, this part of the grace is waited.
 constexpr std::array<double, 3> kPartsOfGrace = {0.5, 0.25, 0.25};
-
-Clock::duration seconds(double count) {
-  return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(count < kForever ? count : kForever));
-}
 
 std::string text_of(double count) {
   std::string text = std::to_string(count);
@@ -30,6 +23,12 @@ std::string text_of(double count) {
 }
 
 }  // namespace
+
+void refuse_ended_session() {
+  throw SessionClosedError(
+      "the session of this object has ended, and its interpreter may serve somebody else now; take "
+      "values with to_value() before the session closes.");
+}
 
 void Deadline::Call::set_what(std::string what) {
   const std::lock_guard lock(mutex_);
@@ -118,9 +117,7 @@ void Deadline::run(Work work) {
     refuse();
   }
   if (stopping_) {  // the thread may have ended
-    throw SessionClosedError(
-        "the session of this object has ended, and its interpreter may serve somebody else now; take "
-        "values with to_value() before the session closes.");
+    refuse_ended_session();
   }
   queue_.push_back(job);
   work_.notify_one();

@@ -8,6 +8,7 @@
 
 #include "open_package.h"
 #include "session.h"
+#include "visits.h"
 
 namespace interpool {
 namespace {
@@ -24,20 +25,13 @@ std::set<Movable*>& all() {
   return *movables;
 }
 
-// On the interpreter's own thread, some time later.
-void let_go(Interpreter& interpreter, void* object) {
-  interpreter.later([&interpreter, object] {
-    const Entered entered(interpreter);
-    interpreter.release(object);
-  });
-}
-
 }  // namespace
 
 Movable::Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe,
                  std::vector<std::shared_ptr<void>> keeps)
     : pool_(std::move(pool)),
-      affinity_(affinity.empty() ? own_affinity() : std::move(affinity)),
+      has_own_affinity_(affinity.empty()),
+      affinity_(has_own_affinity_ ? own_affinity() : std::move(affinity)),
       recipe_(std::move(recipe)),
       keeps_(std::move(keeps)) {
   const std::lock_guard lock(all_mutex);
@@ -50,7 +44,7 @@ Movable::~Movable() {
     all().erase(this);
   }
   unload(std::nullopt);
-  if (affinity_.starts_with("movable ")) {
+  if (has_own_affinity_) {
     pool_->forget(affinity_);
   }
 }
@@ -95,7 +89,7 @@ void Movable::unload(std::optional<int> interpreter_id) {
     }
   }
   for (const auto& [interpreter, object] : gone) {
-    let_go(*interpreter, object);
+    visit_each({interpreter}, [object = object](Interpreter& there) { there.release(object); }, 0);
   }
 }
 

@@ -51,6 +51,7 @@ class INTERPOOL_PUBLIC Movable {
 
  private:
   const std::shared_ptr<Pool> pool_;
+  const bool has_own_affinity_;
   const std::string affinity_;
   const Recipe recipe_;
   const std::vector<std::shared_ptr<void>> keeps_;

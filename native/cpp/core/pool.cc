@@ -10,8 +10,6 @@
 namespace interpool {
 namespace {
 
-constexpr double kForever = 1e8;  // seconds; more overflows the clock
-
 constexpr const char* kClosed = "the pool of interpreters is closed; make a new InterpreterManager to go on.";
 
 int this_thread() {
@@ -137,9 +135,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   if (!only.has_value() && may_grow()) {
     call_keeper();
   }
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                         std::chrono::duration<double>(std::min(timeout.value_or(kForever), kForever)));
+  const auto deadline = Clock::now() + seconds(timeout.value_or(kForever));
   for (;;) {
     const bool in_time = timeout.value_or(kForever) >= kForever
                              ? (waiter.wake.wait(lock), true)

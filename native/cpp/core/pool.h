@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -20,6 +19,7 @@
 #include <interpool/export.h>
 
 #include "../seam/interpreter.h"
+#include "clock.h"
 
 namespace interpool {
 
@@ -112,8 +112,6 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool is_growing() const;  // is one being started?
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Seat {
     explicit Seat(Interpreter* one) : interpreter(one) {}
 

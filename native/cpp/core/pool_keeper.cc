@@ -63,8 +63,7 @@ void Pool::call_keeper() {
 }
 
 void Pool::keep() {
-  const auto review_every =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.park_after));
+  const auto review_every = seconds(options_.park_after);
   std::unique_lock lock(mutex_);
   auto review_at = Clock::now() + review_every;
   while (!closed_) {

@@ -91,9 +91,7 @@ void Session::refuse() const {
   if (deadline_ != nullptr) {
     deadline_->require();
   }
-  throw SessionClosedError(
-      "the session of this object has ended, and its interpreter may serve somebody else now; take "
-      "values with to_value() before the session closes.");
+  refuse_ended_session();
 }
 
 template <typename Work>

@@ -37,15 +37,10 @@ INTERPOOL_DEFINE_ERROR(ArchiveError, Error);
 
 // Throws the error that interpool's Python side knows by that name, if there is one.
 inline void throw_by_name(const std::string& name, const std::string& message) {
-  const auto attempt = [&]<typename E>(const char* known, const E*) {
-    if (name == std::string("interpool.native.errors.") + known) {
-      throw E(message);
-    }
-  };
-  attempt("ProvisioningError", static_cast<const ProvisioningError*>(nullptr));
-  attempt("SessionError", static_cast<const SessionError*>(nullptr));
-  attempt("ConversionError", static_cast<const ConversionError*>(nullptr));
-  attempt("ArchiveError", static_cast<const ArchiveError*>(nullptr));
+  if (name == "interpool.native.errors.ProvisioningError") throw ProvisioningError(message);
+  if (name == "interpool.native.errors.SessionError") throw SessionError(message);
+  if (name == "interpool.native.errors.ConversionError") throw ConversionError(message);
+  if (name == "interpool.native.errors.ArchiveError") throw ArchiveError(message);
 }
 
 // A Python exception raised inside an interpreter, as text.
