@@ -218,10 +218,11 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
         if how == "native code without the GIL":
             stuck, argument = session.global_("time", "sleep"), 15
         else:
-            stuck, argument = code["hold_the_gil"], 3
+            stuck, argument = code["hold_the_gil"], 4
         if how == "the wait for it":
             # A thread of the model's holds the GIL; the call itself never begins.
             session.global_("_thread", "start_new_thread")(stuck, (argument,))
+            assert eventually(lambda: "does not let go of the GIL" in pool.dump_stacks(patience=0.2))
             stuck, argument = kept, 0
         waiter = executor.submit(lambda: pool.acquire_session(timeout=60))
 
@@ -259,7 +260,7 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
     if how != "native code without the GIL":
         # The GIL is free now; what still waited for it finds a session that has ended.
         kept = stuck = code = None  # type: ignore[assignment]
-        time.sleep(max(0.0, start_of_call + 3.5 - time.monotonic()))
+        time.sleep(max(0.0, start_of_call + 4.5 - time.monotonic()))
 
 
 def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(pool: InterpreterManager) -> None:

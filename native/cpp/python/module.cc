@@ -217,6 +217,16 @@ py::dict status_of(const Pool& pool) {
   return all;
 }
 
+// Which interpreter, and who has leased it: for reports on leases.
+py::dict describe_lease(const Pool::Status& status) {
+  py::dict entry;
+  entry["interpreter"] = status.interpreter->id();
+  entry["state"] = name_of(status.state);
+  entry["seconds"] = status.seconds;
+  entry["holder"] = status.thread;
+  return entry;
+}
+
 py::list stacks_list(const Pool& pool, double patience) {
   std::vector<InterpreterStacks> all;
   {
@@ -225,11 +235,7 @@ py::list stacks_list(const Pool& pool, double patience) {
   }
   py::list list;
   for (const InterpreterStacks& one : all) {
-    py::dict entry;
-    entry["interpreter"] = one.status.interpreter->id();
-    entry["state"] = name_of(one.status.state);
-    entry["seconds"] = one.status.seconds;
-    entry["holder"] = one.status.thread;
+    py::dict entry = describe_lease(one.status);
     entry["inside"] = one.inside;
     entry["answered"] = one.answered;
     py::list threads;
@@ -254,10 +260,7 @@ py::list open_lease_list(const Pool& pool, double patience) {
   }
   py::list list;
   for (const OpenLease& one : all) {
-    py::dict entry;
-    entry["interpreter"] = one.status.interpreter->id();
-    entry["seconds"] = one.status.seconds;
-    entry["holder"] = one.status.thread;
+    py::dict entry = describe_lease(one.status);
     entry["answered"] = one.answered;
     entry["session"] = one.session;
     entry["labels"] = one.labels;
