@@ -52,6 +52,10 @@ def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]
             "made_with": _versions(),
             "externs": _externs(verdicts),
             "modules": _modules(verdicts),
+            "globals": [],
+            "data": [],
+            "inputs": None,
+            "self_test": None,
             "files": digests(file),
         }
         root = PurePosixPath(file.namelist()[0]).parts[0]
@@ -96,7 +100,7 @@ def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
 
 def _modules(verdicts: dict[str, Verdict]) -> dict[str, ModuleRecord]:
     return {
-        name: {"action": verdict.action, "reason": verdict.reason}
+        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": []}
         for name, verdict in sorted(verdicts.items())
         if verdict.action != "deny"
     }

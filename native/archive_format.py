@@ -1,8 +1,8 @@
 """Where things lie in a hermetic archive, and what its manifest says.
 
-A hermetic archive is a torch.package file with two members of our own, in a
-package whose name holds a hyphen: no Python source can have that name, so the
-members can never hide, or be hidden by, a module of the model's.
+A hermetic archive is a torch.package file with members of our own, in a package
+whose name holds a hyphen: no Python source can have that name, so the members can
+never hide, or be hidden by, a module of the model's.
 
 Standard library only: packers, readers and servers all import this.
 """
@@ -10,7 +10,7 @@ Standard library only: packers, readers and servers all import this.
 from __future__ import annotations
 
 import json
-from typing import Final, Literal, TypedDict, cast, get_args
+from typing import Any, Final, Literal, TypedDict, cast, get_args
 
 from interpool.native.errors import ArchiveError
 
@@ -18,8 +18,10 @@ MANIFEST_PACKAGE: Final = "interpool-archive"
 MANIFEST_RESOURCE: Final = "manifest.json"
 ENTRY_PACKAGE: Final = "interpool-archive"
 ENTRY_RESOURCE: Final = "entry.pkl"
+SELF_TEST_RESOURCE: Final = "self-test.pkl"
+SIGNATURE_RESOURCE: Final = "signature.json"
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 EntryKind = Literal["module", "callable", "handler"]
 """``module``: a torch.nn.Module. ``handler``: an object with ``handle``, or with
@@ -53,20 +55,45 @@ class Extern(TypedDict):
     version: str
 
 
+class Importer(TypedDict):
+    """Who asked for a module: a module and the line of its source, or a pickle and 0."""
+
+    module: str
+    line: int
+
+
 class ModuleRecord(TypedDict):
-    """What was done with one module, and why."""
+    """What was done with one module, why, and who asked for it (nobody: the user named it)."""
 
     action: Action
     reason: str
+    imported_by: list[Importer]
+
+
+class SelfTest(TypedDict):
+    """A pickle of example inputs and the answer that they gave when the archive was made.
+
+    See ``interpool.archiver_ext.self_test``. ``rtol`` and ``atol`` bound the difference of
+    two answers as in torch.testing.assert_close.
+    """
+
+    package: str
+    resource: str
+    seed: int
+    rtol: float
+    atol: float
 
 
 class Manifest(TypedDict):
     """The manifest's JSON.
 
-    ``files`` maps each member's name, without the zip's root directory, to the SHA-256
-    of its content in hex; the manifest itself is the only member left out. ``modules``
-    says of each module met what was done with it. ``externs`` names what must be
-    installed where the archive is served, the standard library left out.
+    ``modules`` says of each module met what was done with it. ``externs`` names what must be
+    installed where the archive is served, the standard library left out. ``globals`` lists,
+    as ``module:name``, what its pickles take from external modules, and they get nothing
+    else. ``data`` lists members that code finds through ``__file__``. ``inputs`` describes
+    the example inputs. ``files`` maps each member's name, without the zip's root directory,
+    to the SHA-256 of its content in hex; the manifest itself and its signature are the only
+    members left out.
     """
 
     schema: int
@@ -74,6 +101,10 @@ class Manifest(TypedDict):
     made_with: MadeWith
     externs: list[Extern]
     modules: dict[str, ModuleRecord]
+    globals: list[str]
+    data: list[str]
+    inputs: Any
+    self_test: SelfTest | None
     files: dict[str, str]
 
 

@@ -13,6 +13,13 @@ InterpoolError
 ├── ConversionError          a value cannot cross between interpreters
 ├── RemoteError              Python code inside an interpreter raised
 ├── ArchiveError             a hermetic archive is missing, damaged or refused
+│   ├── StructureError       it is not the zip that a packer writes
+│   ├── ManifestError        its manifest is missing, or says what cannot be
+│   ├── DigestError          its content is not what its manifest says
+│   ├── SignatureError       it is unsigned, or not signed by a key that counts
+│   ├── ExternError          what it takes from the server is missing or too different
+│   ├── PickleError          a pickle in it reaches for what it may not have
+│   └── SelfTestError        it answers its example inputs otherwise than when it was made
 ├── PackError                (interpool.archiver_ext.errors)
 └── ServeError               (interpool.handler.errors)
 
@@ -86,4 +93,40 @@ class RemoteError(InterpoolError):
 
 
 class ArchiveError(InterpoolError):
-    """A hermetic archive is missing, damaged, or breaks a rule."""
+    """A hermetic archive is missing, damaged, or breaks a rule.
+
+    Attributes:
+        rule: the rule's short name, such as ``duplicate-name``, or "".
+    """
+
+    def __init__(self, message: str, rule: str = "") -> None:
+        super().__init__(f"{message} [{rule}]" if rule else message)
+        self.rule = rule
+
+
+class StructureError(ArchiveError):
+    """An archive is not the zip that a packer writes."""
+
+
+class ManifestError(ArchiveError):
+    """An archive's manifest is missing, or says what cannot be."""
+
+
+class DigestError(ArchiveError):
+    """An archive's content is not what its manifest says."""
+
+
+class SignatureError(ArchiveError):
+    """An archive is unsigned, or not signed by a key that counts."""
+
+
+class ExternError(ArchiveError):
+    """What an archive takes from the server is missing or too different."""
+
+
+class PickleError(ArchiveError):
+    """A pickle in an archive reaches for what it may not have."""
+
+
+class SelfTestError(ArchiveError):
+    """A model answers its example inputs otherwise than when it was packed."""

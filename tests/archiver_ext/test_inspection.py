@@ -9,21 +9,25 @@ from click.testing import CliRunner
 
 from interpool.archiver_ext.cli import commands
 from interpool.archiver_ext.inspection import inspect_archive
-from interpool.native.archive_format import parse_manifest
+from interpool.native.archive_format import SCHEMA, parse_manifest
 from interpool.native.errors import ArchiveError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST = {
-    "schema": 1,
+    "schema": SCHEMA,
     "entry": {"package": "interpool-archive", "resource": "entry.pkl", "kind": "module"},
     "made_with": {"python": "3.11.7", "torch": "2.13.0", "interpool": "0.1.0"},
     "externs": [{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
     "modules": {
-        "m": {"action": "intern", "reason": "in the project"},
-        "torch": {"action": "extern", "reason": "every server has it"},
+        "m": {"action": "intern", "reason": "in the project", "imported_by": []},
+        "torch": {"action": "extern", "reason": "every server has it", "imported_by": []},
     },
+    "globals": [],
+    "data": [],
+    "inputs": None,
+    "self_test": None,
     "files": {"m.py": "00"},
 }
 

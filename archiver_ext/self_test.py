@@ -1,0 +1,160 @@
+"""The self-test in an archive: example inputs, and what the model answered them.
+
+One way of calling a model and of comparing answers, for who packs, verifies and serves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from interpool.native.archive_format import EntryKind
+
+SEED = 0
+RTOL = 1e-4
+ATOL = 1e-5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Example inputs.
+
+    Attributes:
+        args: positional arguments of the entry. Of a handler: one list, the batch that
+            TorchServe would give to ``handle``, such as ``[{"body": ...}]``.
+        kwargs: named arguments.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @classmethod
+    def of(cls, given: object) -> Sample:
+        """From what a user's function of example inputs returned.
+
+        A tuple holds positional arguments, a dict with string keys named ones; anything
+        else is the one argument.
+        """
+        if isinstance(given, tuple):
+            return cls(given, {})
+        if isinstance(given, dict) and given and all(isinstance(key, str) for key in given):
+            return cls((), dict(given))
+        return cls((given,), {})
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able signature: shapes and dtypes of tensors, types of the rest."""
+        return {
+            "args": [_describe(value) for value in self.args],
+            "kwargs": {name: _describe(value) for name, value in self.kwargs.items()},
+        }
+
+
+def answer(entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED, context: Any = None) -> Any:
+    """What the entry answers, as plain data.
+
+    Seeds torch, numpy and random first. A module runs in evaluation and inference mode, as
+    it is served; a handler is initialized with ``context`` and gets one batch.
+
+    Args:
+        entry: the archive's entry, not initialized yet if it is a handler.
+        kind: what it is.
+        sample: its inputs.
+        seed: for random numbers.
+        context: TorchServe's, for handlers.
+
+    Returns:
+        None, numbers, strings, bytes, detached tensors, and lists and dicts of them.
+    """
+    if kind == "handler" and callable(getattr(entry, "initialize", None)):
+        entry.initialize(context)
+    _seed(seed)
+    if kind == "module":
+        entry.eval()
+        with torch.inference_mode():
+            return plain(entry(*sample.args, **sample.kwargs))
+    if kind == "callable":
+        return plain(entry(*sample.args, **sample.kwargs))
+    (rows,) = sample.args
+    if callable(getattr(entry, "handle", None)):
+        return plain(entry.handle(rows, context))
+    return plain(entry.postprocess(entry.inference(entry.preprocess(rows))))
+
+
+def plain(value: Any) -> Any:
+    """An answer as data that needs no class of the model's to be read.
+
+    Objects of other classes become their class's name.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return value
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Sequence):
+        return [plain(part) for part in value]
+    if hasattr(value, "__array__"):
+        return torch.as_tensor(value.__array__())
+    return f"an object of class {type(value).__qualname__}"
+
+
+def differences(expected: Any, got: Any, rtol: float, atol: float) -> list[str]:
+    """Where two plain answers differ by more than the tolerance, one line each; [] if nowhere."""
+    return list(_compare("answer", expected, got, rtol, atol))
+
+
+def _compare(place: str, expected: Any, got: Any, rtol: float, atol: float) -> Iterator[str]:
+    numbers = (int, float, complex)
+    if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+        try:
+            torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError as error:
+            yield f"{place}: {' '.join(str(error).split())}"
+    elif isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
+        for key in expected:
+            yield from _compare(f"{place}[{key!r}]", expected[key], got[key], rtol, atol)
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for index, (left, right) in enumerate(zip(expected, got, strict=True)):
+            yield from _compare(f"{place}[{index}]", left, right, rtol, atol)
+    elif isinstance(expected, numbers) and isinstance(got, numbers):
+        same = expected == got or (expected != expected and got != got)
+        if not same and not abs(expected - got) <= atol + rtol * abs(expected):
+            yield f"{place}: {got!r}, not {expected!r}"
+    elif type(expected) is not type(got) or expected != got:
+        yield f"{place}: {_short(got)}, not {_short(expected)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return {"tensor": {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}}
+    if isinstance(value, Mapping):
+        return {"dict": {str(key): _describe(part) for key, part in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [_describe(part) for part in value]}
+    return {"type": type(value).__qualname__}
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy as np
+    except ModuleNotFoundError:
+        return
+    np.random.seed(seed)
