@@ -13,65 +13,199 @@ import sys
 import time
 import traceback
 import warnings
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch.package.package_exporter import PackagingError
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.example_inputs import find_inputs
 from interpool.archiver_ext.explain import (
+    broken_modules,
     cause_line,
     dropped_imports,
     explain_failure,
+    may_change,
     own_line,
     shown_path,
 )
 from interpool.archiver_ext.exporter import HermeticExporter
+from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.manifest import append_manifest
+from interpool.archiver_ext.observing import Calls
+from interpool.archiver_ext.opened_files import OpenedFiles
 from interpool.archiver_ext.pickling import explain_unpicklable, was_pickling
-from interpool.archiver_ext.rules import STANDARD_LIBRARY, Globs, Rules
-from interpool.archiver_ext.spec import build_entry
+from interpool.archiver_ext.proposals import proposals
+from interpool.archiver_ext.rules import STANDARD_LIBRARY, Globs, RuleAction, Rules, Usage
+from interpool.archiver_ext.self_test import SEED, Sample, answer
+from interpool.archiver_ext.spec import build_entry, user_error
 from interpool.archiver_ext.tracebacks import readable_traceback
-from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
+from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
+
+if TYPE_CHECKING:
+    from interpool.native.archive_format import EntryKind, SelfTest
 
 
-def export(spec: str, rules: Rules, archive: Path) -> dict[str, Any]:
+class BuildJob(TypedDict):
+    """What is to be built.
+
+    Attributes:
+        spec: the SPEC.
+        root: the project's directory.
+        globs: the user's patterns by action.
+        decisions: action and reason by glob: a plan's, or what a trial load taught.
+        inputs: where the example inputs are, or "" for the convention.
+        run: whether to run the model on them.
+        tolerance: rtol and atol of the self-test.
+    """
+
+    spec: str
+    root: str
+    globs: dict[str, list[str]]
+    decisions: dict[str, tuple[RuleAction, str]]
+    inputs: str
+    run: bool
+    tolerance: tuple[float, float]
+
+
+class Unpackable(PackError):
+    """Modules cannot be packed as decided.
+
+    Attributes:
+        modules: why not, by dotted name.
+    """
+
+    def __init__(self, message: str, modules: dict[str, str], user_traceback: str = "") -> None:
+        super().__init__(message, user_traceback)
+        self.modules = modules
+
+
+def export(job: BuildJob, archive: Path) -> dict[str, Any]:
     """Build the SPEC's object and write it, with its manifest, to ``archive``.
 
+    The object is pickled before it runs on its example inputs, as running may change it, and
+    what ran decides what is done with the modules that it met.
+
     Returns:
-        JSON-able facts for the report: kind, modules, externs, warnings, sources
-        (the project's own files by module) and seconds.
+        JSON-able facts for the report: kind, modules, externs, proposals, data, inputs,
+        warnings, sources (the project's own files by module) and seconds.
 
     Raises:
         PackError: see build_entry; or the object or a module cannot be packed.
+        Unpackable: modules cannot be packed as decided.
     """
-    started = time.monotonic()
-    entry, kind = build_entry(spec, rules.root)
-    built = time.monotonic()
+    spec, root = job["spec"], Path(job["root"])
+    rules = Rules(
+        root,
+        Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}),
+        {glob: (action, reason) for glob, (action, reason) in job["decisions"].items()},
+    )
+    clock = _Clock()
+    calls, files = Calls(rules), OpenedFiles(rules)
+    with calls.importing(), files.importing():
+        entry, kind = build_entry(spec, root)
+        sample = find_inputs(spec, kind, root, job["inputs"]) if job["run"] else None
+    clock.lap("build")
     exporter = HermeticExporter(archive, rules)
+    expected = None
     try:
-        _save(exporter, spec, entry)
+        with exporter.deferring() as pickled:
+            _save(exporter, spec, entry)
+            clock.lap("export")
+            if sample is not None:
+                with calls.running(), files.running():
+                    expected = _run(spec, root, entry, kind, sample)
+                clock.lap("run")
+            rules.usage = Usage(
+                ran=None if sample is None else frozenset(calls.ran),
+                called=calls.called,
+                pickled=frozenset(name.partition(".")[0] for name in pickled),
+            )
+        if sample is not None:
+            _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
         exporter.close()
     except PackagingError:
-        raise PackError(explain_failure(exporter, spec)) from None
-    exported = time.monotonic()
-    manifest = append_manifest(archive, kind, exporter.verdicts)
+        raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
+    clock.lap("export")
+    manifest = append_manifest(
+        archive,
+        kind,
+        exporter.verdicts,
+        data=[],
+        inputs=None if sample is None else sample.describe(),
+        self_test=None if sample is None else _self_test(job["tolerance"]),
+    )
+    clock.lap("digest")
     return {
         "kind": kind,
         "modules": manifest["modules"],
         "externs": manifest["externs"],
-        "warnings": dropped_imports(exporter),
+        "proposals": [asdict(each) for each in proposals(exporter)],
+        "data": files.inside,
+        "inputs": manifest["inputs"],
+        "self_test": manifest["self_test"],
+        "warnings": [*dropped_imports(exporter), *_outside(files)],
         "sources": {
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
-        "seconds": {
-            "build": built - started,
-            "export": exported - built,
-            "digest": time.monotonic() - exported,
-        },
+        "seconds": clock.seconds,
     }
+
+
+class _Clock:
+    """Sums wall time by what it was spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, what: str) -> None:
+        now = time.monotonic()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - self._last
+        self._last = now
+
+
+def _run(spec: str, root: Path, entry: Any, kind: EntryKind, sample: Sample) -> Any:
+    try:
+        with TemporaryDirectory() as model_dir:
+            return answer(entry, kind, sample, context=handler_context(kind, sample, Path(model_dir)))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        raise user_error(error, root, f"{spec} raised on its example inputs") from None
+
+
+def _save_self_test(exporter: HermeticExporter, spec: str, sample: Sample, expected: Any) -> None:
+    content = {"args": sample.args, "kwargs": sample.kwargs, "expected": expected}
+    try:
+        exporter.save_pickle(ENTRY_PACKAGE, SELF_TEST_RESOURCE, content)
+    except PackagingError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        if was_pickling(error):
+            raise explain_unpicklable(error, f"the self-test of {spec}", exporter.rules.root) from None
+        raise _scan_error(exporter, spec, error) from None
+
+
+def _self_test(tolerance: tuple[float, float]) -> SelfTest:
+    rtol, atol = tolerance
+    return {
+        "package": ENTRY_PACKAGE,
+        "resource": SELF_TEST_RESOURCE,
+        "seed": SEED,
+        "rtol": rtol,
+        "atol": atol,
+    }
+
+
+def _outside(files: OpenedFiles) -> list[str]:
+    return [
+        f"{line}\n  reads {path}, which lies outside of the project and is not in the archive: the line "
+        "will fail where there is no such file"
+        for path, line in sorted(files.outside.items())
+    ]
 
 
 def _save(exporter: HermeticExporter, spec: str, entry: object) -> None:
@@ -90,11 +224,13 @@ def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> 
     scanned = _last_local(error, "_get_dependencies")
     imported = _last_local(error, "_import_module") or scanned
     line = own_line(exporter, scanned, imported) or cause_line(exporter, spec, scanned)
-    return PackError(
+    error_text = f"importing it failed: {type(error).__name__}: {error}"
+    return Unpackable(
         f"{line}\n  packing follows every import, also in functions, and importing {imported} "
         f"failed: {type(error).__name__}: {error}\n"
         "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
         "nothing needs it, remove the import",
+        {name: error_text for name in (imported, scanned) if may_change(exporter, name)},
         readable_traceback(error),
     )
 
@@ -123,17 +259,17 @@ def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
 
 def main(workdir: Path) -> None:
     """Do the job in ``workdir``; a refusal is a result like any other."""
-    job = read_job("building", workdir)
-    root = Path(job["root"])
-    sys.path.insert(0, str(root))
+    job: BuildJob = read_job("building", workdir)  # type: ignore[assignment]
+    sys.path.insert(0, job["root"])
     sys.argv = [job["spec"]]
     # One line per storage, about torch.package's own use of it.
     warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
-    rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}))
     try:
-        result = export(job["spec"], rules, workdir / ARCHIVE_NAME)
+        result = export(job, workdir / ARCHIVE_NAME)
+    except Unpackable as error:
+        result = {"error": error.message, "traceback": error.user_traceback, "broken": error.modules}
     except PackError as error:
-        result = {"error": error.message, "traceback": error.user_traceback}
+        result = {"error": error.message, "traceback": error.user_traceback, "broken": {}}
     write_result("building", workdir, result)
 
 

@@ -9,26 +9,35 @@ from importlib import metadata
 
 _BIG_FILES = 100
 _BIG_BYTES = 1_000_000
+_MANY_REQUIREMENTS = 8
+# What code that looks itself up, or registers itself, outside of any archive looks like.
+_SELF_LOOKUPS = (
+    (re.compile(rb"^def __getattr__\(|_LazyModule|lazy_loader", re.MULTILINE), "loads its modules lazily"),
+    (re.compile(rb"sys\.modules\["), "looks itself up in sys.modules"),
+    (re.compile(rb"torch\.library\b|TORCH_LIBRARY|load_inline\("), "registers torch operators"),
+    (re.compile(rb"^@[\w.]*register", re.MULTILINE), "fills registries when it is imported"),
+)
 _NOT_DATA = (".py", ".pyi", ".pyc", "py.typed")
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """An installed distribution, as far as packing cares."""
+    """An installed distribution, as far as packing cares.
+
+    Attributes:
+        obstacle: why it had better stay outside of archives, or "".
+        python_files: how many it has.
+    """
 
     name: str
     version: str
-    compiled: str
-    """One of its shared objects, or ""."""
-    data_file: str
-    """One of the files that lie beside its code and are not code, or ""."""
+    obstacle: str
     python_files: int
-    python_bytes: int
 
     @property
-    def is_big(self) -> bool:
-        """Whether it is too much code to carry along in an archive."""
-        return self.python_files > _BIG_FILES or self.python_bytes > _BIG_BYTES
+    def label(self) -> str:
+        """Name and version."""
+        return f"{self.name} {self.version}"
 
 
 @lru_cache(maxsize=1)
@@ -47,18 +56,49 @@ def distribution_of(top_level: str) -> Distribution | None:
 def _examine(name: str) -> Distribution:
     found = metadata.distribution(name)
     compiled = data_file = ""
-    files = size = 0
+    sources = []
     for path in found.files or ():
         if ".." in path.parts or path.parts[0].endswith((".dist-info", ".egg-info")):
             continue
         if path.name.endswith(".so") or ".so." in path.name:
             compiled = compiled or str(path)
         elif path.name.endswith(".py"):
-            files += 1
-            size += path.size or 0
+            sources.append(path)
         elif not path.name.endswith(_NOT_DATA) and len(path.parts) > 1:
             data_file = data_file or str(path)
-    return Distribution(found.metadata["Name"], found.version, compiled, data_file, files, size)
+    obstacle = (
+        (f"ships compiled code ({compiled})" if compiled else "")
+        or _bigness(sources)
+        or (f"ships data beside its code ({data_file})" if data_file else "")
+        or _requirements(name)
+        or _self_lookup(sources)
+    )
+    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources))
+
+
+def _bigness(sources: list[metadata.PackagePath]) -> str:
+    """Why it is too much code to carry along in an archive, or ""."""
+    size = sum(path.size or 0 for path in sources)
+    if len(sources) <= _BIG_FILES and size <= _BIG_BYTES:
+        return ""
+    return f"is big ({len(sources)} files, {size / 1e6:.1f} MB)"
+
+
+def _requirements(name: str) -> str:
+    needed = required_by(name) - required_by("torch") - {"torch", "numpy"}
+    return f"needs {len(needed)} other distributions" if len(needed) > _MANY_REQUIREMENTS else ""
+
+
+def _self_lookup(sources: list[metadata.PackagePath]) -> str:
+    for path in sources:
+        try:
+            source = path.read_binary()
+        except OSError:
+            continue
+        for pattern, why in _SELF_LOOKUPS:
+            if pattern.search(source):
+                return f"{why} ({path})"
+    return ""
 
 
 def canonical(name: str) -> str:

@@ -73,9 +73,31 @@ def explain_failure(exporter: HermeticExporter, spec: str) -> str:
     return "\n\n".join(blocks)
 
 
+def broken_modules(exporter: HermeticExporter) -> dict[str, str]:
+    """Modules that torch.package refused and the user has not decided about, with what is wrong."""
+    return {
+        name: _REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(
+            top=name.partition(".")[0], module=name, reason="the rules"
+        )
+        for name, node in exporter.dependency_graph.nodes.items()
+        if "error" in node and may_change(exporter, name)
+    }
+
+
+def may_change(exporter: HermeticExporter, module: str) -> bool:
+    """Whether the rules decided about somebody else's module, and not the user."""
+    verdict = exporter.verdicts.get(module)
+    return verdict is not None and bool(verdict.glob) and not verdict.reason.startswith("--")
+
+
 def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:
     """The user's line nearest to a module's import, or words for the object itself."""
-    return _find_cause(exporter, module).line or _the_object(spec)
+    return find_line(exporter, module) or _the_object(spec)
+
+
+def find_line(exporter: HermeticExporter, module: str) -> str:
+    """The user's line nearest to a module's import, ``path:line: text``; "" for the object itself."""
+    return _find_cause(exporter, module).line
 
 
 def _the_object(spec: str) -> str:

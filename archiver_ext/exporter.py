@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from interpool.archiver_ext.rules import IN_PROJECT, RuleAction, Rules, Verdict
 from interpool.native.archive_format import ENTRY_PACKAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Names that torch.package itself puts into archives and treats apart.
@@ -38,13 +40,33 @@ class HermeticExporter(PackageExporter):
         super().__init__(str(archive))
         self.rules = rules
         self.verdicts: dict[str, Verdict] = {}
+        self._deferred: dict[str, bool] | None = None
         if rules.globs.mock:
             # Ahead of all verdicts: torch.package checks a pickle's classes against it.
             self.mock(rules.globs.mock)
 
+    @contextlib.contextmanager
+    def deferring(self) -> Iterator[dict[str, bool]]:
+        """Decide about no module in here, but at the end; gives their names as they are met.
+
+        So an object can be pickled before it is known what it needs: running it tells, and
+        may change it.
+        """
+        deferred: dict[str, bool] = {}
+        self._deferred = deferred
+        try:
+            yield deferred
+        finally:
+            self._deferred = None
+        for module_name, dependencies in deferred.items():
+            self.add_dependency(module_name, dependencies)
+
     def add_dependency(self, module_name: str, dependencies: bool = True) -> None:
         """Decide about one module that something in the archive needs."""
         if module_name in self.verdicts:
+            return
+        if self._deferred is not None:
+            self._deferred[module_name] = dependencies
             return
         if module_name in _TORCH_PACKAGE_OWN:
             super().add_dependency(module_name, dependencies)
@@ -58,9 +80,11 @@ class HermeticExporter(PackageExporter):
             # Not by a pattern: torch.package takes the standard library before it asks them.
             self.dependency_graph.add_node(module_name, error=PackagingErrorReason.DENIED)
             return
+        # The pattern is this one name: what others match, our rules decide.
         if verdict.action == "extern":
-            # The pattern is this one name: what others match, our rules decide.
             self.extern(module_name)
+        else:
+            self.mock(module_name)
         super().add_dependency(module_name, dependencies)
 
     def _add_source(self, module_name: str, dependencies: bool) -> None:

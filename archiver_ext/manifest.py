@@ -8,7 +8,7 @@ import platform
 import zipfile
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,7 @@ from interpool.native.archive_format import (
     MadeWith,
     Manifest,
     ModuleRecord,
+    SelfTest,
 )
 
 if TYPE_CHECKING:
@@ -34,13 +35,24 @@ _CHUNK = 1 << 20
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]) -> Manifest:
+def append_manifest(
+    archive: Path,
+    kind: EntryKind,
+    verdicts: dict[str, Verdict],
+    *,
+    data: list[str],
+    inputs: Any,
+    self_test: SelfTest | None,
+) -> Manifest:
     """Append the manifest to a torch.package that is complete otherwise.
 
     Args:
         archive: the file, closed by its exporter; changed in place.
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
+        data: members that code finds through ``__file__``.
+        inputs: the example inputs' signature, JSON-able.
+        self_test: where the self-test lies, if there is one.
 
     Returns:
         The manifest as written.
@@ -53,9 +65,9 @@ def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]
             "externs": _externs(verdicts),
             "modules": _modules(verdicts),
             "globals": [],
-            "data": [],
-            "inputs": None,
-            "self_test": None,
+            "data": data,
+            "inputs": inputs,
+            "self_test": self_test,
             "files": digests(file),
         }
         root = PurePosixPath(file.namelist()[0]).parts[0]

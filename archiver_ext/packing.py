@@ -1,4 +1,4 @@
-"""``pack``: from a SPEC to a hermetic archive that has been seen to load.
+"""``pack`` and ``plan``: from a SPEC to a hermetic archive that has been seen to load and to answer.
 
 This module imports neither torch nor the user's code: both live in child processes.
 """
@@ -7,58 +7,51 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.jobs import ARCHIVE_NAME, run_step
+from interpool.archiver_ext.jobs import ARCHIVE_NAME
+from interpool.archiver_ext.plan import Plan, check_glob
+from interpool.archiver_ext.settling import Progress, Request, Settled, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from interpool.native.archive_format import Action, EntryKind, Extern, ModuleRecord
 
-# What torch.package's known failures say, and what helps.
-_ADVICE = {
-    "was mocked out": "take the mocked module from the server with --extern instead",
-    "is in the archive, but the code looked for it outside": (
-        "import it with an import statement; importlib and sys.modules see only what is "
-        "installed, never the archive"
-    ),
-    "'NoneType' object has no attribute '__dict__'": (
-        "dataclasses look their module up in sys.modules, where an archive's modules are "
-        "not; leave out `from __future__ import annotations` in that file, or write the "
-        "class without @dataclass (pytorch issue 74909)"
-    ),
-}
+RTOL = 1e-4
+ATOL = 1e-5
 
 
 @dataclass(frozen=True)
-class PackReport:
-    """What pack did.
+class PlanReport:
+    """What packing found out, and decided.
 
     Attributes:
         spec: as given.
-        output: the archive.
         kind: what the entry is.
-        modules: action and reason of every module met, by dotted name.
+        plan: decisions about other people's packages, and the data files.
+        modules: action, reason and importers of every module met, by dotted name.
         externs: third-party top-level modules that the server must have.
-        warnings: imports that the archive cannot honour, each starting with its line.
-        size: of the archive, in bytes.
-        seconds: wall time of build, export, digest and trial.
+        inputs: the example inputs' signature, or None.
+        warnings: what the archive cannot honour, each starting with the user's line.
+        attempts: how often the archive was built until it held.
+        corrections: what the rules had decided wrongly, and what showed it.
+        seconds: wall time of build, export, run (on the example inputs), digest and trial.
     """
 
     spec: str
-    output: Path
     kind: EntryKind
+    plan: Plan
     modules: dict[str, ModuleRecord]
     externs: list[Extern]
+    inputs: Any
     warnings: list[str]
-    size: int
+    attempts: int
+    corrections: list[str]
     seconds: dict[str, float]
 
     def names(self, action: Action) -> list[str]:
@@ -67,7 +60,24 @@ class PackReport:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return {**asdict(self), "output": str(self.output)}
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PackReport(PlanReport):
+    """What pack did.
+
+    Attributes:
+        output: the archive.
+        size: of the archive, in bytes.
+    """
+
+    output: Path
+    size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {**super().as_dict(), "output": str(self.output)}
 
 
 def pack(
@@ -75,61 +85,120 @@ def pack(
     output: Path,
     *,
     root: Path | None = None,
+    plan: Plan | None = None,
+    inputs: str | None = "",
     intern: Iterable[str] = (),
     extern: Iterable[str] = (),
     mock: Iterable[str] = (),
     deny: Iterable[str] = (),
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    progress: Progress = lambda _words: None,
 ) -> PackReport:
     """Pack the object that a SPEC names into a hermetic archive.
 
-    The archive appears under its name only when it is complete and has been loaded in
-    a fresh process; a failure leaves what was there before.
+    The archive appears under its name only when it is complete and has been loaded, and has
+    answered its example inputs, in a fresh process; a failure leaves what was there before.
 
     Args:
         spec: ``package.module:name``; a function is called, another object is packed.
         output: the archive to write.
         root: the project's directory, put on ``sys.path``; default: the current one.
+        plan: decisions to follow as they are, from ``read_plan`` or a report.
+        inputs: where the example inputs are: a SPEC, a .json or .pt file, "" for
+            ``example_inputs`` beside the SPEC if it is there, None for no self-test.
         intern: modules to put into the archive: globs in torch.package's syntax, which
-            win over the rules. Of several that match, the first of deny, mock, extern,
-            intern does.
+            win over the plan and the rules. Of several that match, the first of deny, mock,
+            extern, intern does.
         extern: modules to take from the server.
         mock: modules to replace by an empty stand-in.
         deny: modules to refuse.
+        rtol: relative tolerance of the self-test.
+        atol: absolute tolerance of the self-test.
+        progress: called with a few words before each step.
 
     Raises:
         PackError: see its message.
     """
-    project = Path(root or Path.cwd()).resolve()
-    if not project.is_dir():
-        raise PackError(f"the project's root {project} is not a directory")
     target = Path(output).absolute()
     if target.is_dir() or not target.parent.is_dir():
         raise PackError(
             f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
         )
     globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
-    _check_globs(globs)
+    request = _request(spec, root, plan, inputs, globs, (rtol, atol))
     with _workdir(target) as workdir:
-        job = {"spec": spec, "root": str(project), "globs": globs}
-        built = run_step("building", workdir, job, cwd=Path.cwd())
-        if "error" in built:
-            raise PackError(built["error"], built["traceback"])
-        started = time.monotonic()
-        _trial(spec, project, workdir, built)
-        seconds = {**built["seconds"], "trial": time.monotonic() - started}
+        settled = settle(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
         size = packed.stat().st_size
         os.replace(packed, target)
-    return PackReport(
-        spec=spec,
-        output=target,
-        kind=built["kind"],
-        modules=built["modules"],
-        externs=built["externs"],
-        warnings=built["warnings"],
-        size=size,
-        seconds=seconds,
-    )
+    return PackReport(**_facts(spec, settled), output=target, size=size)
+
+
+def propose(
+    spec: str,
+    *,
+    root: Path | None = None,
+    inputs: str | None = "",
+    intern: Iterable[str] = (),
+    extern: Iterable[str] = (),
+    mock: Iterable[str] = (),
+    deny: Iterable[str] = (),
+    progress: Progress = lambda _words: None,
+) -> PlanReport:
+    """What pack would do, without an archive: a dry run, in a temporary directory.
+
+    Arguments and errors are those of pack.
+    """
+    globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
+    request = _request(spec, root, None, inputs, globs, (RTOL, ATOL))
+    with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
+        return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
+
+
+def _request(
+    spec: str,
+    root: Path | None,
+    plan: Plan | None,
+    inputs: str | None,
+    globs: dict[str, list[str]],
+    tolerance: tuple[float, float],
+) -> Request:
+    project = Path(root or Path.cwd()).resolve()
+    if not project.is_dir():
+        raise PackError(f"the project's root {project} is not a directory")
+    for action, patterns in globs.items():
+        _check_globs(action, patterns)
+    if plan is not None and plan.spec != spec:
+        raise PackError(
+            f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"
+        )
+    given = inputs or (plan.inputs if plan is not None else "")
+    return Request(spec, project, globs, plan, given, inputs is not None, tolerance)
+
+
+def _check_globs(action: str, patterns: Sequence[str]) -> None:
+    for pattern in patterns:
+        try:
+            check_glob(pattern)
+        except ValueError as error:
+            raise PackError(f"--{action} {pattern}: {error}") from None
+
+
+def _facts(spec: str, settled: Settled) -> dict[str, Any]:
+    built = settled.built
+    return {
+        "spec": spec,
+        "kind": built["kind"],
+        "plan": settled.plan,
+        "modules": built["modules"],
+        "externs": built["externs"],
+        "inputs": built["inputs"],
+        "warnings": built["warnings"],
+        "attempts": settled.attempts,
+        "corrections": settled.corrections,
+        "seconds": settled.seconds,
+    }
 
 
 @contextlib.contextmanager
@@ -140,31 +209,3 @@ def _workdir(target: Path) -> Iterator[Path]:
             yield Path(name)
     except PermissionError as error:
         raise PackError(f"cannot write {target}: {error}") from None
-
-
-def _check_globs(globs: dict[str, list[str]]) -> None:
-    for action, patterns in globs.items():
-        for pattern in patterns:
-            if any("**" in part and part != "**" for part in pattern.split(".")):
-                raise PackError(f"--{action} {pattern}: ** must stand alone between dots, as in einops.**")
-
-
-def _trial(spec: str, project: Path, workdir: Path, built: dict[str, Any]) -> None:
-    inside = {name for name, done in built["modules"].items() if done["action"] in ("intern", "mock")}
-    own = {name.partition(".")[0] for name in built["sources"]} - sys.stdlib_module_names
-    job = {
-        "root": str(project),
-        "project": sorted(own),
-        "installed": sorted({name.partition(".")[0] for name in inside} - own),
-        "extern": [name for name, done in built["modules"].items() if done["action"] == "extern"],
-        "sources": built["sources"],
-    }
-    failed = run_step("trial_load", workdir, job, cwd=workdir)
-    if not failed:
-        return
-    what = f"the archive of {spec} does not load in a fresh process: {failed['error']}"
-    message = f"{failed['line']}\n  {what}" if failed["line"] else what
-    for symptom, advice in _ADVICE.items():
-        if symptom in failed["error"]:
-            message += f"\n  What to do: {advice}"
-    raise PackError(message, failed["traceback"])

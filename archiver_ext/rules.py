@@ -1,7 +1,10 @@
-"""What is done with each module, and why: the project's first-cut rules.
+"""What is done with each module, and why.
 
-A module that several of the user's globs match takes the first of deny, mock,
-extern, intern. Without a glob the module's own file decides.
+The user's globs come first: of several that match, the first of deny, mock, extern, intern
+decides. Then come decisions: a plan's, or what a trial load taught. Then the rules: the
+project's own files go in; torch, numpy and the standard library stay outside; of the rest,
+what is in use goes in if it is small and pure Python and stays outside if not, and what is
+imported and never runs is mocked.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch.package.glob_group import GlobGroup
 from interpool.archiver_ext.distributions import canonical, distribution_of, required_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 RuleAction = Literal["intern", "extern", "mock", "deny"]
 
@@ -40,10 +43,40 @@ class Globs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is done with one module, and why."""
+    """What is done with one module, and why.
+
+    Attributes:
+        glob: the modules that share it, if somebody may want to decide otherwise, else "".
+    """
 
     action: RuleAction
     reason: str
+    glob: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was seen of third-party modules, by top-level name; see Observation.
+
+    Attributes:
+        ran: code that ran on the example inputs; None if there were none.
+        called: called while the project's modules were imported, with the project's line.
+        pickled: its classes or functions are in the pickle.
+    """
+
+    ran: frozenset[str] | None = None
+    called: Mapping[str, str] = field(default_factory=dict)
+    pickled: frozenset[str] = frozenset()
+
+    def of(self, top: str) -> str | None:
+        """How the module is used; None if it is not; "" if nobody knows."""
+        if top in self.pickled:
+            return "the model holds objects of it"
+        if self.ran is not None and top in self.ran:
+            return "it ran on the example inputs"
+        if top in self.called:
+            return f"it is called at import ({self.called[top]})"
+        return "" if self.ran is None else None
 
 
 @dataclass
@@ -53,16 +86,24 @@ class Rules:
     Attributes:
         root: directory, resolved, whose files are the user's own.
         globs: the user's patterns.
+        decisions: action and reason by glob, for what no pattern of the user's matches.
+        usage: what is known of third-party modules.
     """
 
     root: Path
     globs: Globs = field(default_factory=Globs)
+    decisions: Mapping[str, tuple[RuleAction, str]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
-        self._groups: list[tuple[RuleAction, str, GlobGroup]] = [
-            (action, f"--{action} {glob}", GlobGroup(glob))
+        self._groups = [
+            (Verdict(action, f"--{action} {glob}", glob), GlobGroup(glob))
             for action, globs in self._ordered()
             for glob in globs
+        ]
+        self._groups += [
+            (Verdict(action, reason, glob), GlobGroup(glob))
+            for glob, (action, reason) in self.decisions.items()
         ]
 
     def _ordered(self) -> list[tuple[RuleAction, Sequence[str]]]:
@@ -76,9 +117,9 @@ class Rules:
 
     def verdict(self, module: str) -> Verdict:
         """The verdict for a dotted module name. May import the module's parents."""
-        for action, reason, group in self._groups:
+        for verdict, group in self._groups:
             if group.matches(module):
-                return Verdict(action, reason)
+                return verdict
         top = module.partition(".")[0]
         if top == "interpool":
             return Verdict("extern", "part of the server")
@@ -89,7 +130,7 @@ class Rules:
             return Verdict("extern", STANDARD_LIBRARY)
         if top in _ALWAYS_THERE:
             return Verdict("extern", "every server has it")
-        return _third_party(top, path)
+        return _third_party(top, path, self.usage.of(top))
 
     def is_own(self, path: Path) -> bool:
         """Whether a file is the user's: under the root, but not installed there."""
@@ -116,22 +157,19 @@ def module_file(module: str) -> Path | None:
     return Path(locations[0]) if locations else None
 
 
-def _third_party(top: str, path: Path | None) -> Verdict:
+def _third_party(top: str, path: Path | None, used: str | None) -> Verdict:
+    glob = f"{top}.**"
     found = distribution_of(top)
+    if found is not None and canonical(found.name) in required_by("torch"):
+        return Verdict("extern", f"{found.label}: torch needs it, so every server has it")
+    label = found.label if found is not None else top
+    if used is None:
+        return Verdict("mock", f"{label} never ran on the example inputs: what needs it will fail", glob)
+    why = f"; {used}" if used else ""
     if found is None:
         if path is None:
-            return Verdict("extern", "it has no source file")
-        return Verdict("intern", "no installed distribution brings it")
-    label = f"{found.name} {found.version}"
-    if canonical(found.name) in required_by("torch"):
-        return Verdict("extern", f"{label}: torch needs it, so every server has it")
-    if found.compiled:
-        return Verdict("extern", f"{label} ships compiled code ({found.compiled})")
-    if found.is_big:
-        return Verdict(
-            "extern",
-            f"{label} is big ({found.python_files} files, {found.python_bytes / 1e6:.1f} MB)",
-        )
-    if found.data_file:
-        return Verdict("extern", f"{label} ships data beside its code ({found.data_file})")
-    return Verdict("intern", f"{label} is small and pure Python ({found.python_files} files)")
+            return Verdict("extern", f"it has no source file{why}", glob)
+        return Verdict("intern", f"no installed distribution brings it{why}", glob)
+    if found.obstacle:
+        return Verdict("extern", f"{label} {found.obstacle}{why}", glob)
+    return Verdict("intern", f"{label} is small and pure Python ({found.python_files} files){why}", glob)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from interpool.native.archive_format import EntryKind
 
 SEED = 0
-RTOL = 1e-4
-ATOL = 1e-5
 
 
 @dataclass(frozen=True)

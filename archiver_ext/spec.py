@@ -8,6 +8,7 @@ import importlib
 import inspect
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,25 +24,51 @@ if TYPE_CHECKING:
     from interpool.native.archive_format import EntryKind
 
 
-def build_entry(spec: str, root: Path) -> tuple[object, EntryKind]:
-    """Import the SPEC's module, and get or make its object.
+@dataclass(frozen=True)
+class Found:
+    """What a SPEC names, before anything is called: its module, and the object there."""
 
-    A function, method, class or ``functools.partial`` is called without arguments;
-    anything else is the object itself.
+    module: object
+    value: object
+
+
+def find_spec(spec: str, root: Path) -> Found:
+    """Import the SPEC's module and look its name up.
 
     Args:
         spec: ``package.module:name``, where name may hold dots.
         root: the project's directory, already on ``sys.path``.
 
     Raises:
-        PackError: the SPEC is malformed, does not import, names nothing, raises while
-            building, or gives an object that no server could call.
+        PackError: the SPEC is malformed, does not import, or names nothing.
     """
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
         raise PackError(f"SPEC {spec!r} is not of the form package.module:name, such as mypkg.factory:build")
-    found = _resolve(_import(spec, module_name, root), spec, name)
-    made = _call(found, spec, root) if _is_factory(found) else found
+    module = _import(spec, module_name, root)
+    return Found(module, _resolve(module, spec, name))
+
+
+def call_spec(spec: str, root: Path) -> object:
+    """The object that the SPEC gives.
+
+    A function, method, class or ``functools.partial`` is called without arguments; anything
+    else is the object itself.
+
+    Raises:
+        PackError: see find_spec; or it raises while building.
+    """
+    found = find_spec(spec, root).value
+    return _call(found, spec, root) if _is_factory(found) else found
+
+
+def build_entry(spec: str, root: Path) -> tuple[object, EntryKind]:
+    """The object to pack, as in call_spec, and what it is.
+
+    Raises:
+        PackError: see call_spec; or the SPEC gives an object that no server could call.
+    """
+    made = call_spec(spec, root)
     return made, _kind(made, spec)
 
 
@@ -55,9 +82,9 @@ def _import(spec: str, module_name: str, root: Path) -> object:
                 f"SPEC {spec!r}: there is no module {missing!r} under {root} or on sys.path; "
                 "run pack from your project's directory, or give it with --root"
             ) from None
-        raise _user_error(error, root, f"SPEC {spec!r} does not import") from None
+        raise user_error(error, root, f"SPEC {spec!r} does not import") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        raise _user_error(error, root, f"SPEC {spec!r} does not import") from None
+        raise user_error(error, root, f"SPEC {spec!r} does not import") from None
 
 
 def _resolve(module: object, spec: str, name: str) -> object:
@@ -84,7 +111,7 @@ def _call(factory: object, spec: str, root: Path) -> object:
     try:
         return factory()
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        raise _user_error(error, root, f"SPEC {spec!r} raised while building") from None
+        raise user_error(error, root, f"SPEC {spec!r} raised while building") from None
 
 
 def _check_no_arguments(factory: Callable[..., object], spec: str) -> None:
@@ -120,7 +147,8 @@ def _kind(made: object, spec: str) -> EntryKind:
     )
 
 
-def _user_error(error: BaseException, root: Path, what: str) -> PackError:
+def user_error(error: BaseException, root: Path, what: str) -> PackError:
+    """The error to raise for one of the user's code; ``what`` says what it was doing."""
     line = _syntax_line(error, root) or own_frame(error.__traceback__, root)
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     message = f"{line}\n  {what}: {said}" if line else f"{what}: {said}"

@@ -1,4 +1,4 @@
-"""The process that proves an archive loads where the project's code is not.
+"""The process that proves an archive loads, and answers, where the project's code is not.
 
 Run as ``python -P -m interpool.archiver_ext.trial_load WORKDIR`` by run_step.
 """
@@ -11,17 +11,22 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from torch.package.package_importer import PackageImporter
 
+from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
+from interpool.archiver_ext.self_test import Sample, answer, differences
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import FrameType, ModuleType, TracebackType
+
+    from interpool.native.archive_format import EntryKind, SelfTest
 
 
 class Blocker(importlib.abc.MetaPathFinder):
@@ -70,25 +75,55 @@ def _asked_by_archive() -> bool:
     return frame is not None and bool(frame.f_globals.get("__torch_package__"))
 
 
-def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
-    """Load the archive's entry with stock torch.package.
+def trial_load(archive: Path, sources: dict[str, str], kind: EntryKind, self_test: SelfTest | None) -> Any:
+    """Load the archive's entry with stock torch.package, and run the self-test if there is one.
 
     Args:
         archive: the packed file.
         sources: the project's files by module, for messages.
+        kind: what the entry is.
+        self_test: as in the manifest.
 
     Returns:
-        ``{}``, or what failed: ``line`` (the user's own, or ""), ``error``, ``traceback``.
+        ``{}``, or what failed: ``doing`` (``load`` or ``answer``), ``line`` (the user's own, or
+        ""), ``error``, ``traceback`` and ``modules`` (those of the archive's in the traceback,
+        innermost last).
     """
+    doing = "load"
     try:
-        PackageImporter(str(archive)).load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
+        importer = PackageImporter(str(archive))
+        entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
+        if self_test is None:
+            return {}
+        doing = "answer"
+        differing = _self_test(importer, entry, kind, self_test)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         return {
+            "doing": doing,
             "line": _own_line(error.__traceback__, sources),
             "error": f"{type(error).__name__}: {error}",
             "traceback": readable_traceback(error, lambda name: _shown(name, sources)),
+            "modules": _modules(error.__traceback__),
         }
-    return {}
+    if not differing:
+        return {}
+    return {"doing": doing, "line": "", "error": "; ".join(differing[:3]), "traceback": "", "modules": []}
+
+
+def _self_test(importer: PackageImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
+    content = importer.load_pickle(test["package"], test["resource"])
+    sample = Sample(content["args"], content["kwargs"])
+    with TemporaryDirectory() as model_dir:
+        context = handler_context(kind, sample, Path(model_dir))
+        got = answer(entry, kind, sample, test["seed"], context)
+    return differences(content["expected"], got, test["rtol"], test["atol"])
+
+
+def _modules(tb: TracebackType | None) -> list[str]:
+    members = (_member(frame.filename) for frame in traceback.extract_tb(tb))
+    return [
+        member.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for member in members if member
+    ]
 
 
 def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
@@ -131,7 +166,7 @@ def main(workdir: Path) -> None:
     root = Path(job["root"])
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != root]
     sys.meta_path.insert(0, Blocker(job["project"], job["installed"], job["extern"]))
-    result = trial_load(workdir / ARCHIVE_NAME, job["sources"])
+    result = trial_load(workdir / ARCHIVE_NAME, job["sources"], job["kind"], job["self_test"])
     write_result("trial_load", workdir, result)
 
 

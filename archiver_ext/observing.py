@@ -1,0 +1,99 @@
+"""Sees what a model uses: whose code runs on its example inputs, and whose while it is imported.
+
+What is only imported can be left out; what runs cannot.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+import threading
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+    from interpool.archiver_ext.rules import Rules
+
+
+class Calls:
+    """Notes whose code is called.
+
+    Attributes:
+        ran: top-level names of the modules with code that ran in ``running``.
+        called: top-level names of the modules that the project's modules call while they are
+            imported, with the project's line.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.ran: set[str] = set()
+        self.called: dict[str, str] = {}
+        self._root = rules.root
+        self._is_own = cache(lambda filename: rules.is_own(Path(filename)))
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """Note what is called from the top level of the project's modules."""
+        sys.setprofile(self._while_importing)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Note all that is called, by whichever thread."""
+        threading.setprofile(self._while_running)
+        sys.setprofile(self._while_running)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+    def _while_running(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            self.ran.add(_top(frame.f_globals.get("__name__")))
+        elif event == "c_call":
+            self.ran.add(_native_top(arg))
+
+    def _while_importing(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            caller, callee = frame.f_back, _top(frame.f_globals.get("__name__"))
+            if frame.f_code.co_name == "<module>":
+                return  # an import
+        elif event == "c_call":
+            caller, callee = frame, _native_top(arg)
+        else:
+            return
+        if not callee or callee in self.called or caller is None or not _is_body(caller.f_code):
+            return
+        if self._is_own(caller.f_code.co_filename):
+            self.called[callee] = _line(caller, self._root)
+
+
+def _is_body(code: CodeType) -> bool:
+    """Of a module or class, that is: it runs when the module is imported."""
+    return not code.co_flags & inspect.CO_OPTIMIZED
+
+
+def _top(module: object) -> str:
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+def _native_top(function: Any) -> str:
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None) or getattr(type(owner), "__module__", None)
+    return _top(module)
+
+
+def _line(frame: FrameType, root: Path) -> str:
+    path = Path(frame.f_code.co_filename).resolve()
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    shown = path.relative_to(root) if path.is_relative_to(root) else path
+    return f"{shown}:{frame.f_lineno}: {text}"

@@ -1,0 +1,22 @@
+"""What packing decided about other people's packages, one proposal for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interpool.archiver_ext.explain import find_line
+from interpool.archiver_ext.plan import Proposal
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.exporter import HermeticExporter
+
+
+def proposals(exporter: HermeticExporter) -> list[Proposal]:
+    """The decisions that somebody may want otherwise, with the user's own line that asked for each."""
+    found: dict[str, Proposal] = {}
+    for module in sorted(exporter.verdicts):
+        verdict = exporter.verdicts[module]
+        if verdict.glob and verdict.glob not in found and verdict.action != "deny":
+            line = find_line(exporter, module)
+            found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line)
+    return [found[glob] for glob in sorted(found)]

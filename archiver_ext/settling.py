@@ -1,0 +1,202 @@
+"""Builds an archive and tries it, until it holds or it is clear why it cannot.
+
+Some uses of a module show only when the archive is loaded: native calls at import, class
+attributes, annotations. A decision of the rules that turns out wrong is taken back, and the
+archive is built anew. What the user decided, by option or plan, is never changed.
+
+Imports neither torch nor the user's code: both live in child processes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.jobs import run_step
+from interpool.archiver_ext.plan import Plan, Proposal
+
+if TYPE_CHECKING:
+    from interpool.native.archive_format import Action
+
+ATTEMPTS = 8
+Progress = Callable[[str], None]
+Decisions = dict[str, tuple["Action", str]]
+
+# What torch.package's known failures say, and what helps.
+_ADVICE = {
+    "was mocked out": "take the mocked module from the server with --extern instead",
+    "is in the archive, but the code looked for it outside": (
+        "import it with an import statement; importlib and sys.modules see only what is "
+        "installed, never the archive"
+    ),
+    "'NoneType' object has no attribute '__dict__'": (
+        "dataclasses look their module up in sys.modules, where an archive's modules are "
+        "not; leave out `from __future__ import annotations` in that file, or write the "
+        "class without @dataclass (pytorch issue 74909)"
+    ),
+}
+_MOCKED = re.compile(r"Object '(?:<torch_package_\d+>\.)?([^'.]+)[^']*' was mocked out")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be packed, and how.
+
+    Attributes:
+        spec: the SPEC.
+        root: the project's directory, resolved.
+        globs: the user's patterns by action.
+        plan: a plan to follow; without one, the rules decide and trial loads correct them.
+        inputs: where the example inputs are, or "" for the convention.
+        run: whether to run the model on them.
+        tolerance: rtol and atol of the self-test.
+    """
+
+    spec: str
+    root: Path
+    globs: Mapping[str, list[str]]
+    plan: Plan | None
+    inputs: str
+    run: bool
+    tolerance: tuple[float, float]
+
+
+@dataclass
+class Settled:
+    """An archive that holds.
+
+    Attributes:
+        built: the building step's result.
+        plan: what was decided.
+        attempts: how often it was built.
+        corrections: what the rules had decided wrongly, and what showed it.
+        seconds: wall time by step, all attempts together.
+    """
+
+    built: dict[str, Any]
+    plan: Plan
+    attempts: int
+    corrections: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
+    """Build the archive in ``workdir``, and try it.
+
+    Args:
+        request: what to pack.
+        workdir: an empty directory; the archive is ARCHIVE_NAME in it afterwards.
+        progress: called with a few words before each step.
+
+    Raises:
+        PackError: it cannot be packed as asked.
+    """
+    decisions: Decisions = request.plan.decisions() if request.plan is not None else {}
+    seconds: dict[str, float] = {}
+    corrections: list[str] = []
+    for attempt in range(1, ATTEMPTS + 1):
+        progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
+        built = _build(request, decisions, workdir)
+        learned: Decisions
+        if "error" in built:
+            learned = {f"{_top(name)}.**": ("extern", why) for name, why in built["broken"].items()}
+            error = PackError(built["error"], built["traceback"])
+        else:
+            _add(seconds, built["seconds"])
+            progress(f"loading {request.spec} in a fresh process")
+            started = time.monotonic()
+            failed = _try(request, workdir, built)
+            _add(seconds, {"trial": time.monotonic() - started})
+            if not failed:
+                plan = Plan(request.spec, request.inputs, built["data"], _proposals(built))
+                return Settled(built, plan, attempt, corrections, seconds)
+            learned = _learn(failed, _proposals(built))
+            error = _trial_error(request.spec, failed)
+        learned = {glob: verdict for glob, verdict in learned.items() if glob not in decisions}
+        if request.plan is not None or not learned:
+            raise error
+        for glob, (action, why) in learned.items():
+            corrections.append(f"{glob} {action}: {why}")
+        decisions |= learned
+    raise PackError(
+        f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}\n"
+        "  What to do: decide about the packages above with --extern, --intern or --mock"
+    )
+
+
+def _build(request: Request, decisions: Decisions, workdir: Path) -> dict[str, Any]:
+    job = {
+        "spec": request.spec,
+        "root": str(request.root),
+        "globs": dict(request.globs),
+        "decisions": decisions,
+        "inputs": request.inputs,
+        "run": request.run,
+        "tolerance": request.tolerance,
+    }
+    return run_step("building", workdir, job, cwd=Path.cwd())
+
+
+def _try(request: Request, workdir: Path, built: dict[str, Any]) -> dict[str, Any]:
+    inside = {name for name, done in built["modules"].items() if done["action"] in ("intern", "mock")}
+    own = {_top(name) for name in built["sources"]} - sys.stdlib_module_names
+    job = {
+        "root": str(request.root),
+        "project": sorted(own),
+        "installed": sorted({_top(name) for name in inside} - own),
+        "extern": [name for name, done in built["modules"].items() if done["action"] == "extern"],
+        "sources": built["sources"],
+        "kind": built["kind"],
+        "self_test": built["self_test"],
+    }
+    return run_step("trial_load", workdir, job, cwd=workdir)
+
+
+def _learn(failed: dict[str, Any], proposals: tuple[Proposal, ...]) -> Decisions:
+    """What to decide otherwise after a trial that failed; {} if nothing would help."""
+    open_to = {each.glob: each for each in proposals if not each.reason.startswith("--")}
+    why = f"without it the archive does not {failed['doing']} ({failed['error'].splitlines()[0][:200]})"
+    named = _MOCKED.search(failed["error"])
+    if named is not None and f"{named[1]}.**" in open_to:
+        return {f"{named[1]}.**": ("extern", why)}
+    for module in reversed(failed["modules"]):
+        each = open_to.get(f"{_top(module)}.**")
+        if each is not None and each.action == "intern":
+            return {each.glob: ("extern", f"it does not work from an archive ({failed['error'][:200]})")}
+    return {glob: ("extern", why) for glob, each in open_to.items() if each.action == "mock"}
+
+
+def _trial_error(spec: str, failed: dict[str, Any]) -> PackError:
+    if failed["traceback"]:
+        what = f"the archive of {spec} does not {failed['doing']} in a fresh process: {failed['error']}"
+    else:
+        what = (
+            f"the archive of {spec} answers its example inputs otherwise in a fresh process: "
+            f"{failed['error']}\n  What to do: make the answer depend on nothing but the inputs and the "
+            "weights (torch's, numpy's and random's seeds are set), widen --rtol and --atol, or leave the "
+            "self-test out with --no-inputs"
+        )
+    message = f"{failed['line']}\n  {what}" if failed["line"] else what
+    for symptom, advice in _ADVICE.items():
+        if symptom in failed["error"]:
+            message += f"\n  What to do: {advice}"
+    return PackError(message, failed["traceback"])
+
+
+def _proposals(built: dict[str, Any]) -> tuple[Proposal, ...]:
+    return tuple(Proposal(**each) for each in built["proposals"])
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _add(seconds: dict[str, float], more: Mapping[str, float]) -> None:
+    for what, spent in more.items():
+        seconds[what] = seconds.get(what, 0.0) + spent
