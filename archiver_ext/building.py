@@ -57,6 +57,7 @@ class BuildJob(TypedDict):
         root: the project's directory.
         globs: the user's patterns by action.
         decisions: action and reason by glob: a plan's, or what a trial load taught.
+        needed: packages that a trial load could not do without, and why.
         inputs: where the example inputs are, or "" for the convention.
         run: whether to run the model on them.
         tolerance: rtol and atol of the self-test.
@@ -66,6 +67,7 @@ class BuildJob(TypedDict):
     root: str
     globs: dict[str, list[str]]
     decisions: dict[str, tuple[RuleAction, str]]
+    needed: dict[str, str]
     inputs: str
     run: bool
     tolerance: tuple[float, float]
@@ -123,6 +125,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
                 ran=None if sample is None else frozenset(calls.ran),
                 called=calls.called,
                 pickled=frozenset(name.partition(".")[0] for name in pickled),
+                needed=job["needed"],
             )
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
@@ -148,7 +151,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         "data": files.inside,
         "inputs": manifest["inputs"],
         "self_test": manifest["self_test"],
-        "warnings": [*dropped_imports(exporter), *_outside(files)],
+        "warnings": [*dropped_imports(exporter), *_outside(files), *_in_name_only(exporter)],
         "sources": {
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
@@ -198,6 +201,17 @@ def _self_test(tolerance: tuple[float, float]) -> SelfTest:
         "rtol": rtol,
         "atol": atol,
     }
+
+
+def _in_name_only(exporter: HermeticExporter) -> list[str]:
+    """An archive without code says nothing of what the server will run."""
+    if exporter.names("intern"):
+        return []
+    tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
+    return [
+        "the archive holds no code: it is extern in all but name, and the model is whatever the server has "
+        f"installed of {', '.join(tops)}"
+    ]
 
 
 def _outside(files: OpenedFiles) -> list[str]:

@@ -33,13 +33,22 @@ def explain_unpicklable(error: BaseException, spec: str, root: Path) -> PackErro
     what = f"the object that {spec} gives cannot be pickled"
     where = f" at {place[1:]}" if place else ""
     message = f"{what}{where} ({type(part).__name__}): {type(error).__name__}: {error}"
-    advice = (
-        "  What to do: make it a class or function at the top level of a module, or make it "
-        "when the model is first used, not when it is built"
-    )
+    advice = "  What to do: " + _advice(error)
     head = f"{line}\n  {message}" if line else message
     in_user_code = any(not is_machinery(frame.f_code.co_filename) for frame in frames)
     return PackError(f"{head}\n{advice}", readable_traceback(error) if in_user_code else "")
+
+
+def _advice(error: BaseException) -> str:
+    if "parametrized modules" in str(error):
+        return (
+            "before the model is given to pack, fold the parametrizations into plain weights: "
+            "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module"
+        )
+    return (
+        "make it a class or function at the top level of a module, or make it when the model is "
+        "first used, not when it is built"
+    )
 
 
 def _keys(frames: list[FrameType]) -> list[str]:

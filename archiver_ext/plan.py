@@ -64,7 +64,7 @@ class Plan:
 
     def decisions(self) -> dict[str, tuple[Action, str]]:
         """Action and reason by glob, as the rules take them."""
-        return {each.glob: (each.action, f"the plan: {each.reason}") for each in self.proposals}
+        return {each.glob: (each.action, each.reason) for each in self.proposals}
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -16,7 +16,10 @@ def proposals(exporter: HermeticExporter) -> list[Proposal]:
     found: dict[str, Proposal] = {}
     for module in sorted(exporter.verdicts):
         verdict = exporter.verdicts[module]
-        if verdict.glob and verdict.glob not in found and verdict.action != "deny":
+        if not verdict.glob or verdict.action == "deny":
+            continue
+        known = found.get(verdict.glob)
+        if known is None or not known.line:
             line = find_line(exporter, module)
             found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line)
     return [found[glob] for glob in sorted(found)]

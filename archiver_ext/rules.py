@@ -62,11 +62,13 @@ class Usage:
         ran: code that ran on the example inputs; None if there were none.
         called: called while the project's modules were imported, with the project's line.
         pickled: its classes or functions are in the pickle.
+        needed: what a trial load could not do without, and why.
     """
 
     ran: frozenset[str] | None = None
     called: Mapping[str, str] = field(default_factory=dict)
     pickled: frozenset[str] = frozenset()
+    needed: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, top: str) -> str | None:
         """How the module is used; None if it is not; "" if nobody knows."""
@@ -76,6 +78,8 @@ class Usage:
             return "it ran on the example inputs"
         if top in self.called:
             return f"it is called at import ({self.called[top]})"
+        if top in self.needed:
+            return self.needed[top]
         return "" if self.ran is None else None
 
 

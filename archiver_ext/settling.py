@@ -41,7 +41,7 @@ _ADVICE = {
         "class without @dataclass (pytorch issue 74909)"
     ),
 }
-_MOCKED = re.compile(r"Object '(?:<torch_package_\d+>\.)?([^'.]+)[^']*' was mocked out")
+_MOCKED = re.compile(r"Object '(?:<torch_package_\d+>\.)?(?P<name>(?P<top>[^'.]+)[^']*)' was mocked out")
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,13 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
     Raises:
         PackError: it cannot be packed as asked.
     """
-    decisions: Decisions = request.plan.decisions() if request.plan is not None else {}
+    lessons = _Lessons(request.plan.decisions() if request.plan is not None else {})
     seconds: dict[str, float] = {}
-    corrections: list[str] = []
     for attempt in range(1, ATTEMPTS + 1):
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
-        built = _build(request, decisions, workdir)
-        learned: Decisions
+        built = _build(request, lessons, workdir)
         if "error" in built:
-            learned = {f"{_top(name)}.**": ("extern", why) for name, why in built["broken"].items()}
+            learned = lessons.of_building(built["broken"])
             error = PackError(built["error"], built["traceback"])
         else:
             _add(seconds, built["seconds"])
@@ -115,27 +113,73 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
             _add(seconds, {"trial": time.monotonic() - started})
             if not failed:
                 plan = Plan(request.spec, request.inputs, built["data"], _proposals(built))
-                return Settled(built, plan, attempt, corrections, seconds)
-            learned = _learn(failed, _proposals(built))
+                return Settled(built, plan, attempt, lessons.corrections, seconds)
+            learned = lessons.of_trial(failed, _proposals(built))
             error = _trial_error(request.spec, failed)
-        learned = {glob: verdict for glob, verdict in learned.items() if glob not in decisions}
         if request.plan is not None or not learned:
             raise error
-        for glob, (action, why) in learned.items():
-            corrections.append(f"{glob} {action}: {why}")
-        decisions |= learned
     raise PackError(
         f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}\n"
         "  What to do: decide about the packages above with --extern, --intern or --mock"
     )
 
 
-def _build(request: Request, decisions: Decisions, workdir: Path) -> dict[str, Any]:
+class _Lessons:
+    """What attempts that failed have taught.
+
+    Attributes:
+        decisions: action and reason by glob.
+        needed: packages that must not be mocked, and why.
+        corrections: in words.
+    """
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+        self.needed: dict[str, str] = {}
+        self.corrections: list[str] = []
+
+    def of_building(self, broken: Mapping[str, str]) -> bool:
+        """Take what cannot be in an archive from the server; whether anything was learned."""
+        taken = [self._extern(_top(name), f"{name} {why}") for name, why in broken.items()]
+        return any(taken)
+
+    def of_trial(self, failed: dict[str, Any], proposals: tuple[Proposal, ...]) -> bool:
+        """Decide otherwise after a trial that failed; whether anything was learned."""
+        open_to = {_top(each.glob): each.action for each in proposals if not each.reason.startswith("--")}
+        said = failed["error"].splitlines()[0][:160]
+        named = _MOCKED.search(failed["error"])
+        if named is not None and open_to.get(named["top"]) == "mock":
+            return self._need(named["top"], f"the archive needs {named['name']} to {failed['doing']}")
+        why = f"without it the archive does not {failed['doing']}: {said}"
+        for top in map(_top, reversed(failed["modules"])):
+            if open_to.get(top) == "intern":
+                return self._extern(top, f"its code does not work from an archive: {said}")
+        needed = [self._need(top, why) for top, action in open_to.items() if action == "mock"]
+        return any(needed)
+
+    def _extern(self, top: str, why: str) -> bool:
+        glob = f"{top}.**"
+        if glob in self.decisions:
+            return False
+        self.decisions[glob] = ("extern", why)
+        self.corrections.append(f"{top} is taken from the server: {why}")
+        return True
+
+    def _need(self, top: str, why: str) -> bool:
+        if top in self.needed:
+            return False
+        self.needed[top] = why
+        self.corrections.append(f"{top} is not mocked: {why}")
+        return True
+
+
+def _build(request: Request, lessons: _Lessons, workdir: Path) -> dict[str, Any]:
     job = {
         "spec": request.spec,
         "root": str(request.root),
         "globs": dict(request.globs),
-        "decisions": decisions,
+        "decisions": lessons.decisions,
+        "needed": lessons.needed,
         "inputs": request.inputs,
         "run": request.run,
         "tolerance": request.tolerance,
@@ -156,20 +200,6 @@ def _try(request: Request, workdir: Path, built: dict[str, Any]) -> dict[str, An
         "self_test": built["self_test"],
     }
     return run_step("trial_load", workdir, job, cwd=workdir)
-
-
-def _learn(failed: dict[str, Any], proposals: tuple[Proposal, ...]) -> Decisions:
-    """What to decide otherwise after a trial that failed; {} if nothing would help."""
-    open_to = {each.glob: each for each in proposals if not each.reason.startswith("--")}
-    why = f"without it the archive does not {failed['doing']} ({failed['error'].splitlines()[0][:200]})"
-    named = _MOCKED.search(failed["error"])
-    if named is not None and f"{named[1]}.**" in open_to:
-        return {f"{named[1]}.**": ("extern", why)}
-    for module in reversed(failed["modules"]):
-        each = open_to.get(f"{_top(module)}.**")
-        if each is not None and each.action == "intern":
-            return {each.glob: ("extern", f"it does not work from an archive ({failed['error'][:200]})")}
-    return {glob: ("extern", why) for glob, each in open_to.items() if each.action == "mock"}
 
 
 def _trial_error(spec: str, failed: dict[str, Any]) -> PackError:
