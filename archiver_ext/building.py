@@ -208,10 +208,8 @@ def _in_name_only(exporter: HermeticExporter) -> list[str]:
     if exporter.names("intern"):
         return []
     tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
-    return [
-        "the archive holds no code: it is extern in all but name, and the model is whatever the server has "
-        f"installed of {', '.join(tops)}"
-    ]
+    said = "the archive holds no code: it is extern in all but name, and the model is whatever the server has"
+    return [f"{said} installed of {', '.join(tops)}"]
 
 
 def _outside(files: OpenedFiles) -> list[str]:

@@ -106,7 +106,7 @@ def test_a_plan_file_gives_the_same_archive_at_the_first_attempt(
     assert "# mypkg/model.py:2: import cffi" in Path(plan).read_text()
     done = CliRunner().invoke(main, ["pack", *command, "--plan", plan, "-o", str(archive)])
     assert done.exit_code == 0, done.output
-    assert "answered its self-test" in done.output
+    assert "answered its self-test" in " ".join(done.output.split())
     assert archive.read_bytes() == packed.output.read_bytes()
 
 
@@ -193,7 +193,6 @@ def test_a_bad_plan_file_is_refused(tmp_path: Path, text: str, message: str) -> 
 def test_an_archive_without_code_says_so(project: Write, tmp_path: Path) -> None:
     root = project({"m.py": "import torch\ndef build(): return torch.nn.Linear(2, 2)"})
     report = pack("m:build", tmp_path / "m.ptpkg", root=root)
-    assert report.warnings == [
-        "the archive holds no code: it is extern in all but name, and the model is whatever the server has "
-        "installed of torch"
-    ]
+    (warning,) = report.warnings
+    assert warning.startswith("the archive holds no code: it is extern in all but name")
+    assert warning.endswith("installed of torch")
