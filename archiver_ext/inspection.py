@@ -17,10 +17,9 @@ from interpool.native.archive_format import (
     MANIFEST_RESOURCE,
     Action,
     Manifest,
-    parse_manifest,
 )
-from interpool.native.errors import ArchiveError
-from interpool.native.reader import read_records
+from interpool.native.errors import ArchiveError, ManifestError
+from interpool.native.reader import read_manifest, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,17 +77,16 @@ def inspect_archive(archive: Path) -> Inspection:
     """
     with _package(archive) as package:
         records = read_records(str(archive), package)
-        manifest = records.get(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}")
-        if manifest is None or not manifest.stored:
-            raise ArchiveError(
-                f"{archive}: it has no {MANIFEST_PACKAGE}/{MANIFEST_RESOURCE} as interpool pack "
-                "writes it, so it was not made by interpool pack"
+        manifest = read_manifest(str(archive), package, records)
+        if manifest is None:
+            raise ManifestError(
+                f"{archive}: it has no {MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}, so it was not made by "
+                "interpool pack",
+                "no-manifest",
             )
-        package.seek(manifest.offset)
-        text = package.read(manifest.size)
         return Inspection(
             archive=archive,
-            manifest=parse_manifest(text, str(archive)),
+            manifest=manifest,
             sizes={name: record.size for name, record in records.items()},
             size=package.seek(0, os.SEEK_END),
         )

@@ -9,10 +9,11 @@ Standard library only: packers, readers and servers all import this.
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final, Literal, TypedDict, cast, get_args
+import re
+from typing import Any, Final, Literal, TypedDict, cast
 
-from interpool.native.errors import ArchiveError
+from interpool.native.errors import ManifestError
+from interpool.native.json_shapes import BadJson, check_shape, shown, strict_loads
 
 MANIFEST_PACKAGE: Final = "interpool-archive"
 MANIFEST_RESOURCE: Final = "manifest.json"
@@ -22,6 +23,7 @@ SELF_TEST_RESOURCE: Final = "self-test.pkl"
 SIGNATURE_RESOURCE: Final = "signature.json"
 
 SCHEMA: Final = 2
+MOST_MANIFEST_BYTES: Final = 64 << 20
 
 EntryKind = Literal["module", "callable", "handler"]
 """``module``: a torch.nn.Module. ``handler``: an object with ``handle``, or with
@@ -108,35 +110,70 @@ class Manifest(TypedDict):
     files: dict[str, str]
 
 
+def member_name(package: str, resource: str) -> str:
+    """Where torch.package keeps a package's resource, below the zip's root folder."""
+    return f"{package.replace('.', '/')}/{resource}"
+
+
 def parse_manifest(text: str | bytes, archive: str) -> Manifest:
-    """Read a manifest.
+    """Read a manifest and check it by itself; ``interpool.native.reader`` holds it against its archive.
 
     Args:
         text: the member's content.
         archive: the archive's file name, for messages.
 
     Raises:
-        ArchiveError: not JSON, of another schema, or without a usable entry.
+        ManifestError: not JSON, of another schema, or with a field that cannot be.
     """
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ArchiveError(f"{archive}: its manifest is not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise ArchiveError(f"{archive}: its manifest is not a JSON object")
-    if value.get("schema") != SCHEMA:
-        raise ArchiveError(
-            f"{archive}: its manifest has schema {value.get('schema')!r}, this interpool reads "
-            f"schema {SCHEMA}; pack it again with this version"
-        )
-    entry = value.get("entry")
-    if (
-        not isinstance(entry, dict)
-        or not all(isinstance(entry.get(key), str) for key in ("package", "resource"))
-        or entry.get("kind") not in get_args(EntryKind)
-    ):
-        raise ArchiveError(f"{archive}: its manifest names no usable entry ({entry!r})")
-    files = value.get("files")
-    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        raise ArchiveError(f"{archive}: its manifest lists no digests under 'files'")
+        value = strict_loads(text)
+        if not isinstance(value, dict):
+            raise BadJson("type", "is not a JSON object")
+        if type(value.get("schema")) is not int or value["schema"] != SCHEMA:
+            raise ManifestError(
+                f"{archive}: its manifest has schema {shown(value.get('schema'))}, this interpool reads "
+                f"schema {SCHEMA}; pack it again with this version",
+                "schema",
+            )
+        check_shape(value, Manifest)
+        _check_values(value)
+    except BadJson as error:
+        raise ManifestError(f"{archive}: its manifest {error}. Pack it again", error.rule) from None
     return cast("Manifest", value)
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def _check_values(manifest: dict[str, Any]) -> None:
+    """What types cannot say."""
+    for name, digest in manifest["files"].items():
+        _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is no SHA-256")
+    for name in manifest["modules"]:
+        _require(_is_module(name), "modules", f"names a module {shown(name)}, which is no name of one")
+    for extern in manifest["externs"]:
+        _require(_is_module(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
+    for name in manifest["globals"]:
+        _require(_GLOBAL.fullmatch(name), "globals", f"lists {shown(name)}, which is not module:name")
+    for module in manifest["modules"].values():
+        for importer in module["imported_by"]:
+            _require(importer["line"] >= 0, "modules", "names a line below 0")
+    for where in filter(None, (manifest["entry"], manifest["self_test"])):
+        good = all(part and part not in (".", "..") for part in where["package"].split("."))
+        good = good and not set("/\\\0") & set(where["package"] + where["resource"]) and where["resource"]
+        _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
+    test = manifest["self_test"]
+    if test is not None:
+        _require(0 <= test["seed"] < 1 << 63, "self_test", "gives its self-test a seed that cannot be")
+        good = 0 <= test["rtol"] < 1e300 and 0 <= test["atol"] < 1e300
+        _require(good, "self_test", "gives its self-test a tolerance that cannot be")
+
+
+def _require(good: object, rule: str, what: str) -> None:
+    if not good:
+        raise BadJson(rule, what)
+
+
+def _is_module(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))

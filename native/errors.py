@@ -28,6 +28,10 @@ Messages say what happened, on which file or model, and what to do next.
 
 from __future__ import annotations
 
+import re
+
+_RULE = re.compile(r" \[([a-z0-9_-]+)\]$")
+
 
 class InterpoolError(Exception):
     """Root of all errors raised by interpool."""
@@ -101,7 +105,9 @@ class ArchiveError(InterpoolError):
 
     def __init__(self, message: str, rule: str = "") -> None:
         super().__init__(f"{message} [{rule}]" if rule else message)
-        self.rule = rule
+        # From another interpreter an error comes as its text, which ends with the rule.
+        found = _RULE.search(message) if not rule else None
+        self.rule = found.group(1) if found else rule
 
 
 class StructureError(ArchiveError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from typing import TYPE_CHECKING
@@ -28,7 +29,13 @@ MANIFEST = {
     "data": [],
     "inputs": None,
     "self_test": None,
-    "files": {"m.py": "00"},
+    "files": {},
+}
+MEMBERS = {
+    "m.py": "x = 1",
+    ".data/version": "6",
+    ".data/extern_modules": "torch",
+    "interpool-archive/entry.pkl": "N.",
 }
 
 
@@ -36,10 +43,11 @@ MANIFEST = {
 def archive(tmp_path: Path) -> Path:
     path = tmp_path / "m.ptpkg"
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr("archive/m.py", "x = 1")
-        file.writestr("archive/.data/version", "6")
-        file.writestr("archive/.data/extern_modules", "torch")
-        file.writestr("archive/interpool-archive/manifest.json", json.dumps(MANIFEST))
+        for name, content in MEMBERS.items():
+            file.writestr(f"archive/{name}", content)
+        digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in MEMBERS.items()}
+        manifest = json.dumps({**MANIFEST, "files": digests})
+        file.writestr("archive/interpool-archive/manifest.json", manifest)
     return path
 
 
@@ -105,8 +113,9 @@ def test_mar_that_names_no_package_is_refused(archive: Path) -> None:
         ("[" * 100_000, "is not JSON"),
         ("[]", "is not a JSON object"),
         (json.dumps({**MANIFEST, "schema": 99}), "schema 99, this interpool reads schema 2"),
-        (json.dumps({**MANIFEST, "entry": {}}), "names no usable entry"),
-        (json.dumps({**MANIFEST, "files": {"m.py": 1}}), "lists no digests"),
+        (json.dumps({**MANIFEST, "entry": {}}), "has no field 'entry.package'"),
+        (json.dumps({**MANIFEST, "files": {"m.py": 1}}), "has 1 where files.'m.py'. is text"),
+        (json.dumps({**MANIFEST, "files": {"m.py": "00"}}), "a digest that is no SHA-256"),
     ],
 )
 def test_bad_manifest_is_refused(text: str, said: str) -> None:

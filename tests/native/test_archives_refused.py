@@ -142,10 +142,7 @@ def refused_to_load(manager: InterpreterManager, path: Path) -> InterpoolError:
 
 def test_compressed_weights_are_refused(manager: InterpreterManager, tmp_path: Path, good: Path) -> None:
     path = rewrite(good, tmp_path / "deflated.pt", compression=zipfile.ZIP_DEFLATED)
-    error = refused_to_load(manager, path)
-    assert isinstance(error, ArchiveError)
-    assert str(path) in str(error)
-    assert "compressed" in str(error)
+    assert "weights .data/0.storage compressed" in refused(manager, path)
 
 
 def test_weights_of_the_wrong_length_are_refused(

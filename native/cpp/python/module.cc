@@ -93,6 +93,20 @@ void translate(std::exception_ptr pointer) {
     raise("SessionError", error.what());
   } catch (const ConversionError& error) {
     raise("ConversionError", error.what());
+  } catch (const StructureError& error) {
+    raise("StructureError", error.what());
+  } catch (const ManifestError& error) {
+    raise("ManifestError", error.what());
+  } catch (const DigestError& error) {
+    raise("DigestError", error.what());
+  } catch (const SignatureError& error) {
+    raise("SignatureError", error.what());
+  } catch (const ExternError& error) {
+    raise("ExternError", error.what());
+  } catch (const PickleError& error) {
+    raise("PickleError", error.what());
+  } catch (const SelfTestError& error) {
+    raise("SelfTestError", error.what());
   } catch (const ArchiveError& error) {
     raise("ArchiveError", error.what());
   } catch (const Error& error) {

@@ -32,6 +32,13 @@ INTERPOOL_DEFINE_ERROR(CallTimeoutError, SessionError);
 INTERPOOL_DEFINE_ERROR(InterpreterRetiredError, SessionError);
 INTERPOOL_DEFINE_ERROR(ConversionError, Error);
 INTERPOOL_DEFINE_ERROR(ArchiveError, Error);
+INTERPOOL_DEFINE_ERROR(StructureError, ArchiveError);
+INTERPOOL_DEFINE_ERROR(ManifestError, ArchiveError);
+INTERPOOL_DEFINE_ERROR(DigestError, ArchiveError);
+INTERPOOL_DEFINE_ERROR(SignatureError, ArchiveError);
+INTERPOOL_DEFINE_ERROR(ExternError, ArchiveError);
+INTERPOOL_DEFINE_ERROR(PickleError, ArchiveError);
+INTERPOOL_DEFINE_ERROR(SelfTestError, ArchiveError);
 
 #undef INTERPOOL_DEFINE_ERROR
 
@@ -41,6 +48,13 @@ inline void throw_by_name(const std::string& name, const std::string& message) {
   if (name == "interpool.native.errors.SessionError") throw SessionError(message);
   if (name == "interpool.native.errors.ConversionError") throw ConversionError(message);
   if (name == "interpool.native.errors.ArchiveError") throw ArchiveError(message);
+  if (name == "interpool.native.errors.StructureError") throw StructureError(message);
+  if (name == "interpool.native.errors.ManifestError") throw ManifestError(message);
+  if (name == "interpool.native.errors.DigestError") throw DigestError(message);
+  if (name == "interpool.native.errors.SignatureError") throw SignatureError(message);
+  if (name == "interpool.native.errors.ExternError") throw ExternError(message);
+  if (name == "interpool.native.errors.PickleError") throw PickleError(message);
+  if (name == "interpool.native.errors.SelfTestError") throw SelfTestError(message);
 }
 
 // A Python exception raised inside an interpreter, as text.
