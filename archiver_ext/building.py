@@ -14,10 +14,12 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torch.package import package_exporter
 from torch.package.package_exporter import PackagingError
 
+from interpool.archiver_ext.data_files import find_data, save_data
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.explain import (
     cause_line,
@@ -35,9 +37,18 @@ from interpool.archiver_ext.spec import build_entry
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def export(spec: str, rules: Rules, archive: Path) -> dict[str, Any]:
+
+def export(spec: str, rules: Rules, archive: Path, data: Iterable[str] = ()) -> dict[str, Any]:
     """Build the SPEC's object and write it, with its manifest, to ``archive``.
+
+    Args:
+        spec: see build_entry.
+        rules: the project's.
+        archive: the file to write.
+        data: globs of the project's files that code finds through ``__file__``.
 
     Returns:
         JSON-able facts for the report: kind, modules, externs, warnings, sources
@@ -47,17 +58,19 @@ def export(spec: str, rules: Rules, archive: Path) -> dict[str, Any]:
         PackError: see build_entry; or the object or a module cannot be packed.
     """
     started = time.monotonic()
+    names = find_data(rules.root, data)
     entry, kind = build_entry(spec, rules.root)
     built = time.monotonic()
     exporter = HermeticExporter(archive, rules)
     try:
         _save(exporter, spec, entry)
         _check_overrides(exporter, spec)
+        members = save_data(exporter, rules.root, names)
         exporter.close()
     except PackagingError:
         raise PackError(explain_failure(exporter, spec)) from None
     exported = time.monotonic()
-    manifest = append_manifest(archive, kind, exporter.verdicts)
+    manifest = append_manifest(archive, kind, exporter.verdicts, members)
     return {
         "kind": kind,
         "modules": manifest["modules"],
@@ -129,9 +142,11 @@ def main(workdir: Path) -> None:
     sys.argv = [job["spec"]]
     # One line per storage, about torch.package's own use of it.
     warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
+    # TorchScript modules: torch.package can, and asks whether one is sure.
+    package_exporter._gate_torchscript_serialization = False
     rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}))
     try:
-        result = export(job["spec"], rules, workdir / ARCHIVE_NAME)
+        result = export(job["spec"], rules, workdir / ARCHIVE_NAME, job["data"])
     except PackError as error:
         result = {"error": error.message, "traceback": error.user_traceback}
     write_result("building", workdir, result)

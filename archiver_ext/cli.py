@@ -41,6 +41,12 @@ def _glob_option(name: str, words: str) -> click.Option:
     type=click.Path(path_type=Path, file_okay=False),
     help="your project's directory; default: the current one",
 )
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="GLOB",
+    help="files that the code opens, below the root ('mypkg/vocab/*.txt'); may be repeated",
+)
 @click.option("--json", "as_json", is_flag=True, help="print the report as JSON")
 def pack_command(
     spec: str,
@@ -51,6 +57,7 @@ def pack_command(
     extern: tuple[str, ...],
     mock: tuple[str, ...],
     deny: tuple[str, ...],
+    data: tuple[str, ...],
 ) -> None:
     """Pack the model that SPEC names (mypkg.factory:build) into a hermetic archive.
 
@@ -59,7 +66,7 @@ def pack_command(
     """
     console = Console(stderr=as_json)
     with console.status(f"packing {spec}"):
-        report = pack(spec, output, root=root, intern=intern, extern=extern, mock=mock, deny=deny)
+        report = pack(spec, output, root=root, intern=intern, extern=extern, mock=mock, deny=deny, data=data)
     if as_json:
         click.echo(json.dumps(report.as_dict()))
     else:

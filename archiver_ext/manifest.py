@@ -34,13 +34,16 @@ _CHUNK = 1 << 20
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]) -> Manifest:
+def append_manifest(
+    archive: Path, kind: EntryKind, verdicts: dict[str, Verdict], data: list[str]
+) -> Manifest:
     """Append the manifest to a torch.package that is complete otherwise.
 
     Args:
         archive: the file, closed by its exporter; changed in place.
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
+        data: members that code finds through ``__file__``.
 
     Returns:
         The manifest as written.
@@ -53,7 +56,7 @@ def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]
             "externs": _externs(verdicts),
             "modules": _modules(verdicts),
             "globals": [],
-            "data": [],
+            "data": data,
             "inputs": None,
             "self_test": None,
             "files": digests(file),

@@ -26,13 +26,8 @@ if TYPE_CHECKING:
 _ADVICE = {
     "was mocked out": "take the mocked module from the server with --extern instead",
     "is in the archive, but the code looked for it outside": (
-        "import it with an import statement; importlib and sys.modules see only what is "
-        "installed, never the archive"
-    ),
-    "'NoneType' object has no attribute '__dict__'": (
-        "dataclasses look their module up in sys.modules, where an archive's modules are "
-        "not; leave out `from __future__ import annotations` in that file, or write the "
-        "class without @dataclass (pytorch issue 74909)"
+        "let the archive's own code import it; an installed library, and sys.modules by its "
+        "plain name, see only what is installed"
     ),
 }
 
@@ -79,6 +74,7 @@ def pack(
     extern: Iterable[str] = (),
     mock: Iterable[str] = (),
     deny: Iterable[str] = (),
+    data: Iterable[str] = (),
 ) -> PackReport:
     """Pack the object that a SPEC names into a hermetic archive.
 
@@ -95,6 +91,8 @@ def pack(
         extern: modules to take from the server.
         mock: modules to replace by an empty stand-in.
         deny: modules to refuse.
+        data: files that the code opens, as globs relative to ``root``: wherever the archive is
+            loaded, code finds them through ``__file__`` and importlib.resources.
 
     Raises:
         PackError: see its message.
@@ -110,7 +108,7 @@ def pack(
     globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
     _check_globs(globs)
     with _workdir(target) as workdir:
-        job = {"spec": spec, "root": str(project), "globs": globs}
+        job = {"spec": spec, "root": str(project), "globs": globs, "data": [*data]}
         built = run_step("building", workdir, job, cwd=Path.cwd())
         if "error" in built:
             raise PackError(built["error"], built["traceback"])

@@ -13,11 +13,18 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch.package.package_importer import PackageImporter
+import torch
 
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.tracebacks import readable_traceback
-from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
+from interpool.native.archive_format import (
+    ENTRY_PACKAGE,
+    ENTRY_RESOURCE,
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    parse_manifest,
+)
+from interpool.native.importer import HermeticImporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +78,7 @@ def _asked_by_archive() -> bool:
 
 
 def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
-    """Load the archive's entry with stock torch.package.
+    """Load the archive's entry as a server does.
 
     Args:
         archive: the packed file.
@@ -80,8 +87,11 @@ def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
     Returns:
         ``{}``, or what failed: ``line`` (the user's own, or ""), ``error``, ``traceback``.
     """
+    reader = torch._C.PyTorchFileReader(str(archive))
+    manifest = parse_manifest(reader.get_record(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"), archive.name)
     try:
-        PackageImporter(str(archive)).load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
+        importer = HermeticImporter(reader, str(archive), manifest)
+        importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         return {
             "line": _own_line(error.__traceback__, sources),
