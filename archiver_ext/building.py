@@ -18,8 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from torch.package import package_exporter
 from torch.package.package_exporter import PackagingError
 
+from interpool.archiver_ext.data_files import find_data, save_data
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.example_inputs import find_inputs
 from interpool.archiver_ext.explain import (
@@ -56,6 +58,9 @@ class BuildJob(TypedDict):
         spec: the SPEC.
         root: the project's directory.
         globs: the user's patterns by action.
+        data: globs of files to put in beside the code.
+        planned_data: the plan's files, by path below the root; None without a plan, and then
+            the files that are seen to be read.
         decisions: action and reason by glob: a plan's, or what a trial load taught.
         needed: packages that a trial load could not do without, and why.
         inputs: where the example inputs are, or "" for the convention.
@@ -66,6 +71,8 @@ class BuildJob(TypedDict):
     spec: str
     root: str
     globs: dict[str, list[str]]
+    data: list[str]
+    planned_data: dict[str, str] | None
     decisions: dict[str, tuple[RuleAction, str]]
     needed: dict[str, str]
     inputs: str
@@ -105,6 +112,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}),
         {glob: (action, reason) for glob, (action, reason) in job["decisions"].items()},
     )
+    data = dict.fromkeys(find_data(root, job["data"]), "--data")
     clock = _Clock()
     calls, files = Calls(rules), OpenedFiles(rules)
     with calls.importing(), files.importing():
@@ -130,6 +138,8 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
+        data |= files.inside if job["planned_data"] is None else job["planned_data"]
+        members = save_data(exporter, root, data)
         exporter.close()
     except PackagingError:
         raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
@@ -138,7 +148,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         archive,
         kind,
         exporter.verdicts,
-        data=[],
+        data=members,
         inputs=None if sample is None else sample.describe(),
         self_test=None if sample is None else _self_test(job["tolerance"]),
     )
@@ -148,7 +158,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         "modules": manifest["modules"],
         "externs": manifest["externs"],
         "proposals": [asdict(each) for each in proposals(exporter)],
-        "data": files.inside,
+        "data": data,
         "inputs": manifest["inputs"],
         "self_test": manifest["self_test"],
         "warnings": [*dropped_imports(exporter), *_outside(files), *_in_name_only(exporter)],
@@ -276,6 +286,8 @@ def main(workdir: Path) -> None:
     sys.argv = [job["spec"]]
     # One line per storage, about torch.package's own use of it.
     warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
+    # TorchScript modules: torch.package can, and asks whether one is sure.
+    package_exporter._gate_torchscript_serialization = False
     try:
         result = export(job, workdir / ARCHIVE_NAME)
     except Unpackable as error:

@@ -100,6 +100,10 @@ class HermeticExporter(PackageExporter):
             self.dependency_graph.add_edge(module_name, parent)
             self.add_dependency(parent)
 
+    def save_file(self, name: str, content: bytes) -> None:
+        """Add a member by its path below the archive's root, which save_binary cannot name."""
+        self._write(name, content)  # type: ignore[no-untyped-call]
+
     def close(self) -> None:
         """Write what is left. The exporter is of no use afterwards.
 

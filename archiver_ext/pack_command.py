@@ -42,6 +42,13 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--extern", multiple=True, metavar="GLOB", help=what.format("take from the server")),
         click.option("--mock", multiple=True, metavar="GLOB", help=what.format("replace by a stand-in")),
         click.option("--deny", multiple=True, metavar="GLOB", help=what.format("refuse")),
+        click.option(
+            "--data",
+            multiple=True,
+            metavar="GLOB",
+            help="files below the root that the code opens and that pack cannot see, such as "
+            "'mypkg/vocab/*.txt' read by compiled code; may be repeated",
+        ),
         click.option("--json", "as_json", is_flag=True, help="print the report as JSON"),
     ]
     for option in reversed(options):
@@ -138,6 +145,6 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
         console.print(f"[yellow]corrected:[/] {escape(correction)}", highlight=False)
     show_externs(console, report.externs)
     for file, line in report.plan.data.items():
-        console.print(f"data: {escape(file)}, read by {escape(line)}", highlight=False)
+        console.print(f"data: {escape(file)} ({escape(line)})", highlight=False)
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)

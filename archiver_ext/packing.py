@@ -91,6 +91,7 @@ def pack(
     extern: Iterable[str] = (),
     mock: Iterable[str] = (),
     deny: Iterable[str] = (),
+    data: Iterable[str] = (),
     rtol: float = RTOL,
     atol: float = ATOL,
     progress: Progress = lambda _words: None,
@@ -113,6 +114,9 @@ def pack(
         extern: modules to take from the server.
         mock: modules to replace by an empty stand-in.
         deny: modules to refuse.
+        data: files that the code opens and that were not seen to be opened, as globs relative to
+            ``root``. Wherever the archive is loaded, code finds data files through ``__file__``
+            and importlib.resources.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
         progress: called with a few words before each step.
@@ -126,7 +130,7 @@ def pack(
             f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
         )
     globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
-    request = _request(spec, root, plan, inputs, globs, (rtol, atol))
+    request = _request(spec, root, plan, inputs, globs, data, (rtol, atol))
     with _workdir(target) as workdir:
         settled = settle(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
@@ -144,6 +148,7 @@ def propose(
     extern: Iterable[str] = (),
     mock: Iterable[str] = (),
     deny: Iterable[str] = (),
+    data: Iterable[str] = (),
     progress: Progress = lambda _words: None,
 ) -> PlanReport:
     """What pack would do, without an archive: a dry run, in a temporary directory.
@@ -151,7 +156,7 @@ def propose(
     Arguments and errors are those of pack.
     """
     globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
-    request = _request(spec, root, None, inputs, globs, (RTOL, ATOL))
+    request = _request(spec, root, None, inputs, globs, data, (RTOL, ATOL))
     with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
         return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
 
@@ -162,6 +167,7 @@ def _request(
     plan: Plan | None,
     inputs: str | None,
     globs: dict[str, list[str]],
+    data: Iterable[str],
     tolerance: tuple[float, float],
 ) -> Request:
     project = Path(root or Path.cwd()).resolve()
@@ -174,7 +180,7 @@ def _request(
             f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"
         )
     given = inputs or (plan.inputs if plan is not None else "")
-    return Request(spec, project, globs, plan, given, inputs is not None, tolerance)
+    return Request(spec, project, globs, [*data], plan, given, inputs is not None, tolerance)
 
 
 def _check_globs(action: str, patterns: Sequence[str]) -> None:

@@ -32,13 +32,8 @@ Decisions = dict[str, tuple["Action", str]]
 _ADVICE = {
     "was mocked out": "take the mocked module from the server with --extern instead",
     "is in the archive, but the code looked for it outside": (
-        "import it with an import statement; importlib and sys.modules see only what is "
-        "installed, never the archive"
-    ),
-    "'NoneType' object has no attribute '__dict__'": (
-        "dataclasses look their module up in sys.modules, where an archive's modules are "
-        "not; leave out `from __future__ import annotations` in that file, or write the "
-        "class without @dataclass (pytorch issue 74909)"
+        "let the archive's own code import it; an installed library, and sys.modules by its "
+        "plain name, see only what is installed"
     ),
 }
 _MOCKED = re.compile(r"Object '(?:<torch_package_\d+>\.)?(?P<name>(?P<top>[^'.]+)[^']*)' was mocked out")
@@ -52,6 +47,7 @@ class Request:
         spec: the SPEC.
         root: the project's directory, resolved.
         globs: the user's patterns by action.
+        data: globs of files to put in beside the code.
         plan: a plan to follow; without one, the rules decide and trial loads correct them.
         inputs: where the example inputs are, or "" for the convention.
         run: whether to run the model on them.
@@ -61,6 +57,7 @@ class Request:
     spec: str
     root: Path
     globs: Mapping[str, list[str]]
+    data: list[str]
     plan: Plan | None
     inputs: str
     run: bool
@@ -178,6 +175,8 @@ def _build(request: Request, lessons: _Lessons, workdir: Path) -> dict[str, Any]
         "spec": request.spec,
         "root": str(request.root),
         "globs": dict(request.globs),
+        "data": request.data,
+        "planned_data": None if request.plan is None else dict(request.plan.data),
         "decisions": lessons.decisions,
         "needed": lessons.needed,
         "inputs": request.inputs,
@@ -196,8 +195,6 @@ def _try(request: Request, workdir: Path, built: dict[str, Any]) -> dict[str, An
         "installed": sorted({_top(name) for name in inside} - own),
         "extern": [name for name, done in built["modules"].items() if done["action"] == "extern"],
         "sources": built["sources"],
-        "kind": built["kind"],
-        "self_test": built["self_test"],
     }
     return run_step("trial_load", workdir, job, cwd=workdir)
 

@@ -14,13 +14,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from torch.package.package_importer import PackageImporter
+import torch
 
 from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.self_test import Sample, answer, differences
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
+from interpool.native.importer import HermeticImporter
+from interpool.native.reader import read_manifest, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,14 +77,12 @@ def _asked_by_archive() -> bool:
     return frame is not None and bool(frame.f_globals.get("__torch_package__"))
 
 
-def trial_load(archive: Path, sources: dict[str, str], kind: EntryKind, self_test: SelfTest | None) -> Any:
-    """Load the archive's entry with stock torch.package, and run the self-test if there is one.
+def trial_load(archive: Path, sources: dict[str, str]) -> Any:
+    """Load the archive's entry as a server does, and run the self-test if there is one.
 
     Args:
         archive: the packed file.
         sources: the project's files by module, for messages.
-        kind: what the entry is.
-        self_test: as in the manifest.
 
     Returns:
         ``{}``, or what failed: ``doing`` (``load`` or ``answer``), ``line`` (the user's own, or
@@ -90,13 +90,16 @@ def trial_load(archive: Path, sources: dict[str, str], kind: EntryKind, self_tes
         innermost last).
     """
     doing = "load"
+    with archive.open("rb") as file:
+        manifest = read_manifest(archive.name, file, read_records(archive.name, file))
+    assert manifest is not None, "the building step has just written it"
     try:
-        importer = PackageImporter(str(archive))
+        importer = HermeticImporter(torch._C.PyTorchFileReader(str(archive)), str(archive), manifest)
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
-        if self_test is None:
+        if manifest["self_test"] is None:
             return {}
         doing = "answer"
-        differing = _self_test(importer, entry, kind, self_test)
+        differing = _self_test(importer, entry, manifest["entry"]["kind"], manifest["self_test"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         return {
             "doing": doing,
@@ -110,7 +113,7 @@ def trial_load(archive: Path, sources: dict[str, str], kind: EntryKind, self_tes
     return {"doing": doing, "line": "", "error": "; ".join(differing[:3]), "traceback": "", "modules": []}
 
 
-def _self_test(importer: PackageImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
+def _self_test(importer: HermeticImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
     content = importer.load_pickle(test["package"], test["resource"])
     sample = Sample(content["args"], content["kwargs"])
     with TemporaryDirectory() as model_dir:
@@ -166,7 +169,7 @@ def main(workdir: Path) -> None:
     root = Path(job["root"])
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != root]
     sys.meta_path.insert(0, Blocker(job["project"], job["installed"], job["extern"]))
-    result = trial_load(workdir / ARCHIVE_NAME, job["sources"], job["kind"], job["self_test"])
+    result = trial_load(workdir / ARCHIVE_NAME, job["sources"])
     write_result("trial_load", workdir, result)
 
 

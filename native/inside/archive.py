@@ -8,24 +8,27 @@ weights' pages until one writes to them, and a write is seen by its writer only.
 from __future__ import annotations
 
 import gc
-import linecache
 import os
 import warnings
 from typing import Any
 
 import torch
-from torch.package import PackageImporter
 
 import _interpool
+from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, parse_manifest
 from interpool.native.errors import ArchiveError
+from interpool.native.importer import HermeticImporter
 from interpool.native.reader import Record, read_records
 
 # torch.package's own affair, which nobody who serves a model can mend.
 warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
 
 
-class _MappedReader:
-    """What PackageImporter asks of a ``torch._C.PyTorchFileReader``, over a mapping."""
+class _MappedReader(torch._C.PyTorchFileReader):
+    """torch's reader, but for weights, which are mapped.
+
+    TorchScript modules in an archive are read by torch itself, which asks for its own reader.
+    """
 
     def __init__(self, path: str, snapshot: int) -> None:
         self.path = path
@@ -36,7 +39,7 @@ class _MappedReader:
         snapshot_file = f"/proc/self/fd/{fd}"
         with open(snapshot_file, "rb") as file:
             self._records: dict[str, Record] = read_records(path, file)
-        self.stock = torch._C.PyTorchFileReader(snapshot_file)
+        super().__init__(snapshot_file)
 
     def map_anew(self) -> None:
         """Weights asked for from here on are as the archive has them, whoever wrote to earlier ones."""
@@ -55,7 +58,7 @@ class _MappedReader:
 
     def get_record(self, name: str) -> bytes:
         self._record(name)
-        data: bytes = self.stock.get_record(name)
+        data: bytes = super().get_record(name)
         return data
 
     def has_record(self, name: str) -> bool:
@@ -63,10 +66,6 @@ class _MappedReader:
 
     def get_all_records(self) -> list[str]:
         return list(self._records)
-
-    def serialization_id(self) -> str:
-        identity: str = self.stock.serialization_id()
-        return identity
 
     def _record(self, name: str) -> Record:
         record = self._records.get(name)
@@ -90,9 +89,9 @@ class HermeticPackage:
     def __init__(self, path: str, snapshot: int = 0) -> None:
         self.path = path
         reader = _MappedReader(path, snapshot)
-        self.importer = PackageImporter(reader.stock)
-        self.importer.zip_reader = reader
-        self.importer.filename = path
+        member = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
+        manifest = parse_manifest(reader.get_record(member), path) if reader.has_record(member) else None
+        self.importer = HermeticImporter(reader, path, manifest)
         _archives[self.importer.id()] = (path, snapshot)
         self._objects: dict[tuple[str, str], Any] = {}
 
@@ -153,15 +152,12 @@ def open_package(path: str | os.PathLike[str], snapshot: int = 0) -> HermeticPac
 def close_package(which: str | int) -> None:
     """Forget the archive of that path, or snapshot number.
 
-    Its memory goes when its last object does. The traceback machinery keeps a way to
-    each source file that it has heard of, and with it the importer: those go too.
+    Its memory goes when its last object does.
     """
     package = _packages.pop(os.path.abspath(which) if isinstance(which, str) else which, None)
     if package is None:
         return
-    prefix = package.importer.id()
-    for name in [name for name in linecache.cache if name.startswith(prefix)]:
-        del linecache.cache[name]
+    package.importer.close()
     package.clear()
     del package
     gc.collect()  # a package's importer and its modules refer to each other

@@ -1,0 +1,217 @@
+"""Real files for code that finds its data through ``__file__``.
+
+An archive's data files are laid out once for all interpreters and processes of a user that
+have it open, in a folder named after their content. Whoever uses a folder holds a shared
+lock on it, so that one whose lock nobody holds is garbage: also after a process was killed.
+The next one that comes removes it.
+
+Shared libraries outlive their archive. The dynamic linker knows a library by its inode, and
+torch takes an operator's registration once: an archive that is opened anew, or its next
+version, must bring the very same file while the process lives.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from interpool.native.errors import ArchiveError, DigestError
+
+Fill = Callable[[Path], None]
+
+# Not a clock: private copies of libraries are kept by path, size and time of change.
+_NO_DATE = (0, 0)
+_LIBRARY = "library"
+
+
+class Folder:
+    """A folder of data files, in use.
+
+    Attributes:
+        path: where it lies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._process = os.getpid()
+        self._lock = _open_folder(path)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        _in_use.add(self)
+
+    def release(self) -> None:
+        """Use it no more; the last one that does removes it."""
+        if self not in _in_use or os.getpid() != self._process:
+            return  # a forked child shares its parent's lock
+        _in_use.discard(self)
+        # Not by closing alone: a child may have the descriptor, too.
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        os.close(self._lock)
+        with contextlib.suppress(OSError), _locked(self.path.parent):
+            _remove_unused(self.path)
+
+
+_in_use: set[Folder] = set()
+_libraries: dict[str, Folder] = {}  # by digest
+
+
+def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: str) -> Folder:
+    """Lay an archive's data files out.
+
+    Args:
+        digests: SHA-256 in hex of each file's content, by its name: a relative path.
+        read: gives the content of a file of that name.
+        archive: its path, for messages.
+
+    Returns:
+        The folder, with all of them at their names; the caller releases it.
+
+    Raises:
+        DigestError: a file's content is not that of its digest.
+        ArchiveError: the files cannot be written.
+    """
+
+    def take(name: str) -> bytes:
+        content = read(name)
+        if hashlib.sha256(content).hexdigest() != digests[name]:
+            raise DigestError(
+                f"{archive}: {name} is not what its manifest says. Copy the archive again, or make it anew "
+                "with `interpool pack`.",
+                "digest",
+            )
+        return content
+
+    def fill_library(folder: Path, name: str) -> None:
+        _write(folder / _LIBRARY, take(name))
+
+    def fill(folder: Path) -> None:
+        for name, digest in digests.items():
+            file = folder / name
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_library(name):
+                os.link(_libraries[digest].path / _LIBRARY, file)
+            else:
+                _write(file, take(name))
+
+    try:
+        with _locked(base_folder()) as base:
+            _sweep(base)
+            for name, digest in digests.items():
+                if _is_library(name) and digest not in _libraries:
+                    path = base / f"library-{digest}"
+                    _libraries[digest] = _folder(path, partial(fill_library, name=name))
+            return _folder(base / _name_of(digests), fill)
+    except OSError as error:
+        raise ArchiveError(
+            f"{archive}: its {len(digests)} data files, which its code wants to find beside itself, cannot "
+            f"be written below {tempfile.gettempdir()}: {error.strerror or error}. Make room there, or set "
+            "TMPDIR to a directory that this process may write to.",
+            "data-files",
+        ) from error
+
+
+def release_all() -> None:
+    """Use no folder any more; at the end of an interpreter."""
+    for folder in list(_in_use):
+        folder.release()
+    _libraries.clear()
+
+
+atexit.register(release_all)
+
+
+def base_folder() -> Path:
+    """The folder of all these folders, this user's alone.
+
+    Raises:
+        ArchiveError: another user made it, or may write to it.
+        OSError: it cannot be made.
+    """
+    base = Path(tempfile.gettempdir(), f"interpool-data-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        base.mkdir(mode=0o700)
+    found = base.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ArchiveError(
+            f"{base} must be a directory of this user with mode 0700, for code is loaded from there; remove "
+            "it, or set TMPDIR to another directory.",
+            "data-files",
+        )
+    return base
+
+
+def _name_of(digests: Mapping[str, str]) -> str:
+    whole = hashlib.sha256()
+    for name, digest in sorted(digests.items()):
+        whole.update(f"{digest} {name}\0".encode())
+    return f"data-{whole.hexdigest()}"
+
+
+def _is_library(name: str) -> bool:
+    file = name.rpartition("/")[2]
+    return file.endswith(".so") or ".so." in file
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    os.utime(file, _NO_DATE)
+    file.chmod(0o400)
+
+
+def _folder(path: Path, fill: Fill) -> Folder:
+    """The folder of that name, filled by whoever needed it first. The base is locked."""
+    if not path.exists():
+        draft = Path(tempfile.mkdtemp(prefix="new-", dir=path.parent))
+        try:
+            fill(draft)
+            draft.rename(path)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+    return Folder(path)
+
+
+@contextlib.contextmanager
+def _locked(base: Path) -> Iterator[Path]:
+    """Keep all others of this user from making and removing folders meanwhile."""
+    handle = _open_folder(base)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield base
+    finally:
+        os.close(handle)
+
+
+def _open_folder(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _sweep(base: Path) -> None:
+    for path in base.iterdir():
+        with contextlib.suppress(OSError):
+            _remove_unused(path)
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove a folder unless somebody uses it. The base is locked."""
+    handle = _open_folder(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Renamed first: a name of ours means a folder that is whole.
+        gone = tempfile.mkdtemp(prefix="old-", dir=path.parent)
+        path.rename(gone)
+        shutil.rmtree(gone)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(handle)
