@@ -27,6 +27,7 @@ from interpool.archiver_ext.explain import (
     shown_path,
 )
 from interpool.archiver_ext.exporter import HermeticExporter
+from interpool.archiver_ext.graph import importers
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.manifest import append_manifest
 from interpool.archiver_ext.pickling import explain_unpicklable, was_pickling
@@ -57,7 +58,7 @@ def export(spec: str, rules: Rules, archive: Path) -> dict[str, Any]:
     except PackagingError:
         raise PackError(explain_failure(exporter, spec)) from None
     exported = time.monotonic()
-    manifest = append_manifest(archive, kind, exporter.verdicts)
+    manifest = append_manifest(archive, kind, exporter.verdicts, importers(exporter))
     return {
         "kind": kind,
         "modules": manifest["modules"],

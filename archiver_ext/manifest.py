@@ -21,12 +21,15 @@ from interpool.native.archive_format import (
     SCHEMA,
     EntryKind,
     Extern,
+    Importer,
     MadeWith,
     Manifest,
     ModuleRecord,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from interpool.archiver_ext.rules import Verdict
 
 _CHUNK = 1 << 20
@@ -34,13 +37,19 @@ _CHUNK = 1 << 20
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]) -> Manifest:
+def append_manifest(
+    archive: Path,
+    kind: EntryKind,
+    verdicts: dict[str, Verdict],
+    imported_by: Mapping[str, list[Importer]],
+) -> Manifest:
     """Append the manifest to a torch.package that is complete otherwise.
 
     Args:
         archive: the file, closed by its exporter; changed in place.
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
+        imported_by: who asked for each of them (see interpool.archiver_ext.graph).
 
     Returns:
         The manifest as written.
@@ -51,7 +60,7 @@ def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]
             "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
             "made_with": _versions(),
             "externs": _externs(verdicts),
-            "modules": _modules(verdicts),
+            "modules": _modules(verdicts, imported_by),
             "globals": [],
             "data": [],
             "inputs": None,
@@ -98,9 +107,11 @@ def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
     return externs
 
 
-def _modules(verdicts: dict[str, Verdict]) -> dict[str, ModuleRecord]:
+def _modules(
+    verdicts: dict[str, Verdict], imported_by: Mapping[str, list[Importer]]
+) -> dict[str, ModuleRecord]:
     return {
-        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": []}
+        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": imported_by.get(name, [])}
         for name, verdict in sorted(verdicts.items())
         if verdict.action != "deny"
     }

@@ -6,14 +6,25 @@ verifies or serves it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zipfile
 from dataclasses import dataclass
 from typing import IO
 
-from interpool.native.errors import ArchiveError
+from interpool.native.archive_format import (
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    SIGNATURE_RESOURCE,
+    Manifest,
+    parse_manifest,
+)
+from interpool.native.errors import ArchiveError, DigestError, ManifestError
 
+_MANIFEST = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
+_NOT_LISTED = {_MANIFEST, f"{MANIFEST_PACKAGE}/{SIGNATURE_RESOURCE}"}
+_CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")
 
 
@@ -99,3 +110,42 @@ def _data_offset(path: str, file: IO[bytes], entry: zipfile.ZipInfo) -> int:
         raise ArchiveError(f"{path} is damaged at {entry.filename}. Copy it again.")
     fields = _LOCAL_HEADER.unpack(raw)
     return entry.header_offset + _LOCAL_HEADER.size + int(fields[9]) + int(fields[10])
+
+
+def read_manifest(path: str, file: IO[bytes], records: dict[str, Record]) -> Manifest | None:
+    """The archive's manifest; None if it is a torch.package without one.
+
+    Raises:
+        ArchiveError: the manifest cannot be used.
+    """
+    record = records.get(_MANIFEST)
+    if record is None:
+        return None
+    if not record.stored:
+        raise ManifestError(f"{path}: {_MANIFEST} is compressed, which `interpool pack` never does.")
+    file.seek(record.offset)
+    return parse_manifest(file.read(record.size), path)
+
+
+def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manifest: Manifest) -> None:
+    """Compare every file's content with the manifest.
+
+    Raises:
+        DigestError: a file is missing, not listed, or has other content.
+    """
+    listed, found = manifest["files"].keys(), records.keys() - _NOT_LISTED
+    for name in sorted(listed ^ found):
+        what = "is listed in the manifest and missing" if name in listed else "is not in the manifest"
+        raise DigestError(f"{path}: {name} {what}. Copy the archive again, or make it anew.")
+    for name in found:
+        record = records[name]
+        digest = hashlib.sha256()
+        file.seek(record.offset)
+        left = record.size if record.stored else 0
+        while left and (chunk := file.read(min(left, _CHUNK))):
+            digest.update(chunk)
+            left -= len(chunk)
+        if not record.stored or digest.hexdigest() != manifest["files"][name]:
+            raise DigestError(
+                f"{path}: {name} is not what the manifest says. Copy the archive again, or make it anew."
+            )
