@@ -6,20 +6,16 @@ InterpoolError goes up to the command group, which prints it.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from interpool.archiver_ext.inspection import Inspection, inspect_archive
+from interpool.archiver_ext.archive_command import archive_command
+from interpool.archiver_ext.inspect_command import inspect_command
 from interpool.archiver_ext.packing import PackReport, pack
+from interpool.archiver_ext.showing import modules_table, show_externs
 from interpool.archiver_ext.why_command import why_command
-
-if TYPE_CHECKING:
-    from interpool.native.archive_format import Extern, ModuleRecord
 
 _GLOB_HELP = "modules to {}, in torch.package's syntax (einops.**); may be repeated"
 
@@ -75,24 +71,12 @@ pack_command.params += [
 ]
 
 
-@click.command("inspect")
-@click.argument("archive", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
-def inspect_command(archive: Path, as_json: bool) -> None:
-    """Say what is in an archive: m.ptpkg, or the m.mar around it. Runs none of its code."""
-    found = inspect_archive(archive)
-    if as_json:
-        click.echo(json.dumps(found.as_dict()))
-    else:
-        _show_inspection(Console(), found)
-
-
-commands: list[click.Command] = [pack_command, inspect_command, why_command]
+commands: list[click.Command] = [pack_command, inspect_command, why_command, archive_command]
 
 
 def _show_report(console: Console, report: PackReport) -> None:
-    console.print(_modules_table(report.modules))
-    _show_externs(console, report.externs)
+    console.print(modules_table(report.modules))
+    show_externs(console, report.externs)
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {warning}", highlight=False)
     total = sum(report.seconds.values())
@@ -100,43 +84,3 @@ def _show_report(console: Console, report: PackReport) -> None:
         f"[green]packed[/] {report.output} ({report.kind}, {report.size / 1e6:.2f} MB, "
         f"{total:.1f} s); a fresh process has loaded it"
     )
-
-
-def _modules_table(modules: dict[str, ModuleRecord]) -> Table:
-    """One line for each top-level module, action and reason."""
-    grouped = Counter(
-        (done["action"], name.partition(".")[0], done["reason"]) for name, done in modules.items()
-    )
-    total = Counter(done["action"] for done in modules.values())
-    title = f"{total['intern']} interned, {total['extern']} extern, {total['mock']} mocked"
-    table = Table("action", "module", "modules", "why", title=title, title_justify="left")
-    order = ("intern", "mock", "extern")
-    for (action, top, reason), count in sorted(
-        grouped.items(), key=lambda item: (order.index(item[0][0]), item[0])
-    ):
-        table.add_row(action, top, str(count), reason)
-    return table
-
-
-def _show_externs(console: Console, externs: list[Extern]) -> None:
-    if not externs:
-        return
-    listed = ", ".join(sorted({f"{each['distribution']} {each['version']}" for each in externs}))
-    console.print(f"the server must have: {listed}", highlight=False)
-
-
-def _show_inspection(console: Console, found: Inspection) -> None:
-    made = found.manifest["made_with"]
-    entry = found.manifest["entry"]
-    console.print(
-        f"{found.archive}: {entry['kind']} in {entry['package']}/{entry['resource']}, "
-        f"{found.size / 1e6:.2f} MB, made with Python {made['python']}, torch {made['torch']}, "
-        f"interpool {made['interpool']}",
-        highlight=False,
-    )
-    console.print(_modules_table(found.manifest["modules"]))
-    _show_externs(console, found.manifest["externs"])
-    sizes = Table("member", "bytes", title="largest members", title_justify="left")
-    for name, size in found.largest(10):
-        sizes.add_row(name, f"{size:,}")
-    console.print(sizes)

@@ -9,6 +9,7 @@ import difflib
 import heapq
 from collections import defaultdict, deque
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from interpool.native.errors import InterpoolError
@@ -106,10 +107,7 @@ def why(opened: OpenedArchive, module: str, *, most: int | None = SHOWN) -> Why:
             for user in sorted(graph.users(name))
             if user not in wanted
         ],
-        chains=[
-            tuple(links.link(user, name) for user, name in zip(chain, chain[1:], strict=False))
-            for chain in shown
-        ],
+        chains=[tuple(links.link(user, name) for user, name in pairwise(chain)) for chain in shown],
         left_out=len(found) - len(shown),
         counted_all=counted_all,
     )

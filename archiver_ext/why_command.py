@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.tree import Tree
 
 from interpool.archiver_ext.opening import open_archive
+from interpool.archiver_ext.showing import output, plain
 from interpool.archiver_ext.why import Why, why
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from interpool.archiver_ext.why import Link
 
 _MODULES_SHOWN = 8
-# Lines that another program reads are not wrapped.
-_WIDE = 1_000
 
 
 @click.command("why")
@@ -40,7 +38,7 @@ def why_command(archive: Path, module: str, show_all: bool, as_json: bool) -> No
     if as_json:
         click.echo(json.dumps(answer.as_dict()))
     else:
-        _show(Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE), answer)
+        _show(output(), answer)
 
 
 def _show(console: Console, answer: Why) -> None:
@@ -48,10 +46,10 @@ def _show(console: Console, answer: Why) -> None:
     for name, done in answer.modules.items():
         alike[done["action"], done["reason"]].append(name)
     for (action, reason), names in alike.items():
-        shown = ", ".join(f"[bold]{escape(name)}[/]" for name in names[:_MODULES_SHOWN])
+        shown = ", ".join(f"[bold]{plain(name)}[/]" for name in names[:_MODULES_SHOWN])
         more = len(names) - _MODULES_SHOWN
         shown += f" and {more} more" if more > 0 else ""
-        console.print(f"{shown}: {action}, {escape(reason)}")
+        console.print(f"{shown}: {action}, {plain(reason)}")
     statements = sorted(
         (link for link in answer.imported_at if link.kind == "import"),
         key=lambda link: (link.file, link.lines),
@@ -80,13 +78,13 @@ def _trees(answer: Why) -> list[Tree]:
         first = chain[0].importer if chain else answer.module
         if first not in roots:
             what = "what was packed" if chain and chain[0].kind == "pickle" else "named when it was packed"
-            roots[first] = Tree(f"[bold]{escape(first)}[/] [dim]({what})[/]")
+            roots[first] = Tree(f"[bold]{plain(first)}[/] [dim]({what})[/]")
         branch = roots[first]
         path: tuple[str, ...] = (first,)
         for link in chain:
             path = (*path, link.module)
             if path not in branches:
-                branches[path] = branch.add(f"[bold]{escape(link.module)}[/]  {_where(link)}")
+                branches[path] = branch.add(f"[bold]{plain(link.module)}[/]  {_where(link)}")
             branch = branches[path]
     return list(roots.values())
 
@@ -94,9 +92,9 @@ def _trees(answer: Why) -> list[Tree]:
 def _where(link: Link) -> str:
     if link.kind == "import":
         others = f" [dim](and line {', '.join(map(str, link.lines[1:]))})[/]" if link.lines[1:] else ""
-        return f"{escape(link.file or link.importer)}:{link.lines[0]}: {escape(link.text)}{others}"
+        return f"{plain(link.file or link.importer)}:{link.lines[0]}: {plain(link.text)}{others}"
     words = {
         "pickle": "one of its objects is in the pickle",
         "parent": f"the parent package of {link.importer}",
     }
-    return f"[dim]{escape(words.get(link.kind, 'asked for without an import statement'))}[/]"
+    return f"[dim]{plain(words.get(link.kind, 'asked for without an import statement'))}[/]"
