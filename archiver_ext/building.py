@@ -34,6 +34,7 @@ from interpool.archiver_ext.explain import (
     shown_path,
 )
 from interpool.archiver_ext.exporter import HermeticExporter
+from interpool.archiver_ext.graph import importers
 from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.manifest import append_manifest
@@ -148,6 +149,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         archive,
         kind,
         exporter.verdicts,
+        imported_by=importers(exporter),
         data=members,
         inputs=None if sample is None else sample.describe(),
         self_test=None if sample is None else _self_test(job["tolerance"]),

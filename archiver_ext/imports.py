@@ -59,8 +59,11 @@ class _Walker:
             for alias in node.names:
                 both = (base,) if alias.name == "*" else (f"{base}.{alias.name}", base)
                 yield self._site(node, both, guarded)
-        elif isinstance(node, ast.Call) and (name := _import_module_argument(node)):
+        elif isinstance(node, ast.Call) and (name := _first_argument(node, "import_module")):
             yield self._site(node, (name,), guarded, dynamic=True)
+        elif isinstance(node, ast.Call) and (name := _first_argument(node, "__import__")):
+            # torch.package follows these, and the packaged code's __import__ is the archive's.
+            yield self._site(node, (name,), guarded)
         elif isinstance(node, ast.Try) or _is_type_checking(node):
             guarded = True
         for child in ast.iter_child_nodes(node):
@@ -84,10 +87,11 @@ class _Walker:
         return ImportSite(modules, node.lineno, text, guarded, dynamic)
 
 
-def _import_module_argument(node: ast.Call) -> str:
+def _first_argument(node: ast.Call, function: str) -> str:
+    """The literal that a call of ``function`` starts with, or ""."""
     called = node.func.attr if isinstance(node.func, ast.Attribute) else None
     called = node.func.id if isinstance(node.func, ast.Name) else called
-    if called != "import_module" or not node.args:
+    if called != function or not node.args:
         return ""
     first = node.args[0]
     if isinstance(first, ast.Constant) and isinstance(first.value, str):

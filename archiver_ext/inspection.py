@@ -2,123 +2,88 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
-import tempfile
-import zipfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from interpool.native.archive_format import (
-    MANIFEST_PACKAGE,
-    MANIFEST_RESOURCE,
-    Action,
-    Manifest,
-)
-from interpool.native.errors import ArchiveError, ManifestError
-from interpool.native.reader import read_manifest, read_records
+from interpool.archiver_ext.opening import Wrapping, open_archive
+from interpool.archiver_ext.signing import SignatureState, signature_state
+from interpool.archiver_ext.storages import StorageRecord, read_storages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+    from interpool.native.archive_format import Action, Manifest
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in an archive.
+    """What is in an archive. The digests have not been compared, nor the signature checked.
 
     Attributes:
         archive: as given; ``m.mar`` when the package was found inside one.
         manifest: the package's.
         sizes: bytes of each member, by its name below the zip's root.
         size: of the package, in bytes.
+        storages: largest first.
+        signature: what the package says of its signature.
+        wrapping: the .mar, or None.
+        notes: what could not be read, in words.
     """
 
     archive: Path
     manifest: Manifest
     sizes: dict[str, int]
     size: int
+    storages: list[StorageRecord]
+    signature: SignatureState
+    wrapping: Wrapping | None
+    notes: list[str]
 
     def count(self, action: Action) -> int:
         """How many modules were treated so."""
         return sum(done["action"] == action for done in self.manifest["modules"].values())
 
-    def largest(self, count: int) -> list[tuple[str, int]]:
-        """The largest members, largest first."""
-        return sorted(self.sizes.items(), key=lambda item: (-item[1], item[0]))[:count]
-
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """JSON-able form; docs/commands.md says what its keys mean."""
         manifest = self.manifest
         return {
             "archive": str(self.archive),
+            "mar": asdict(self.wrapping) if self.wrapping else None,
+            "schema": manifest["schema"],
             "size": self.size,
             "entry": manifest["entry"],
             "made_with": manifest["made_with"],
             "counts": {action: self.count(action) for action in ("intern", "extern", "mock")},
             "modules": manifest["modules"],
             "externs": manifest["externs"],
+            "globals": manifest["globals"],
+            "data": manifest["data"],
+            "inputs": manifest["inputs"],
+            "self_test": manifest["self_test"],
+            "signature": asdict(self.signature),
+            "storages": [asdict(storage) for storage in self.storages],
             "members": self.sizes,
+            "notes": self.notes,
         }
 
 
 def inspect_archive(archive: Path) -> Inspection:
-    """Read an archive's manifest and sizes.
+    """Read an archive's manifest, sizes and pickles.
 
     Args:
-        archive: a hermetic archive, or a .mar (zip) that holds one.
+        archive: a hermetic archive, or a .mar of any format that holds one.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
     """
-    with _package(archive) as package:
-        records = read_records(str(archive), package)
-        manifest = read_manifest(str(archive), package, records)
-        if manifest is None:
-            raise ManifestError(
-                f"{archive}: it has no {MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}, so it was not made by "
-                "interpool pack",
-                "no-manifest",
-            )
+    with open_archive(archive) as opened:
+        storages, notes = read_storages(opened)
         return Inspection(
             archive=archive,
-            manifest=manifest,
-            sizes={name: record.size for name, record in records.items()},
-            size=package.seek(0, os.SEEK_END),
+            manifest=opened.manifest,
+            sizes={name: record.size for name, record in opened.records.items()},
+            size=opened.size,
+            storages=storages,
+            signature=signature_state(opened.records, opened.file),
+            wrapping=opened.wrapping,
+            notes=notes,
         )
-
-
-@contextlib.contextmanager
-def _package(archive: Path) -> Iterator[IO[bytes]]:
-    """The package's bytes, taken out of the .mar where there is one around it."""
-    try:
-        file = archive.open("rb")
-    except OSError as error:
-        raise ArchiveError(f"{archive}: cannot be read ({error.strerror})") from None
-    with file:
-        try:
-            outer = zipfile.ZipFile(file)
-        except zipfile.BadZipFile:
-            outer = None
-        if outer is None or _MAR_MANIFEST not in outer.namelist():
-            yield file
-            return
-        name = _serialized_file(outer, archive)
-        with tempfile.TemporaryFile() as inner, outer.open(name) as member:
-            shutil.copyfileobj(member, inner)
-            yield inner
-
-
-def _serialized_file(outer: zipfile.ZipFile, archive: Path) -> str:
-    try:
-        name = json.loads(outer.read(_MAR_MANIFEST))["model"]["serializedFile"]
-        outer.getinfo(name)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArchiveError(
-            f"{archive}: its {_MAR_MANIFEST} names no serialized file in it ({error})"
-        ) from None
-    return str(name)

@@ -21,6 +21,7 @@ from interpool.native.archive_format import (
     SCHEMA,
     EntryKind,
     Extern,
+    Importer,
     MadeWith,
     Manifest,
     ModuleRecord,
@@ -28,6 +29,8 @@ from interpool.native.archive_format import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from interpool.archiver_ext.rules import Verdict
 
 _CHUNK = 1 << 20
@@ -40,6 +43,7 @@ def append_manifest(
     kind: EntryKind,
     verdicts: dict[str, Verdict],
     *,
+    imported_by: Mapping[str, list[Importer]],
     data: list[str],
     inputs: Any,
     self_test: SelfTest | None,
@@ -50,6 +54,7 @@ def append_manifest(
         archive: the file, closed by its exporter; changed in place.
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
+        imported_by: who asked for each of them (see interpool.archiver_ext.graph).
         data: members that code finds through ``__file__``.
         inputs: the example inputs' signature, JSON-able.
         self_test: where the self-test lies, if there is one.
@@ -63,7 +68,7 @@ def append_manifest(
             "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
             "made_with": _versions(),
             "externs": _externs(verdicts),
-            "modules": _modules(verdicts),
+            "modules": _modules(verdicts, imported_by),
             "globals": [],
             "data": data,
             "inputs": inputs,
@@ -110,9 +115,11 @@ def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
     return externs
 
 
-def _modules(verdicts: dict[str, Verdict]) -> dict[str, ModuleRecord]:
+def _modules(
+    verdicts: dict[str, Verdict], imported_by: Mapping[str, list[Importer]]
+) -> dict[str, ModuleRecord]:
     return {
-        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": []}
+        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": imported_by.get(name, [])}
         for name, verdict in sorted(verdicts.items())
         if verdict.action != "deny"
     }

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from interpool.archiver_ext.packing import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.plan import Plan, read_plan, write_plan
-from interpool.archiver_ext.tables import modules_table, show_externs
+from interpool.archiver_ext.showing import modules_table, plain, show_externs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +121,7 @@ def pack_command(
     _show_report(console, report)
     tried = "and answered its self-test" if report.inputs is not None else "(no example inputs: no self-test)"
     console.print(
-        f"[green]packed[/] {escape(str(report.output))} ({report.kind}, {report.size / 1e6:.2f} MB, "
+        f"[green]packed[/] {plain(str(report.output))} ({report.kind}, {report.size / 1e6:.2f} MB, "
         f"{sum(report.seconds.values()):.1f} s); it was loaded in a fresh process {tried}",
         highlight=False,
     )
@@ -139,12 +138,16 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
     if report.plan.proposals:
         table = Table("action", "package", "why, and the line that asked for it", title="to decide about")
         for each in report.plan.proposals:
-            table.add_row(each.action, each.glob, escape(f"{each.reason}\n{each.line}".strip()))
+            table.add_row(each.action, each.glob, _lines(f"{each.reason}\n{each.line}".strip()))
         console.print(table)
     for correction in report.corrections:
-        console.print(f"[yellow]corrected:[/] {escape(correction)}", highlight=False)
+        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
     show_externs(console, report.externs)
     for file, line in report.plan.data.items():
-        console.print(f"data: {escape(file)} ({escape(line)})", highlight=False)
+        console.print(f"data: {plain(file)} ({plain(line)})", highlight=False)
     for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
+        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(plain, text.splitlines()))

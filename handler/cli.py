@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from interpool.handler import shim
-from interpool.native.errors import InterpoolError
+from interpool.native.errors import ArchiveError, InterpoolError
 
 
 class Commands(click.Group):
@@ -28,11 +28,11 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name) or self._archiver().get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; an error of interpool's is a message and exit status 1, not a traceback."""
+        """Run it; an error of interpool's is a message and an exit status, not a traceback."""
         try:
             return super().invoke(ctx)
         except InterpoolError as error:
-            _fail(str(error))
+            _fail(str(error), exit_status(error))
 
     @staticmethod
     def _archiver() -> dict[str, click.Command]:
@@ -41,12 +41,43 @@ class Commands(click.Group):
         return {str(command.name): command for command in commands}
 
 
-def _fail(message: str) -> NoReturn:
+OTHER, REFUSED, NOT_PACKED, NOT_SERVED = 1, 3, 4, 5
+
+# 2 is click's own.
+EXIT_STATUS = """\b
+Exit status:
+  0  done
+  1  something else went wrong, or a check of `doctor` failed
+  2  the command line makes no sense
+  3  the archive is refused: damaged, unsigned, not what its manifest says, ...
+  4  what was asked for cannot be packed, or wrapped
+  5  the serving side: no Java, no overlay, bad settings, ...
+"""
+
+
+def exit_status(error: InterpoolError) -> int:
+    """The exit status that goes with an error; the one place where it is decided."""
+    from interpool.archiver_ext.errors import PackError
+    from interpool.handler.errors import ServeError
+
+    table = ((ArchiveError, REFUSED), (PackError, NOT_PACKED), (ServeError, NOT_SERVED))
+    return next((status for kind, status in table if isinstance(error, kind)), OTHER)
+
+
+def _fail(message: str, status: int) -> NoReturn:
     click.echo(f"interpool: {message}", err=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
-@click.group(cls=Commands)
+def _handler_file() -> Path:
+    return Path(__file__).resolve().with_name(f"{shim.HANDLER_STEM}.py")
+
+
+# What the archiver, a layer below, cannot know.
+_DEFAULTS = {"archive": {"handler": str(_handler_file())}}
+
+
+@click.group(cls=Commands, epilog=EXIT_STATUS, context_settings={"default_map": _DEFAULTS})
 @click.version_option(package_name="interpool")
 def main() -> None:
     """Serve ordinary PyTorch models from one process of many private interpreters."""
@@ -73,16 +104,17 @@ def serve(ctx: click.Context) -> None:
             _fail(
                 "TorchServe needs Java 11 or newer, and there is none "
                 f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; "
-                "on Debian: apt install openjdk-17-jre-headless"
+                "on Debian: apt install openjdk-17-jre-headless",
+                NOT_SERVED,
             )
         if importlib.util.find_spec("yaml") is None:
-            _fail("TorchServe's workers need PyYAML: pip install PyYAML")
+            _fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
         if "--start" not in asked:
             ctx.args.insert(0, "--start")
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
     program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
     if program is None:
-        _fail("the torchserve command is missing: pip install torchserve==0.12.0")
+        _fail("the torchserve command is missing: pip install torchserve==0.12.0", NOT_SERVED)
     os.environ["TS_MODEL_SERVER_HOME"] = str(home)
     sys.stdout.flush()
     os.execv(program, [program, *ctx.args])
@@ -99,7 +131,7 @@ def home() -> None:
 @main.command()
 def handler() -> None:
     """Print the handler file's path, for torch-model-archiver --handler."""
-    click.echo(Path(__file__).resolve().with_name(f"{shim.HANDLER_STEM}.py"))
+    click.echo(_handler_file())
 
 
 @main.command()
