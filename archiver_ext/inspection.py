@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import shutil
-import tempfile
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+from interpool.archiver_ext.mar_reading import find_archive
 from interpool.native.archive_format import (
     MANIFEST_PACKAGE,
     MANIFEST_RESOURCE,
@@ -23,9 +18,7 @@ from interpool.native.errors import ArchiveError
 from interpool.native.reader import read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -71,12 +64,13 @@ def inspect_archive(archive: Path) -> Inspection:
     """Read an archive's manifest and sizes.
 
     Args:
-        archive: a hermetic archive, or a .mar (zip) that holds one.
+        archive: a hermetic archive, or a .mar of any format that holds one.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
     """
-    with _package(archive) as package:
+    with find_archive(archive) as found:
+        package = found.file
         records = read_records(str(archive), package)
         manifest = records.get(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}")
         if manifest is None or not manifest.stored:
@@ -92,35 +86,3 @@ def inspect_archive(archive: Path) -> Inspection:
             sizes={name: record.size for name, record in records.items()},
             size=package.seek(0, os.SEEK_END),
         )
-
-
-@contextlib.contextmanager
-def _package(archive: Path) -> Iterator[IO[bytes]]:
-    """The package's bytes, taken out of the .mar where there is one around it."""
-    try:
-        file = archive.open("rb")
-    except OSError as error:
-        raise ArchiveError(f"{archive}: cannot be read ({error.strerror})") from None
-    with file:
-        try:
-            outer = zipfile.ZipFile(file)
-        except zipfile.BadZipFile:
-            outer = None
-        if outer is None or _MAR_MANIFEST not in outer.namelist():
-            yield file
-            return
-        name = _serialized_file(outer, archive)
-        with tempfile.TemporaryFile() as inner, outer.open(name) as member:
-            shutil.copyfileobj(member, inner)
-            yield inner
-
-
-def _serialized_file(outer: zipfile.ZipFile, archive: Path) -> str:
-    try:
-        name = json.loads(outer.read(_MAR_MANIFEST))["model"]["serializedFile"]
-        outer.getinfo(name)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArchiveError(
-            f"{archive}: its {_MAR_MANIFEST} names no serialized file in it ({error})"
-        ) from None
-    return str(name)

@@ -6,13 +6,21 @@ verifies or serves it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zipfile
 from dataclasses import dataclass
 from typing import IO
 
-from interpool.native.errors import ArchiveError
+from interpool.native.archive_format import (
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    SIGNATURE_RESOURCE,
+    Manifest,
+    parse_manifest,
+)
+from interpool.native.errors import ArchiveError, DigestError, ManifestError
 
 _LOCAL_HEADER = struct.Struct("<4sHHHHHIIIHH")
 
@@ -99,3 +107,49 @@ def _data_offset(path: str, file: IO[bytes], entry: zipfile.ZipInfo) -> int:
         raise ArchiveError(f"{path} is damaged at {entry.filename}. Copy it again.")
     fields = _LOCAL_HEADER.unpack(raw)
     return entry.header_offset + _LOCAL_HEADER.size + int(fields[9]) + int(fields[10])
+
+
+# --- verify: a simple stand-in until the hardened reader is merged; take the reader's version of
+# --- everything below this line, which has the same two signatures.
+
+_CHUNK = 1 << 20
+_MANIFEST = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
+_UNLISTED = {_MANIFEST, f"{MANIFEST_PACKAGE}/{SIGNATURE_RESOURCE}"}
+
+
+def read_manifest(path: str, file: IO[bytes], records: dict[str, Record]) -> Manifest | None:
+    """The archive's manifest; None for a torch.package without one."""
+    record = records.get(_MANIFEST)
+    if record is None:
+        return None
+    if not record.stored:
+        raise ManifestError(f"{path}: its manifest is compressed", "manifest")
+    return parse_manifest(os.pread(file.fileno(), record.size, record.offset), path)
+
+
+def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manifest: Manifest) -> None:
+    """Raises DigestError unless the members are the manifest's, with the content that it says."""
+    listed = manifest["files"]
+    for name in sorted(set(records) - _UNLISTED - set(listed)):
+        raise DigestError(f"{path} holds {name}, which its manifest does not list", "unlisted")
+    for name, expected in listed.items():
+        record = records.get(name)
+        if record is None:
+            raise DigestError(f"{path} lacks {name}, which its manifest lists", "missing")
+        if not record.stored:
+            raise DigestError(f"{path}: {name} is compressed", "compressed")
+        digest = hashlib.sha256()
+        file.seek(record.offset)
+        left = record.size
+        while left:
+            chunk = file.read(min(_CHUNK, left))
+            if not chunk:
+                raise DigestError(f"{path} was cut short at {name}", "digest")
+            digest.update(chunk)
+            left -= len(chunk)
+        if digest.hexdigest() != expected:
+            raise DigestError(
+                f"{path}: {name} is not what it was when the archive was made (SHA-256 "
+                f"{digest.hexdigest()}, not {expected}). Copy it again, or make it anew",
+                "digest",
+            )
