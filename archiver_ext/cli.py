@@ -16,6 +16,7 @@ from rich.table import Table
 
 from interpool.archiver_ext.inspection import Inspection, inspect_archive
 from interpool.archiver_ext.packing import PackReport, pack
+from interpool.archiver_ext.verify_command import sign_command, verify_command
 
 if TYPE_CHECKING:
     from interpool.native.archive_format import Extern, ModuleRecord
@@ -86,7 +87,7 @@ def inspect_command(archive: Path, as_json: bool) -> None:
         _show_inspection(Console(), found)
 
 
-commands: list[click.Command] = [pack_command, inspect_command]
+commands: list[click.Command] = [pack_command, inspect_command, verify_command, sign_command]
 
 
 def _show_report(console: Console, report: PackReport) -> None:
