@@ -17,12 +17,12 @@ from typing import IO, TYPE_CHECKING, Any
 from interpool.archiver_ext.externs import check_externs
 from interpool.archiver_ext.mar_reading import FoundArchive, find_archive
 from interpool.archiver_ext.self_testing import self_test_apart
+from interpool.archiver_ext.signature_check import verify_signature
 from interpool.archiver_ext.signing import (
     MANIFEST_MEMBER,
     SIGNATURE_MEMBER,
     read_member,
     signature_state,
-    verify_signature,
 )
 from interpool.native.errors import ArchiveError, ManifestError, SignatureError
 from interpool.native.reader import Record, check_digests, read_manifest, read_records
