@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from interpool.archiver_ext.archive_command import archive_command
 from interpool.archiver_ext.inspect_command import inspect_command
 from interpool.archiver_ext.pack_command import pack_command, plan_command
+from interpool.archiver_ext.verify_command import sign_command, verify_command
 from interpool.archiver_ext.why_command import why_command
 
 if TYPE_CHECKING:
@@ -20,5 +21,7 @@ commands: list[click.Command] = [
     pack_command,
     why_command,
     inspect_command,
+    verify_command,
+    sign_command,
     archive_command,
 ]

@@ -37,13 +37,15 @@ class FoundArchive:
 
     Attributes:
         shown: its name for messages: ``m.ptpkg``, or ``m.mar (m.ptpkg in it)``.
-        file: its bytes; a file that has a descriptor.
+        file: its bytes.
+        path: the file's; of one that was inside a .mar, the temporary copy's.
         format: what was around it: "" for nothing, ``zip``, ``tgz`` or ``directory``.
         mar_manifest: the .mar's own manifest, {} without a .mar.
     """
 
     shown: str
     file: IO[bytes]
+    path: Path
     format: str
     mar_manifest: dict[str, Any]
 
@@ -78,7 +80,7 @@ def find_archive(path: Path) -> Iterator[FoundArchive]:
                 yield found
             return
         file.seek(0)
-        yield FoundArchive(str(path), file, "", {})
+        yield FoundArchive(str(path), file, path, "", {})
 
 
 def _open(path: Path, shown: str) -> IO[bytes]:
@@ -107,7 +109,7 @@ def _in_directory(path: Path) -> Iterator[FoundArchive]:
     manifest = _parse(text, path)
     name = _serialized_file(manifest, path)
     with _plain(path / name, path) as file:
-        yield FoundArchive(str(path / name), file, "directory", manifest)
+        yield FoundArchive(str(path / name), file, path / name, "directory", manifest)
 
 
 def _plain(file: Path, model: Path) -> IO[bytes]:
@@ -140,7 +142,7 @@ def _in_zip(path: Path, outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
     with _own_file(path, info.file_size) as inner:
         with _zip_errors(path, name), outer.open(info) as member:
             _copy(path, name, member, inner, info.file_size)
-        yield FoundArchive(f"{path} ({name} in it)", inner, "zip", manifest)
+        yield FoundArchive(f"{path} ({name} in it)", inner, Path(inner.name), "zip", manifest)
 
 
 def _zip_bytes(path: Path, outer: zipfile.ZipFile, name: str) -> bytes:
@@ -167,7 +169,7 @@ def _in_tgz(path: Path, file: IO[bytes]) -> Iterator[FoundArchive]:
             inner = _tgz_member(path, file, root, name, stack)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             raise StructureError(f"{path} is a damaged .tar.gz ({error}). Copy it again", "mar") from None
-        yield FoundArchive(f"{path} ({name} in it)", inner, "tgz", manifest)
+        yield FoundArchive(f"{path} ({name} in it)", inner, Path(inner.name), "tgz", manifest)
 
 
 def _tgz_member(path: Path, file: IO[bytes], root: str, name: str, stack: contextlib.ExitStack) -> IO[bytes]:
@@ -243,7 +245,8 @@ def _own_file(path: Path, size: int) -> Iterator[IO[bytes]]:
             f"for {free:,}. If it is really that large, set TMPDIR to a larger place",
             "mar-size",
         )
-    with tempfile.TemporaryFile(prefix="interpool-mar-") as file:
+    # Of mode 0600, and with a name: its self-test opens it in another process.
+    with tempfile.NamedTemporaryFile(prefix="interpool-", suffix=".ptpkg") as file:
         yield file
 
 

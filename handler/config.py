@@ -13,6 +13,8 @@ key                   default      meaning
                                    host starts; a host that runs keeps the number it has.
 ``tracebacks``        ``false``    put the model's traceback into the answer of a request that
                                    made it raise. It is in the model log either way.
+``self_test``         ``false``    serve the model only if it answers the example inputs in its
+                                   archive as it did when it was packed.
 ====================  ===========  ============================================================
 
 The environment TorchServe is started with configures the host:
@@ -23,6 +25,12 @@ variable                     default         meaning
 ``INTERPOOL_INTERPRETERS``   cores           interpreters in a pool whose models name no number
 ``INTERPOOL_CEILING``        see below       interpreters that a pool may grow to, 1 to 256
 ``INTERPOOL_IDLE_EXIT_S``    ``30``          seconds after its last worker left that a host stays
+``INTERPOOL_SIGNATURE_KEYS`` none            PEM files of public keys, separated like ``PATH``: only
+                                             archives signed by one of them are served
+``INTERPOOL_VERIFY``         ``digests``     ``digests``: the content of every file in an archive is
+                                             checked before it is served; ``structure``: it is not
+``INTERPOOL_SELF_TEST``      ``0``           ``1``: as if every model had ``self_test: true``
+``INTERPOOL_STOCK_ARCHIVES`` see below       ``allow`` or ``refuse`` archives that are not hermetic
 ``INTERPOOL_RUNTIME_DIR``    see below       directory for sockets and locks, made with mode 0700
 ``INTERPOOL_CACHE``          see below       directory for overlays and private copies
 ===========================  ==============  ===================================================
@@ -30,6 +38,9 @@ variable                     default         meaning
 A pool grows while requests wait and most running calls wait for something other than the CPU.
 Where somebody names a number of interpreters, the pool has exactly that many unless a ceiling is
 set; where nobody does, it may grow to four times the number of cores.
+
+Archives that are not hermetic cannot be checked. Where signatures are asked for, they are refused
+unless ``INTERPOOL_STOCK_ARCHIVES`` is ``allow``; elsewhere they are served as by TorchServe itself.
 
 The runtime directory is ``$XDG_RUNTIME_DIR/interpool``, else ``/tmp/interpool-UID``; the cache
 ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
@@ -41,19 +52,43 @@ that a model's settings name, and nothing if they are refused.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.shim import DEFAULT_POOL
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
+
+
+def _key_files(value: object) -> object:
+    """Paths out of a list like PATH, each of a file that holds a public key."""
+    if not isinstance(value, str):
+        return value
+    paths = [Path(part) for part in value.split(os.pathsep) if part]
+    if not paths:
+        raise ValueError("it is set and names no key: unset it to serve archives that nobody has signed")
+    for path in paths:
+        # The host's working directory is a model's, which could bring a key of its own.
+        if not path.is_absolute():
+            raise ValueError(f"{path} is not an absolute path")
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise ValueError(f"the key {path} cannot be read ({error.strerror})") from None
+        if b"-----BEGIN PUBLIC KEY-----" not in text:
+            raise ValueError(f"{path} is no PEM file of a public key; see `interpool sign --help`")
+    return tuple(paths)
+
+
+KeyFiles = Annotated[tuple[Path, ...], BeforeValidator(_key_files)]
 
 
 class ModelSettings(BaseModel):
@@ -64,6 +99,7 @@ class ModelSettings(BaseModel):
     pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,32}$")] = DEFAULT_POOL
     interpreters: Interpreters | None = None
     tracebacks: bool = False
+    self_test: bool = False
 
     @classmethod
     def of_model(cls, model_dir: str | Path) -> Self:
@@ -94,11 +130,31 @@ class HostSettings(BaseModel):
     )
     ceiling: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
+    signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
+    verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
+    self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
+    stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
+
+    @model_validator(mode="after")
+    def _signatures_can_be_checked(self) -> Self:
+        if not self.signature_keys:
+            return self
+        if self.verify == "structure":
+            raise ValueError(
+                "INTERPOOL_SIGNATURE_KEYS and INTERPOOL_VERIFY=structure contradict each other: what is "
+                "signed is the digests, and they would not be checked"
+            )
+        if importlib.util.find_spec("model_signing") is None:
+            raise ValueError("INTERPOOL_SIGNATURE_KEYS needs model-signing: pip install 'interpool[sign]'")
+        return self
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """The host's settings; raises SettingsError."""
-        given = {name: value for name, value in environment.items() if value}
+        # An empty variable is as good as none, but for the one that must not be lost like that.
+        given = {
+            name: value for name, value in environment.items() if value or name == "INTERPOOL_SIGNATURE_KEYS"
+        }
         try:
             return cls.model_validate(given)
         except ValidationError as error:
@@ -142,6 +198,9 @@ def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> 
         name = prefix + ".".join(map(str, problem["loc"]))
         if problem["type"] == "extra_forbidden":
             lines.append(f"unknown setting `{name}`; the settings are: {known}")
+        elif problem["type"] == "value_error":
+            said = str(problem["ctx"]["error"])
+            lines.append(f"`{name}`: {said}" if name else said)
         else:
             lines.append(f"`{name}`: {problem['msg']}, not {problem['input']!r}")
     return "; ".join(lines)

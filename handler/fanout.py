@@ -17,6 +17,7 @@ from typing import Any
 
 from ts.utils.util import PredictionException
 
+from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings
 from interpool.native import InterpreterManager
 from interpool.native.errors import RemoteError
@@ -30,8 +31,8 @@ class FannedOutModel:
     def __init__(self, context: Any) -> None:
         properties = context.system_properties
         self._model_dir = str(properties["model_dir"])
-        wanted = ModelSettings.of_model(self._model_dir).interpreters
-        self._manager = InterpreterManager(wanted or HostSettings.of_environment().interpreters)
+        model, host = ModelSettings.of_model(self._model_dir), HostSettings.of_environment()
+        self._manager = InterpreterManager(model.interpreters or host.interpreters)
         self._threads = ThreadPoolExecutor(len(self._manager), "interpool-part")
         self._model = json.dumps(
             {
@@ -42,6 +43,7 @@ class FannedOutModel:
                 "version": properties["server_version"],
                 "limit_max_image_pixels": properties["limit_max_image_pixels"],
                 "metrics_config": context.metrics.config_file_path,
+                "admission": Admission.of(host, model).as_dict(),
             }
         )
         self._call("load")  # a package that cannot be loaded must fail here, not at a request

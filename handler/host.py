@@ -195,7 +195,7 @@ class PoolHost:
                 self._end(other)
         stdout, stderr = descriptors
         self._peers.discard(peer)
-        worker = self._workers[peer] = Worker(peer, registration, (stdout, stderr))
+        worker = self._workers[peer] = Worker(peer, registration, (stdout, stderr), self._settings)
         self._pool.serves(registration.model_dir)
         logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
         if self._pool.manager is not None or self._pool.error:

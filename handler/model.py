@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from ts.utils.util import PredictionException
 
+from interpool.handler.admission import Admission, current_admission
 from interpool.handler.defaults import DefaultHandler
 from interpool.handler.errors import out_of_memory
 from interpool.handler.failures import describe
-from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, parse_manifest
 from interpool.native.errors import ArchiveError
 
 
@@ -32,7 +32,7 @@ def open_model(context: Any) -> Model:
     """The model of the archive that ``context`` (TorchServe's) describes.
 
     Raises:
-        ArchiveError: the package is missing, damaged, or names no entry.
+        ArchiveError: the package is missing, damaged, or refused (see Admission).
         Exception: whatever the package's own code raises while it is loaded.
     """
     from interpool.native.inside import interpreter_id
@@ -41,7 +41,7 @@ def open_model(context: Any) -> Model:
         from interpool.handler.fanout import FannedOutModel
 
         return FannedOutModel(context)
-    return PackedModel(context)
+    return PackedModel(context, current_admission())
 
 
 def model_directory(context: Any) -> str:
@@ -62,9 +62,17 @@ def package_path(context: Any) -> str:
 
 
 class PackedModel:
-    """The package's entry in this interpreter, whatever kind it is."""
+    """The package's entry in this interpreter, whatever kind it is.
 
-    def __init__(self, context: Any) -> None:
+    Args:
+        context: TorchServe's.
+        admission: what the package must prove before anything in it runs.
+
+    Raises:
+        ArchiveError: see open_model.
+    """
+
+    def __init__(self, context: Any, admission: Admission) -> None:
         from interpool.native.inside.archive import close_package, open_package
 
         self._name = context.model_name
@@ -75,7 +83,8 @@ class PackedModel:
             raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
         package = open_package(path)
         try:
-            self._manifest = parse_manifest(package.load_binary(MANIFEST_PACKAGE, MANIFEST_RESOURCE), path)
+            self._manifest = admission.check(package)
+            admission.test(package, self._manifest, context)
             where = self._manifest["entry"]
             entry = package.load_pickle(where["package"], where["resource"])
             self._answer = self._answerer(entry, context)

@@ -13,6 +13,7 @@ from typing import Any
 from ts.context import Context, RequestProcessor
 from ts.utils.util import PredictionException, get_yaml_config
 
+from interpool.handler.admission import Admission
 from interpool.handler.metrics import ModelMetrics
 from interpool.handler.model import PackedModel
 
@@ -34,7 +35,7 @@ def _loaded(model: str) -> tuple[PackedModel, Context]:
         ModelMetrics.of_model(fields["name"], fields["metrics_config"]),
         get_yaml_config(os.path.join(fields["dir"], config)) if config else {},
     )
-    return PackedModel(context), context
+    return PackedModel(context, Admission.of_dict(fields["admission"])), context
 
 
 def load(model: str) -> None:

@@ -34,11 +34,12 @@ from ts.protocol.otf_message_handler import (
 from ts.service import Service
 
 from interpool.handler import stdio
+from interpool.handler.admission import Admission, admitting
 from interpool.handler.errors import ServeError, SettingsError, load_failure_code, predict_failure_code
 from interpool.handler.failures import describe
 from interpool.handler.metrics import ModelMetrics
 from interpool.handler.model import model_directory, package_path
-from interpool.handler.modules import handler_module
+from interpool.handler.modules import installed_handler
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter
 from interpool.native.inside.archive import close_package
@@ -56,6 +57,7 @@ class _Worker(NamedTuple):
     stderr: int
     metrics_config: str
     refusal: str
+    admission: dict[str, Any]
 
 
 class _Model(NamedTuple):
@@ -121,13 +123,13 @@ def _answer(token: _Worker, fd: int, hello: bytes, frame: bytes) -> tuple[bytes,
     command, message = retrieve_msg(FrameReader(frame))
     if command == LOAD_MSG:
         try:
-            _service(model, token.refusal)
+            _service(model, token)
         except _LoadError as error:
             return bytes(create_load_model_response(error.code, error.text)), False
         name = message["modelName"].decode()
         return bytes(create_load_model_response(200, f"loaded model {name}")), True
     try:
-        service = _service(model)
+        service = _service(model, token)
     except _LoadError as error:
         return _refusal(message, error.text, error.code), True
     service.set_cl_socket(ReplyWriter(fd))
@@ -148,15 +150,15 @@ def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
 # ---- loading ----------------------------------------------------------------------------------
 
 
-def _service(model: _Model, refusal: str = "") -> Service:
+def _service(model: _Model, token: _Worker) -> Service:
     """The loaded service in this interpreter; raises _LoadError."""
     service = _services.get(model)
     if service is None:
-        service = _services[model] = _load(model, refusal)
+        service = _services[model] = _load(model, token)
     return service
 
 
-def _load(model: _Model, refusal: str) -> Service:
+def _load(model: _Model, token: _Worker) -> Service:
     """Load a model as ``TorchModelServiceWorker.load_model`` does; raises _LoadError."""
     _, request = retrieve_msg(FrameReader(model.hello))
     model_name = request["modelName"].decode()
@@ -165,16 +167,16 @@ def _load(model: _Model, refusal: str) -> Service:
     batch_size = int(request["batchSize"])
     logger.info("model_name: %s, batchSize: %d", model_name, batch_size)
     try:
-        if refusal:
-            raise SettingsError(refusal)
-        if not handler.startswith(HANDLER_STEM):
+        if token.refusal:
+            raise SettingsError(token.refusal)
+        if handler.partition(":")[0].removesuffix(".py") != HANDLER_STEM:
             raise ServeError(
                 f"it was registered with the handler {handler!r}, but its archive is hermetic: "
                 "register it without a handler, or make an archive with that handler"
             )
         if not os.path.isdir(model_dir):
             raise ServeError(f"its directory {model_dir} is gone: was it unregistered?")
-        with handler_module(model_dir):
+        with installed_handler(), admitting(Admission.of_dict(token.admission)):
             return ModelLoaderFactory.get_model_loader().load(
                 model_name,
                 model_dir,

@@ -203,6 +203,28 @@ def without(path_list: str, *unwanted: str) -> str:
 # ---- the stock worker -----------------------------------------------------------------------
 
 
+def refuse_stock(environment: dict[str, str]) -> None:
+    """Raise Refused where archives that are not hermetic must not be served.
+
+    Nothing in them can be checked, so they are not served where signatures are asked for.
+    """
+    wish = environment.get("INTERPOOL_STOCK_ARCHIVES", "")
+    if wish == "allow" or not (wish or "INTERPOOL_SIGNATURE_KEYS" in environment):
+        return
+    if wish not in ("", "refuse"):
+        raise Refused(f"INTERPOOL_STOCK_ARCHIVES must be allow or refuse, not {wish!r}")
+    why = (
+        "INTERPOOL_STOCK_ARCHIVES=refuse"
+        if wish
+        else "INTERPOOL_SIGNATURE_KEYS asks for signatures, which such archives cannot have"
+    )
+    raise Refused(
+        f"this model is refused: its archive is not hermetic (its handler is not {HANDLER_STEM}.py), and "
+        f"{why}. Pack it with `interpool pack` and sign it, or set INTERPOOL_STOCK_ARCHIVES=allow "
+        "[stock-archive]"
+    )
+
+
 def become_stock_worker(home: str, record: dict[str, str]) -> None:
     """Replace this process by TorchServe's own worker, with the same arguments.
 
@@ -419,9 +441,10 @@ def main() -> int:
     home = os.path.dirname(os.path.abspath(__file__))
     record = {"home": home, **overlay_record(home)}
     cwd = os.getcwd()
-    if not is_hermetic(cwd):
-        become_stock_worker(home, record)
     try:
+        if not is_hermetic(cwd):
+            refuse_stock(dict(os.environ))
+            become_stock_worker(home, record)
         return serve_hermetic(Arguments(sys.argv[1:]), cwd, record)
     except Refused as error:
         os.write(2, f"interpool: {error}\n".encode())

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from interpool.handler import control
-from interpool.handler.config import ModelSettings, model_manifest
+from interpool.handler.admission import Admission
+from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.shim import file_identity
 
@@ -68,6 +69,7 @@ class Worker:
     peer: socket.socket
     registration: control.Registration
     stdio: tuple[int, int]
+    host: HostSettings
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # its archive's name and version
@@ -149,6 +151,7 @@ class Worker:
                 "stderr": stderr,
                 "metrics_config": self.registration.metrics_config,
                 "refusal": self.refusal,
+                "admission": Admission.of(self.host, self.settings).as_dict(),
             }
         )
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any
 
 import torch
 
 import _interpool
-from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, parse_manifest
+from interpool.native.archive_format import Manifest
 from interpool.native.errors import ArchiveError
 from interpool.native.importer import HermeticImporter
-from interpool.native.reader import Record, read_records
+from interpool.native.reader import Record, read_manifest, read_member, read_records
 
 # torch.package's own affair, which nobody who serves a model can mend.
 warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
@@ -36,10 +37,32 @@ class _MappedReader(torch._C.PyTorchFileReader):
         self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
         # By descriptor: the path may mean another file by now. Opened anew rather than
         # duplicated: all interpreters would share one position in the file.
-        snapshot_file = f"/proc/self/fd/{fd}"
-        with open(snapshot_file, "rb") as file:
-            self._records: dict[str, Record] = read_records(path, file)
-        super().__init__(snapshot_file)
+        self._snapshot_file = f"/proc/self/fd/{fd}"
+        with self.open_file() as file:
+            self.records: dict[str, Record] = read_records(path, file)
+            self.manifest: Manifest | None = read_manifest(path, file, self.records)
+        super().__init__(self._snapshot_file)
+
+    def open_file(self) -> IO[bytes]:
+        """The very bytes that are mapped and run, to be checked."""
+        return open(self._snapshot_file, "rb")
+
+    def once(self, work: str, do: Callable[[], str]) -> str:
+        """What ``do`` returned in the one interpreter that did this work for this snapshot.
+
+        The others wait. Where it raises, it was not done, and the next one that asks does it.
+        """
+        # In short turns: an interpreter that waits can be interrupted.
+        while (turn := _interpool.begin_once(self._mapping, work, 0.2)) is False:
+            pass
+        if isinstance(turn, str):
+            return turn
+        result = None
+        try:
+            result = do()
+            return result
+        finally:
+            _interpool.end_once(self._mapping, work, result)
 
     def map_anew(self) -> None:
         """Weights asked for from here on are as the archive has them, whoever wrote to earlier ones."""
@@ -57,18 +80,20 @@ class _MappedReader(torch._C.PyTorchFileReader):
         return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
 
     def get_record(self, name: str) -> bytes:
-        self._record(name)
-        data: bytes = super().get_record(name)
-        return data
+        # Through our records, as digests are checked: another reader of the same zip may
+        # be led to find other bytes under the name.
+        record = self._record(name)
+        with self.open_file() as file:
+            return read_member(self.path, file, record)
 
     def has_record(self, name: str) -> bool:
-        return name in self._records
+        return name in self.records
 
     def get_all_records(self) -> list[str]:
-        return list(self._records)
+        return list(self.records)
 
     def _record(self, name: str) -> Record:
-        record = self._records.get(name)
+        record = self.records.get(name)
         if record is None:
             raise ArchiveError(f"{self.path} holds no {name}.")
         return record
@@ -89,10 +114,9 @@ class HermeticPackage:
     def __init__(self, path: str, snapshot: int = 0) -> None:
         self.path = path
         reader = _MappedReader(path, snapshot)
-        member = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
-        manifest = parse_manifest(reader.get_record(member), path) if reader.has_record(member) else None
-        self.importer = HermeticImporter(reader, path, manifest)
+        self.importer = HermeticImporter(reader, path, reader.manifest)
         _archives[self.importer.id()] = (path, snapshot)
+        self.reader = reader
         self._objects: dict[tuple[str, str], Any] = {}
 
     def load_pickle(self, package: str, resource: str) -> Any:

@@ -18,6 +18,8 @@
 #include <interpool/errors.h>
 #include <interpool/value.h>
 
+#include "once.h"
+
 namespace interpool {
 
 // A copy of an archive's bytes that nobody else can write or truncate. The file
@@ -31,6 +33,7 @@ struct Snapshot {
   const int fd;
   const size_t bytes;
   const uint64_t number;  // from 1; never used again in this process
+  mutable Once once;      // what need not be found out about it in every interpreter
 };
 
 // What a slot asks of the process it lives in. Called on threads that hold no

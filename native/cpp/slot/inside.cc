@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "../interpose/settings.h"
 #include "home.h"
@@ -142,6 +144,64 @@ PyObject* map_archive(PyObject*, PyObject* args) {
   return Py_BuildValue("(Nni)", capsule, size, fd);
 }
 
+// The mapping that a capsule holds, or null and a Python error.
+const Mapping* mapping_of(PyObject* capsule) {
+  auto* owner = static_cast<std::shared_ptr<Mapping>*>(PyCapsule_GetPointer(capsule, kMapping));
+  return owner == nullptr ? nullptr : owner->get();
+}
+
+// begin_once(mapping, work: str, patience: float) -> str | bool
+//
+// For what one interpreter does for all that map the same snapshot: what came of it, True
+// if the caller is to do it and then to call end_once, False if another was still at it
+// after `patience` seconds. The GIL is not held meanwhile; the caller holds the capsule.
+PyObject* begin_once(PyObject*, PyObject* args) {
+  PyObject* capsule = nullptr;
+  const char* work = nullptr;
+  double patience = 0;
+  if (PyArg_ParseTuple(args, "Osd", &capsule, &work, &patience) == 0) {
+    return nullptr;
+  }
+  const Mapping* mapping = mapping_of(capsule);
+  if (mapping == nullptr) {
+    return nullptr;
+  }
+  Once::Answer answer;
+  if (!without_gil([&] {
+        answer = mapping->snapshot->once.begin(work, std::chrono::milliseconds(int64_t(patience * 1000)));
+      })) {
+    return nullptr;
+  }
+  if (answer.turn != Once::Turn::kDone) {
+    return PyBool_FromLong(answer.turn == Once::Turn::kYours);
+  }
+  return PyUnicode_FromStringAndSize(answer.result.data(), static_cast<Py_ssize_t>(answer.result.size()));
+}
+
+// end_once(mapping, work: str, result: str | None) -> None
+//
+// After begin_once gave True. None: it was not done, and is the next caller's to do.
+PyObject* end_once(PyObject*, PyObject* args) {
+  PyObject* capsule = nullptr;
+  const char* work = nullptr;
+  const char* result = nullptr;
+  if (PyArg_ParseTuple(args, "Osz", &capsule, &work, &result) == 0) {
+    return nullptr;
+  }
+  const Mapping* mapping = mapping_of(capsule);
+  if (mapping == nullptr) {
+    return nullptr;
+  }
+  std::optional<std::string> found;
+  if (result != nullptr) {
+    found = result;
+  }
+  if (!without_gil([&] { mapping->snapshot->once.end(work, std::move(found)); })) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
 // mapped_bytes(mapping, offset: int, bytes: int) -> torch.Tensor
 //
 // uint8, 1-D, over the mapping, which lives as long as the tensor.
@@ -207,6 +267,8 @@ PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
+    {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str or bool"},
+    {"end_once", end_once, METH_VARARGS, "end_once(mapping, work, result) -> None"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
     {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},

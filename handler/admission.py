@@ -1,0 +1,152 @@
+"""What an archive must prove before the server runs anything in it.
+
+The operator decides, in the environment that the server is started with: no archive can weaken
+it. Everything is checked on the process's own snapshot of the file, the very bytes that run
+afterwards, and by one interpreter for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from interpool.handler.config import HostSettings, ModelSettings
+from interpool.native.errors import SelfTestError
+
+if TYPE_CHECKING:
+    from interpool.native.archive_format import Manifest
+    from interpool.native.inside.archive import HermeticPackage
+
+# To the model log, as TorchServe's own lines about a load.
+logger = logging.getLogger()
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The conditions for one model.
+
+    Attributes:
+        keys: PEM files of public keys, one of which must have signed the archive; none: any
+            archive will do.
+        digests: whether the content of each file is checked, and not just the structure.
+        self_test: whether the archive must answer its own example inputs as it did when made.
+    """
+
+    keys: Sequence[str] = ()
+    digests: bool = True
+    self_test: bool = False
+
+    @classmethod
+    def of(cls, host: HostSettings, model: ModelSettings) -> Self:
+        """The host's conditions, and the self-test where the model asks for it."""
+        return cls(
+            keys=[str(key) for key in host.signature_keys],
+            digests=host.verify == "digests",
+            self_test=host.self_test or model.self_test,
+        )
+
+    @classmethod
+    def of_dict(cls, fields: dict[str, Any]) -> Self:
+        """From ``as_dict``."""
+        return cls(**fields)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form, to hand it to an interpreter."""
+        return asdict(self)
+
+    def check(self, package: HermeticPackage) -> Manifest:
+        """Check an opened archive, unless another interpreter has; nothing in it runs.
+
+        Its structure was checked when it was opened. Then come its manifest, its digests, its
+        signature and what it needs of this machine.
+
+        Raises:
+            ArchiveError: it is refused; the subclass and its rule say why.
+        """
+        # Here and below not at the top: the pool host, which hands the conditions on, stays small.
+        from interpool.archiver_ext.verification import required_manifest
+
+        manifest = required_manifest(package.path, package.reader.manifest)
+        package.reader.once("admission", lambda: self._check(package, manifest))
+        return manifest
+
+    def _check(self, package: HermeticPackage, manifest: Manifest) -> str:
+        from interpool.archiver_ext.externs import check_externs
+        from interpool.archiver_ext.signature_check import verify_signature_apart
+        from interpool.archiver_ext.signing import MANIFEST_MEMBER, read_member
+        from interpool.archiver_ext.verification import signature_of
+        from interpool.native.reader import check_digests
+
+        started = time.monotonic()
+        checked = ["structure", "manifest"]
+        records = package.reader.records
+        with package.reader.open_file() as file:
+            if self.digests:
+                check_digests(package.path, file, records, manifest)
+                checked.append("digests")
+            if self.keys:
+                signed = read_member(file, records[MANIFEST_MEMBER])
+                bundle = signature_of(records, file)
+                signer = verify_signature_apart(signed, bundle, self.keys, package.path)
+                checked.append(f"signature by key {signer}")
+        warnings = check_externs(package.path, manifest)
+        checked.append("externs")
+        for warning in warnings:
+            logger.warning("%s: %s", package.path, warning)
+        spent = time.monotonic() - started
+        logger.info("%s is as it was made: %s (%.2f s)", package.path, ", ".join(checked), spent)
+        return json.dumps(warnings)
+
+    def test(self, package: HermeticPackage, manifest: Manifest, context: Any) -> None:
+        """Run the archive's self-test where it is asked for, once for all interpreters.
+
+        Args:
+            package: the archive, which was checked.
+            manifest: its manifest.
+            context: TorchServe's, for handlers.
+
+        Raises:
+            SelfTestError: it fails, or there is none.
+        """
+        if not self.self_test:
+            return
+        if manifest["self_test"] is None:
+            raise SelfTestError(
+                f"{package.path} is to be tested before it is served, and holds no example inputs: pack it "
+                "with them, or serve it without self_test",
+                "no-self-test",
+            )
+        package.reader.once("self-test", lambda: self._test(package, manifest, context))
+
+    def _test(self, package: HermeticPackage, manifest: Manifest, context: Any) -> str:
+        from interpool.archiver_ext.self_testing import run_self_test
+
+        started = time.monotonic()
+        run_self_test(package, manifest, context)
+        spent = time.monotonic() - started
+        logger.info("%s answers its example inputs as when it was made (%.2f s)", package.path, spent)
+        return ""
+
+
+_current: ContextVar[Admission] = ContextVar("interpool_admission")
+
+
+@contextmanager
+def admitting(admission: Admission) -> Iterator[None]:
+    """While TorchServe's loader runs our handler, which is given nothing but TorchServe's context."""
+    token = _current.set(admission)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_admission() -> Admission:
+    """The conditions for the model that is being loaded; raises LookupError outside of a load."""
+    return _current.get()

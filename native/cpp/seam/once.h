@@ -1,0 +1,65 @@
+// Work that one interpreter does for all of them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace interpool {
+
+// Any thread, without a GIL: begin() may wait. The mutex is a leaf lock; the work
+// itself is done outside of it.
+class Once {
+ public:
+  enum class Turn {
+    kDone,   // by somebody; `result` is what came of it
+    kYours,  // the caller is to do it, and then to call end(), whatever happens
+    kBusy,   // somebody was at it all the time: ask again
+  };
+
+  struct Answer {
+    Turn turn = Turn::kBusy;
+    std::string result;
+  };
+
+  // Waits for `patience` at the most, so that a caller that is to be interrupted can be.
+  Answer begin(const std::string& work, std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    State& state = states_[work];
+    changed_.wait_for(lock, patience, [&] { return !state.busy; });
+    if (state.busy) {
+      return {Turn::kBusy, {}};
+    }
+    if (state.result.has_value()) {
+      return {Turn::kDone, *state.result};
+    }
+    state.busy = true;
+    return {Turn::kYours, {}};
+  }
+
+  // Without a result it was not done: whoever asks next is to do it.
+  void end(const std::string& work, std::optional<std::string> result) {
+    {
+      const std::lock_guard lock(mutex_);
+      State& state = states_[work];
+      state.busy = false;
+      state.result = std::move(result);
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  struct State {
+    bool busy = false;
+    std::optional<std::string> result;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, State> states_;  // references into it stay good
+};
+
+}  // namespace interpool
