@@ -19,10 +19,12 @@ def build() -> nn.Module:
         codebook_size=256,
         codebook_dim=8,
     )
-    # A parametrized module cannot be pickled; this folds the weight norm into plain weights.
+    # A parametrized module cannot be pickled: fold the weight norm into plain weights, and
+    # drop the hook that it leaves for old checkpoints.
     for module in model.modules():
         if parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight")
+            module._load_state_dict_pre_hooks.clear()
     return model
 
 

@@ -16,4 +16,4 @@ def build() -> Tagger:
 
 def example_inputs() -> list[list[str]]:
     """One argument: two sentences as lists of words."""
-    return ["Ada Lovelace met Charles Babbage in London .".split(), "It rained in Paris .".split()]
+    return [["Ada", "Lovelace", "met", "Charles", "Babbage", "in", "London"], ["Paris", "was", "wet"]]
