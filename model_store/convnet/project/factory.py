@@ -14,3 +14,8 @@ def build() -> Classifier:
         torch.manual_seed(11)
         network = Network().eval()
     return Classifier(network, Preprocessor(side=32))
+
+
+def example_inputs() -> list[dict[str, object]]:
+    """A batch of one request, as TorchServe hands it over."""
+    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}]

@@ -1,0 +1,1 @@
+"""A detector: a small Faster R-CNN with region operators in C++."""

@@ -1,0 +1,1 @@
+"""A recommendation model: DLRM."""

@@ -1,0 +1,1 @@
+"""An image classifier: MobileNetV3."""

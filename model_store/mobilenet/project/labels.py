@@ -1,0 +1,3 @@
+"""What the image classifier answers."""
+
+LABELS = ("bird", "boat", "bridge", "car", "cat", "dog", "flower", "house", "mountain", "tree")

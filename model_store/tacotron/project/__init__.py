@@ -1,0 +1,1 @@
+"""A speech model: Tacotron 2, from text to a mel spectrogram."""

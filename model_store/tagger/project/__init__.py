@@ -1,0 +1,1 @@
+"""A tagger: finds names in sentences, with a conditional random field."""

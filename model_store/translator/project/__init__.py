@@ -1,0 +1,1 @@
+"""A translator: an encoder-decoder that generates one token after another."""

@@ -1,0 +1,78 @@
+"""The models that the benchmark packs, and the steps of packing one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+STORE = Path(__file__).resolve().parents[2] / "model_store"
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model to pack.
+
+    Attributes:
+        name: in the table.
+        what: it is, in a few words.
+        root: its source.
+        spec: its factory.
+        needs: modules that must be importable, besides torch; without them the row says so.
+        build: scripts to run first, below the root.
+        extern: globs for ``--extern``, tried where packing without them fails.
+        by_hand: what else the user had to write, in words.
+    """
+
+    name: str
+    what: str
+    root: Path
+    spec: str
+    needs: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+    extern: tuple[str, ...] = ()
+    by_hand: str = ""
+
+    @property
+    def factory(self) -> Path:
+        """The file that the SPEC names."""
+        return self.root / f"{self.spec.partition(':')[0].replace('.', '/')}.py"
+
+
+def _recipe(name: str, what: str, *needs: str, build: tuple[str, ...] = ()) -> Model:
+    return Model(name, what, STORE / name, "project.factory:build", needs, build)
+
+
+def _zoo(name: str, what: str, *needs: str, extern: tuple[str, ...] = (), by_hand: str = "") -> Model:
+    return Model(name, what, STORE / "third_party", f"{name}:build", needs, extern=extern, by_hand=by_hand)
+
+
+RECIPES = (
+    _recipe("bert", "text classifier: Hugging Face BERT with its tokenizer", "transformers", "tokenizers"),
+    _recipe("mobilenet", "image classifier: MobileNetV3-Small", "PIL"),
+    _recipe("dlrm", "recommendation: DLRM"),
+    _recipe("translator", "encoder-decoder that generates token by token"),
+    _recipe("tacotron", "speech: Tacotron 2"),
+    _recipe("tagger", "structured prediction: BiLSTM-CRF on torch-struct", "torch_struct"),
+    _recipe("detector", "Faster R-CNN with region operators in C++", build=("build_ops.py",)),
+)
+
+THIRD_PARTY = (
+    _zoo("efficientnet_b0", "efficientnet_pytorch: EfficientNet-B0", "efficientnet_pytorch"),
+    _zoo("encodec_24khz", "encodec: audio codec", "encodec"),
+    _zoo("geometric_gcn", "torch_geometric: graph convolutions", "torch_geometric"),
+    _zoo("open_clip_small", "open_clip_torch: CLIP", "open_clip"),
+    _zoo(
+        "snac_codec",
+        "snac: audio codec",
+        "snac",
+        by_hand="folds `torch.nn.utils.parametrizations` into plain weights: torch refuses to pickle them",
+    ),
+    _zoo("timm_vit", "timm: ViT-Tiny", "timm"),
+    _zoo("torchvision_ssdlite", "torchvision: SSDlite detector", "torchvision"),
+    _zoo("transformers_whisper", "transformers: Whisper", "transformers"),
+    _zoo("vit_pytorch_vit", "vit-pytorch: ViT", "vit_pytorch"),
+    _zoo("vocos_mel", "vocos: vocoder", "vocos"),
+    _zoo(
+        "x_transformers_decoder", "x-transformers: decoder", "x_transformers", extern=("x_transformers.**",)
+    ),
+)

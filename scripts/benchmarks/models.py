@@ -1,0 +1,234 @@
+"""Does every model pack, and does it answer from its archive as it does from its source?
+
+For each recipe in model_store, and for models of installed packages that nobody wrote
+for interpool: plan, pack as planned, verify, wrap as a .mar; load by the archive and by
+torch.load in turns; and compare, in two interpreters at once, with a stock Python
+process that has the source. Writes the tables in docs/models.md.
+
+All seven recipes must pack, verify and answer alike; plan's first proposal must hold for
+five of them; five packages' models must pack and answer alike. Packages that are missing
+(`pip install 'interpool[zoo]'`) have a row that says so. Times are shown, without a bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch reads it, here and in the processes started
+
+import report
+from model_list import RECIPES, THIRD_PARTY, Model
+from model_tables import Row, code_lines, facts, put, recipes_table, third_party_table
+
+from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext.mar import MarRequest, make_mar
+from interpool.archiver_ext.packing import PackReport, propose
+from interpool.archiver_ext.plan import read_plan, write_plan
+from interpool.archiver_ext.verification import verify_archive
+from interpool.native.errors import ArchiveError
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/models.md"
+SUPPORT = ROOT / "scripts/support"
+LEAST = 5  # of the recipes' plans that hold unchanged, and of the packages' models that pack
+
+
+# ---- the steps, each by the command's own function ------------------------------------------
+
+
+def packed(model: Model, folder: Path, row: Row, extern: tuple[str, ...] = ()) -> Path:
+    """Plan, and pack by the plan's file; raises PackError."""
+    planned = propose(model.spec, root=model.root, extern=extern)
+    row.attempts, row.corrections = planned.attempts, planned.corrections
+    write_plan(planned.plan, folder / "plan.toml")
+    archive = folder / f"{model.name}.ptpkg"
+    start = time.perf_counter()
+    plan = read_plan(folder / "plan.toml")
+    done = pack(model.spec, archive, root=model.root, plan=plan, extern=extern)
+    row.pack_seconds = time.perf_counter() - start
+    row.attempts = max(row.attempts, done.attempts)
+    _note(row, done)
+    return archive
+
+
+def _note(row: Row, done: PackReport) -> None:
+    row.counts = dict(Counter(record["action"] for record in done.modules.values()))
+    names = {each["distribution"] for each in done.externs} - {"torch", "numpy"}
+    row.externs = sorted(names, key=str.lower)
+    row.size = done.size
+
+
+def verified(archive: Path) -> bool:
+    """Whether verify finds nothing wrong, the self-test included."""
+    try:
+        verify_archive(archive)
+    except ArchiveError as error:
+        print(f"  {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def wrapped(archive: Path, folder: Path) -> int:
+    """Make the .mar that `interpool archive` makes; gives its size in bytes."""
+    handler = ROOT / "handler/interpool_handler.py"
+    return make_mar(MarRequest(package=archive, handler=str(handler), export_path=folder)).size
+
+
+# ---- one model ------------------------------------------------------------------------------
+
+
+def run(model: Model, folder: Path, rounds: int) -> Row:
+    row = Row(model.name, model.what, lines=code_lines(model.factory), by_hand=model.by_hand)
+    missing = _missing(model)
+    if missing:
+        row.failed = f"not tried: {missing}"
+        return row
+    for script in model.build:
+        subprocess.run([sys.executable, model.root / script], check=True, stdout=subprocess.DEVNULL)
+    stock = folder / "stock"
+    stock.mkdir(parents=True)
+    _stock_answer(model, stock)
+    row.weights = (stock / "entry.pt").stat().st_size
+    try:
+        archive = _packed_somehow(model, folder, row)
+    except PackError as error:
+        row.failed = _first_words(error)
+        return row
+    row.verified = verified(archive)
+    row.mar = wrapped(archive, folder)
+    job = {"archive": str(archive), "stock": str(stock), "root": str(model.root)}
+    found = _packaged_answer(job, rounds)
+    row.equal = "differences" in found and not any(found["differences"])
+    for difference in found.get("differences", [[str(found)]]):
+        print(*difference, sep="\n", file=sys.stderr)
+    row.archive, row.torch = found.get("archive", []), found.get("torch", [])
+    return row
+
+
+def _packed_somehow(model: Model, folder: Path, row: Row) -> Path:
+    try:
+        return packed(model, folder, row)
+    except PackError as error:
+        if not model.extern:
+            raise
+        flags = " ".join(f"--extern {glob}" for glob in model.extern)
+        row.by_hand = f"`{flags}`; without: {_first_words(error)}"
+    return packed(model, folder, row, model.extern)
+
+
+def _missing(model: Model) -> str:
+    """Why what the model needs cannot be imported, tried in a process of its own; "" if it can."""
+    if not model.needs:
+        return ""
+    imports = "; ".join(f"import {name}" for name in model.needs)
+    done = subprocess.run([sys.executable, "-P", "-c", imports], capture_output=True, text=True, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+def _stock_answer(model: Model, folder: Path) -> None:
+    command = [sys.executable, "-P", "-W", "ignore", str(SUPPORT / "stock_answer.py")]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run([*command, str(model.root), model.spec, str(folder)], check=True, env=environment)
+
+
+def _packaged_answer(job: dict[str, str], rounds: int) -> dict[str, Any]:
+    command = [sys.executable, "-W", "ignore", str(SUPPORT / "packaged_answer.py"), "--rounds", str(rounds)]
+    done = subprocess.run([*command, json.dumps([job])], capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        return {}
+    (found,) = json.loads(done.stdout.splitlines()[-1])
+    return dict(found)
+
+
+def _first_words(error: PackError) -> str:
+    """The message without its advice, in one line."""
+    said = str(error).partition("\n  What to do")[0].partition("\n\n")[0]
+    text = " ".join(said.split())
+    return text if len(text) <= 240 else f"{text[:237]}..."
+
+
+# ---- all of them ----------------------------------------------------------------------------
+
+
+def run_all(models: list[Model], folder: Path, rounds: int) -> list[Row]:
+    rows = []
+    for model in models:
+        row = run(model, folder / model.name, rounds)
+        rows.append(row)
+        outcome = row.failed or f"{row.attempts} attempts, verified {row.verified}, equal {row.equal}"
+        print(f"  {model.name:<24} {outcome}", flush=True)
+    return rows
+
+
+def made_with() -> str:
+    """A line on what the tables were made with."""
+    import torch
+
+    names = ["transformers", "torchvision", "timm"]
+    found = [f"torch {torch.__version__}", f"Python {sys.version.split()[0]}"]
+    for name in names:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return f"Made with {', '.join(found)}; `OMP_NUM_THREADS=1`, {os.cpu_count()} shared cores."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench models",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="loads of each kind, in turns")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these models; writes no page")
+    options = parser.parse_args()
+
+    def chosen(models: tuple[Model, ...]) -> list[Model]:
+        return [model for model in models if not options.only or model.name in options.only]
+
+    with tempfile.TemporaryDirectory() as folder:
+        recipes = run_all(chosen(RECIPES), Path(folder), options.rounds)
+        packages = run_all(chosen(THIRD_PARTY), Path(folder), options.rounds)
+    tables = {
+        "recipes": recipes_table(recipes),
+        "third-party": third_party_table(packages),
+        "made-with": made_with(),
+    }
+    print(*tables.values(), sep="\n\n")
+    if not options.only:
+        for name, table in tables.items():
+            put(PAGE, name, table)
+    good = [row for row in recipes if not row.failed and row.verified and row.equal and row.mar]
+    held = [row for row in recipes if row.held]
+    alike = [row for row in packages if not row.failed and row.equal]
+    bars = [
+        report.Bar("recipes that pack, verify and answer alike", len(good) / max(1, len(recipes)), 1.0),
+    ]
+    if not options.only:
+        bars += [
+            report.Bar(f"plans that hold unchanged, of {LEAST}", len(held) / LEAST, 1.0),
+            report.Bar(f"packages' models that pack and answer alike, of {LEAST}", len(alike) / LEAST, 1.0),
+        ]
+    report.finish(
+        "models",
+        {row.name: row.load_ratios for row in [*recipes, *packages] if row.archive},
+        "times torch.load",
+        bars,
+        rows=[facts(row) for row in [*recipes, *packages]],
+    )
+
+
+if __name__ == "__main__":
+    main()
