@@ -78,7 +78,7 @@ class HermeticExporter(PackageExporter):
 
     def save_file(self, name: str, content: bytes) -> None:
         """Add a member by its path below the archive's root, which save_binary cannot name."""
-        self._write(name, content)
+        self._write(name, content)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Write what is left. The exporter is of no use afterwards.

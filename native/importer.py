@@ -27,6 +27,8 @@ from interpool.native.resources import ArchivePath, ArchiveResources
 if TYPE_CHECKING:
     from interpool.native.archive_format import Manifest
 
+_MANGLED = "<torch_package_"
+
 
 class HermeticImporter(PackageImporter):
     """Imports and unpickles from one archive.
@@ -154,6 +156,12 @@ class HermeticImporter(PackageImporter):
         sys.modules[module.__name__] = module
         if source and self._folder is not None:
             module.__file__ = str(self._folder.path / source)
+
+    def _gcd_import(self, name: str, package: str | None = None, level: int = 0) -> Any:
+        if not level and name.startswith(_MANGLED) and name in sys.modules:
+            # As pickle calls a class's module: of this archive, or another one.
+            return sys.modules[name]
+        return super()._gcd_import(self.plain_name(name), package, level)
 
     def _load_module(self, name: str, parent: str) -> Any:
         try:
