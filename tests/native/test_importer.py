@@ -145,7 +145,7 @@ def test_nothing_of_a_closed_archive_is_kept_alive(open_archive: Open) -> None:
         model.missing()
     except AttributeError as error:
         traceback.format_exception(error)
-    watched = [
+    watched: list[weakref.ref[Any]] = [
         weakref.ref(importer),
         weakref.ref(type(model)),
         weakref.ref(sys.modules[type(model).__module__]),
