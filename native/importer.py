@@ -7,6 +7,7 @@ failed to import is not there half made.
 
 from __future__ import annotations
 
+import builtins
 import importlib.machinery
 import importlib.util
 import linecache
@@ -25,6 +26,8 @@ from interpool.native.import_views import VIEWED, View, views
 from interpool.native.resources import ArchivePath, ArchiveResources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from interpool.native.archive_format import Manifest
 
 
@@ -154,6 +157,25 @@ class HermeticImporter(PackageImporter):
         sys.modules[module.__name__] = module
         if source and self._folder is not None:
             module.__file__ = str(self._folder.path / source)
+
+    def __import__(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        """What import statements in the archive's code call."""
+        if isinstance(fromlist, list) and not fromlist and not level and not self.holds(name):
+            # PyImport_Import, as no statement calls it: the C code of some library imports what
+            # it needs itself, in the name of whoever called it.
+            return builtins.__import__(name)
+        return super().__import__(name, globals, locals, fromlist, level)  # type: ignore[no-untyped-call]
+
+    def _gcd_import(self, name: str, package: str | None = None, level: int = 0) -> Any:
+        # Archived code that asks for its own __name__ asks for a mangled one.
+        return super()._gcd_import(self.plain_name(name), package, level)  # type: ignore[no-untyped-call]
 
     def _load_module(self, name: str, parent: str) -> Any:
         try:

@@ -12,7 +12,7 @@
 #define NAMESPACE interpool_stable_module
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
-#else
+#elif !defined(NAMESPACE)
 #define NAMESPACE interpool_stable
 #endif
 

@@ -1,0 +1,343 @@
+"""Data files of an archive that code finds through ``__file__``."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from packages import build_package
+
+from interpool.native.archive_format import (
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    SCHEMA,
+    Manifest,
+    parse_manifest,
+)
+from interpool.native.errors import ArchiveError, DigestError, ManifestError
+from interpool.native.extraction import base_folder
+from interpool.native.importer import HermeticImporter
+
+SOURCES = {
+    "data_model/__init__.py": "",
+    "data_model/net.py": """
+        import os
+        from pathlib import Path
+        import numpy as np
+        import torch
+
+        HERE = Path(__file__).parent
+
+        class Net:
+            def read(self):
+                with open(os.path.join(os.path.dirname(__file__), "labels.txt")) as file:
+                    labels = file.read().split()
+                return [
+                    labels,
+                    (HERE / "vocab" / "words.txt").read_text(),
+                    (HERE.parent / "top.txt").read_text(),
+                    sorted(os.listdir(HERE)),
+                    np.load(HERE / "table.npy").tolist(),
+                ]
+
+            def fail(self):
+                raise RuntimeError("on purpose")
+
+        def make():
+            return Net()
+        """,
+}
+
+
+def npy() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(3))
+    return buffer.getvalue()
+
+
+FILES = {
+    "data_model/labels.txt": b"cat dog",
+    "data_model/vocab/words.txt": b"words",
+    "data_model/table.npy": npy(),
+    "top.txt": b"above all packages",
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "plain.pt"
+    return build_package(path, SOURCES, "data_model.net:make", extern=("os", "pathlib", "numpy", "io"))
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's data files are laid out."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+Archive = Callable[..., Path]
+Open = Callable[[Path], HermeticImporter]
+
+
+@pytest.fixture
+def archive(plain: Path, tmp_path: Path) -> Archive:
+    """The model with data files in it; ``manifest`` changes what its manifest says of them."""
+
+    def write(members: dict[str, bytes] = FILES, name: str = "m.pt", **manifest: Any) -> Path:
+        path = tmp_path / name
+        path.write_bytes(plain.read_bytes())
+        with zipfile.ZipFile(path, "a") as file:
+            root = file.namelist()[0].partition("/")[0]
+            for member, content in members.items():
+                file.writestr(f"{root}/{member}", content)
+            said = {
+                "schema": SCHEMA,
+                "entry": {"package": "model", "resource": "model.pkl", "kind": "callable"},
+                "data": sorted(members),
+                "files": {member: hashlib.sha256(content).hexdigest() for member, content in members.items()},
+            }
+            text = json.dumps({**said, **manifest})
+            file.writestr(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", text)
+        return path
+
+    return write
+
+
+def read(path: Path) -> tuple[torch._C.PyTorchFileReader, Manifest]:
+    reader = torch._C.PyTorchFileReader(str(path))
+    return reader, parse_manifest(reader.get_record(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"), str(path))
+
+
+@pytest.fixture
+def open_archive() -> Iterator[Open]:
+    with ExitStack() as stack:
+
+        def opened(path: Path) -> HermeticImporter:
+            reader, manifest = read(path)
+            importer = HermeticImporter(reader, str(path), manifest)
+            stack.callback(importer.close)
+            return importer
+
+        yield opened
+
+
+def made(importer: HermeticImporter) -> Any:
+    return importer.load_pickle("model", "model.pkl")
+
+
+def folders(scratch: Path) -> list[Path]:
+    return sorted(scratch.glob("interpool-data-*/*"))
+
+
+# ---- what code sees ------------------------------------------------------------------------
+
+
+def test_data_lies_beside_the_module_and_nothing_else_does(archive: Archive, open_archive: Open) -> None:
+    answer = made(open_archive(archive())).read()
+    assert answer == [
+        ["cat", "dog"],
+        "words",
+        "above all packages",
+        ["labels.txt", "table.npy", "vocab"],
+        [0, 1, 2],
+    ]
+
+
+def test_data_is_private_and_read_only(archive: Archive, open_archive: Open, scratch: Path) -> None:
+    made(open_archive(archive()))
+    (folder,) = folders(scratch)
+    for path in (folder.parent, folder, *folder.rglob("*")):
+        assert oct(path.stat().st_mode & 0o777) == ("0o700" if path.is_dir() else "0o400")
+
+
+def test_source_is_shown_though_the_file_is_not_there(archive: Archive, open_archive: Open) -> None:
+    model = made(open_archive(archive()))
+    with pytest.raises(RuntimeError) as caught:
+        model.fail()
+    assert 'raise RuntimeError("on purpose")' in "".join(traceback.format_exception(caught.value))
+    assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
+    assert inspect.getsource(type(model)).startswith("class Net:")
+    assert inspect.getsource(sys.modules[type(model).__module__]).startswith("\nimport os")
+
+
+def test_without_data_nothing_is_written_and_file_is_torch_packages(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    importer = open_archive(archive({}))
+    module = sys.modules[type(made(importer)).__module__]
+    assert module.__file__ == f"{importer.id()}.data_model/net.py"
+    assert not folders(scratch)
+
+
+def test_a_folder_of_data_may_have_the_name_of_a_module(archive: Archive, open_archive: Open) -> None:
+    files = {**FILES, "data_model/net/more.txt": b"more"}
+    importer = open_archive(archive(files))
+    assert made(importer).read()[1] == "words"
+    assert importer.resources_of("data_model").joinpath("net", "more.txt").read_bytes() == b"more"
+
+
+def test_a_folder_of_data_is_a_package_to_importlib(archive: Archive, open_archive: Open) -> None:
+    importer = open_archive(archive())
+    assert importer.import_module("data_model.vocab").__spec__.submodule_search_locations == []
+    assert importer.resources_of("data_model.vocab").joinpath("words.txt").read_text() == "words"
+
+
+# ---- how long it lies there ----------------------------------------------------------------
+
+
+def test_data_goes_with_the_last_archive_that_has_it(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    first, second = open_archive(archive()), open_archive(archive(name="again.pt"))
+    other = open_archive(archive({**FILES, "top.txt": b"another version"}, name="other.pt"))
+    models = [made(first), made(second), made(other)]
+    assert [model.read()[2] for model in models] == ["above all packages"] * 2 + ["another version"]
+    assert len(folders(scratch)) == 2
+    first.close()
+    assert models[1].read()[1] == "words"
+    second.close()
+    assert len(folders(scratch)) == 1
+    other.close()
+    other.close()
+    assert not folders(scratch)
+
+
+def test_an_archive_opened_again_has_its_data_again(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    path = archive()
+    for _ in range(2):
+        importer = open_archive(path)
+        assert made(importer).read()[1] == "words"
+        importer.close()
+        assert not folders(scratch)
+
+
+def test_a_library_is_the_same_file_as_long_as_the_process_lives(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    """The dynamic linker knows it by that; torch takes an operator once."""
+    with_library = {**FILES, "data_model/ops.so": b"library"}
+    first = open_archive(archive(with_library))
+    made(first)
+    inode = (folders(scratch)[0] / "data_model/ops.so").stat().st_ino
+    first.close()
+    next_version = {**with_library, "data_model/labels.txt": b"new labels"}
+    made(open_archive(archive(next_version, name="next.pt")))
+    (found,) = [
+        folder / "data_model/ops.so" for folder in folders(scratch) if (folder / "data_model").exists()
+    ]
+    assert found.stat().st_ino == inode
+
+
+HOLDER = """
+    import os, sys, tempfile
+    import torch
+    from interpool.native.archive_format import parse_manifest
+    from interpool.native.importer import HermeticImporter
+
+    reader = torch._C.PyTorchFileReader(sys.argv[1])
+    manifest = parse_manifest(reader.get_record("interpool-archive/manifest.json"), "")
+    importer = HermeticImporter(reader, sys.argv[1], manifest)
+    print(importer.load_pickle("model", "model.pkl").read()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_another_processs_data_stays_until_it_ends_however_it_ends(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    holders = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(HOLDER), str(archive(files, name=name))],
+            env={**os.environ, "TMPDIR": str(scratch)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for name, files in {
+            "killed.pt": {**FILES, "data_model/ops.so": b"library"},
+            "in_order.pt": {**FILES, "more.txt": b"and more"},
+        }.items()
+    ]
+    killed, in_order = holders
+    for holder in holders:
+        assert holder.stdout
+        assert holder.stdout.readline() == "words\n"
+    before = folders(scratch)
+    assert len(before) == 3  # one of them for the library
+    mine = open_archive(archive({**FILES, "more.txt": b"and more"}, name="mine.pt"))
+    made(mine)
+    assert folders(scratch) == before
+    mine.close()
+    assert folders(scratch) == before
+    killed.kill()
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert folders(scratch) == before
+    other = open_archive(archive({**FILES, "more.txt": b"something else"}, name="other.pt"))
+    made(other)  # sweeps
+    assert len(folders(scratch)) == 2
+    in_order.communicate()
+    assert in_order.returncode == 0
+    assert len(folders(scratch)) == 1
+
+
+# ---- refusals ------------------------------------------------------------------------------
+
+
+def test_data_that_is_not_what_the_manifest_says_is_refused(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
+    path = archive(files={**digests, "top.txt": digests["data_model/labels.txt"]})
+    with pytest.raises(DigestError, match=rf"{path}: top.txt is not what its manifest says"):
+        made(open_archive(path))
+    assert not folders(scratch)
+
+
+@pytest.mark.parametrize(
+    "name", ["missing.txt", "../outside", "/etc/passwd", "a//b", "model/./model.pkl", ".data/version", ""]
+)
+def test_a_name_that_cannot_be_a_data_files_is_refused(
+    archive: Archive, open_archive: Open, name: str
+) -> None:
+    path = archive({"data_model/labels.txt": b""}, data=[name], files={name: "0" * 64})
+    with pytest.raises(ManifestError, match=rf"{path}: its manifest lists .* as a data file"):
+        open_archive(path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    archive: Archive, open_archive: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")
+    path = archive()
+    with pytest.raises(ArchiveError, match=rf"{path}: its 4 data files.*below /proc: .*TMPDIR"):
+        made(open_archive(path))
+
+
+def test_a_folder_that_others_may_write_to_is_refused(archive: Archive, open_archive: Open) -> None:
+    base_folder().chmod(0o777)
+    with pytest.raises(ArchiveError, match="must be a directory of this user with mode 0700"):
+        made(open_archive(archive()))
