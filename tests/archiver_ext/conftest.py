@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from archiver_ext.shop import write_shop
+
+from interpool.archiver_ext import pack
 
 Write = Callable[[dict[str, str]], Path]
 
@@ -37,3 +40,10 @@ def importable(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writ
     yield write
     for name in [name for name in sys.modules if name.partition(".")[0] in ("mypkg", "specpkg")]:
         del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def packed_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of the project in ``shop``, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("shop")
+    return pack("shop.factory:build", folder / "shop.ptpkg", root=write_shop(folder / "src")).output

@@ -3,18 +3,22 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.cli import commands
 from interpool.archiver_ext.inspection import inspect_archive
+from interpool.archiver_ext.mar import FORMATS, MarRequest, make_mar
 from interpool.native.archive_format import SCHEMA, parse_manifest
 from interpool.native.errors import ArchiveError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from interpool.archiver_ext.opening import MarFormat
 
 MANIFEST = {
     "schema": SCHEMA,
@@ -59,23 +63,111 @@ def mar_around(archive: Path, **model: str) -> Path:
     return path
 
 
-def test_archive_and_the_mar_around_it_say_the_same(archive: Path) -> None:
-    found = inspect_archive(archive)
-    wrapped = inspect_archive(mar_around(archive, serializedFile="m.ptpkg"))
-    assert found.as_dict()["counts"] == {"intern": 1, "extern": 1, "mock": 0}
-    assert found.sizes["m.py"] == 5
-    assert found.size == archive.stat().st_size
-    assert {**wrapped.as_dict(), "archive": ""} == {**found.as_dict(), "archive": ""}
-
-
-def test_command_prints_text_or_json(archive: Path) -> None:
+def inspect(*args: str | Path) -> Result:
     (command,) = [command for command in commands if command.name == "inspect"]
-    text = CliRunner().invoke(command, [str(archive)])
-    assert text.exit_code == 0
-    assert "1 interned, 1 extern, 0 mocked" in text.output
-    assert "the server must have: torch 2.13.0" in text.output
-    value = json.loads(CliRunner().invoke(command, [str(archive), "--json"]).output)
-    assert value["entry"]["kind"] == "module"
+    return CliRunner().invoke(command, [*map(str, args)])
+
+
+@pytest.mark.parametrize("archive_format", FORMATS)
+def test_an_archive_and_what_torchserve_is_given_of_it_say_the_same(
+    packed_shop: Path, tmp_path: Path, archive_format: MarFormat
+) -> None:
+    extra = tmp_path / "labels.txt"
+    extra.write_text("cat")
+    handler = tmp_path / "own_handler.py"
+    handler.write_text("def handle(data, context): ...")
+    request = MarRequest(
+        packed_shop, str(handler), "boutique", "2.5", tmp_path, archive_format, extra_files=(str(extra),)
+    )
+    plain = inspect_archive(packed_shop).as_dict()
+    wrapped = inspect_archive(make_mar(request).output).as_dict()
+    assert plain["mar"] is None
+    assert wrapped["mar"] == {
+        "archive_format": archive_format,
+        "model": {
+            "modelName": "boutique",
+            "modelVersion": "2.5",
+            "handler": "own_handler.py",
+            "serializedFile": "shop.ptpkg",
+        },
+        "files": {"labels.txt": 3, "own_handler.py": handler.stat().st_size},
+    }
+    assert {**wrapped, "archive": "", "mar": None} == {**plain, "archive": ""}
+
+
+def test_all_that_is_known_is_in_the_json(packed_shop: Path) -> None:
+    found = json.loads(inspect(packed_shop, "--json").output)
+    assert found["counts"] == Counter(done["action"] for done in found["modules"].values()) | {"mock": 0}
+    assert found["size"] == packed_shop.stat().st_size
+    assert found["members"]["shop/rates.py"] == 47
+    assert found["storages"][0] == {
+        "member": ".data/0.storage",
+        "bytes": 48,
+        "dtype": "float32",
+        "tensors": [
+            {"name": "tied", "shape": [3, 4], "dtype": "float32"},
+            {"name": "body.weight", "shape": [3, 4], "dtype": "float32"},
+        ],
+    }
+    assert found["signature"] == {"signed": False, "fingerprint": ""}
+    assert found["entry"]["kind"] == "module"
+    assert {"torch", "numpy"} <= {each["distribution"] for each in found["externs"]}
+    assert found["notes"] == []
+
+
+def test_text_shows_it_to_people(packed_shop: Path) -> None:
+    said, found = inspect(packed_shop).output, inspect_archive(packed_shop)
+    for words in (
+        "module in interpool-archive/entry.pkl",
+        f"{found.count('intern')} interned, {found.count('extern')} extern, 0 mocked",
+        "4 storages, 72 B",
+        "body.weight [3, 4]",
+        "signature: unsigned",
+        "self-test: none",
+        "├── .data/  8 files",
+        "│   └── rates.py  47 B",
+    ):
+        assert words in said
+    (line,) = [line for line in said.splitlines() if line.startswith("the server must have: ")]
+    assert "torch 2." in line
+
+
+def test_inputs_self_test_data_and_signature_are_shown(archive: Path) -> None:
+    shown = {
+        **MANIFEST,
+        "inputs": {
+            "args": [{"tensor": {"dtype": "float32", "shape": [1, 3]}}, {"list": [{"type": "str"}]}],
+            "kwargs": {"mask": {"dict": {"k": {"type": "NoneType"}}}},
+        },
+        "self_test": {
+            "package": "interpool-archive",
+            "resource": "self-test.pkl",
+            "seed": 0,
+            "rtol": 1e-4,
+            "atol": 1e-5,
+        },
+        "data": ["m.py"],
+    }
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("archive/m.py", "x = 1")
+        file.writestr("archive/.data/version", "6")
+        file.writestr("archive/.data/extern_modules", "torch")
+        file.writestr("archive/interpool-archive/manifest.json", json.dumps(shown))
+        file.writestr("archive/interpool-archive/signature.json", "{}")
+    said = inspect(archive).output
+    assert "inputs: (float32[1, 3], [str], mask={k: NoneType})" in said
+    assert "self-test: self-test.pkl, rtol 0.0001, atol 1e-05" in said
+    assert "data: m.py, 5 B" in said
+    assert "signature: signed" in said
+
+
+def test_none_of_the_archives_code_runs(archive: Path, tmp_path: Path) -> None:
+    canary = tmp_path / "ran"
+    with zipfile.ZipFile(archive, "a") as file:
+        file.writestr("archive/interpool-archive/entry.pkl", f"cos\nmkdir\n(V{canary}\ntR.")
+        file.writestr("archive/evil.py", f"import os; os.mkdir({str(canary)!r})")
+    assert inspect(archive).exit_code == 0
+    assert not canary.exists()
 
 
 def test_missing_archive_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import jsonschema
+import pytest
+
+from interpool import archiver_ext
+from interpool.archiver_ext.opening import open_archive
+from interpool.archiver_ext.self_test import Sample
+from interpool.native import archive_format
+from interpool.native.archive_format import SCHEMA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA_FILE = resources.files(archiver_ext) / "manifest.schema.json"
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(found)
+    return found
+
+
+@pytest.fixture
+def manifest(packed_shop: Path) -> dict[str, Any]:
+    """A real archive's, to be changed."""
+    with open_archive(packed_shop) as opened:
+        return json.loads(json.dumps(opened.manifest))
+
+
+def test_a_real_manifest_is_valid(schema: dict[str, Any], manifest: dict[str, Any]) -> None:
+    jsonschema.validate(manifest, schema)
+    assert manifest["schema"] == schema["properties"]["schema"]["const"] == SCHEMA
+
+
+def test_example_inputs_are_described_as_the_schema_says(
+    schema: dict[str, Any], manifest: dict[str, Any]
+) -> None:
+    import torch
+
+    sample = Sample(
+        (torch.ones(2, 3), [1, ("a", None)], {"x": {}}), {"mask": torch.ones(1, dtype=torch.bool)}
+    )
+    manifest["inputs"] = sample.describe()
+    jsonschema.validate(manifest, schema)
+    manifest["inputs"]["args"][0]["tensor"]["device"] = "cpu"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(manifest, schema)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("schema", 1),
+        ("made_on", "Monday"),
+        ("entry", {"package": "p", "resource": "r", "kind": "script"}),
+        ("modules", {"m": {"action": "intern", "reason": "", "imported_by": [{"module": "x", "line": -1}]}}),
+        ("files", {"m.py": "not a digest"}),
+        ("globals", ["os"]),
+    ],
+)
+def test_what_no_packer_writes_is_not_valid(
+    schema: dict[str, Any], manifest: dict[str, Any], key: str, value: Any
+) -> None:
+    manifest[key] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(manifest, schema)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("Manifest", ()),
+        ("Entry", ("$defs", "entry")),
+        ("MadeWith", ("$defs", "made_with")),
+        ("Extern", ("$defs", "extern")),
+        ("ModuleRecord", ("$defs", "module")),
+        ("Importer", ("$defs", "importer")),
+        ("SelfTest", ("$defs", "self_test")),
+    ],
+)
+def test_types_and_schema_name_the_same_keys(
+    schema: dict[str, Any], name: str, place: tuple[str, ...]
+) -> None:
+    kind = getattr(archive_format, name)
+    part = schema
+    for key in place:
+        part = part[key]
+    assert set(get_type_hints(kind)) == set(part["properties"])
+    assert kind.__required_keys__ == set(part["required"])

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+from typing import Any
+
+import pytest
+
+from interpool.archiver_ext.pickle_reading import Described, UnreadablePickle, read_pickle
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.name = "thing"
+        self.again = self
+
+
+class Calls:
+    """What pickling makes of it is a call of os.mkdir."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_every_protocol_is_followed(protocol: int) -> None:
+    ordered = collections.OrderedDict(x=1)
+    value = [None, True, -5, 2**70, 1.5, "ü", b"raw", (1,), {"k": [2]}, {3}, frozenset([4]), ordered, Thing]
+    found = read_pickle(pickle.dumps(value, protocol))
+    assert found.what == "list"
+    assert found.parts[:6] == value[:6]
+    assert found.parts[7].what == "tuple"
+    assert found.parts[8].pairs[0][0] == "k"
+    assert found.parts[8].pairs[0][1].parts == [2]
+    assert found.parts[12].name.endswith(":Thing")
+
+
+def test_an_object_is_described_and_not_made() -> None:
+    found = read_pickle(pickle.dumps(Thing(), 4))
+    assert found.what == "object"
+    assert dict(found.state.pairs[:1]) == {"name": "thing"}
+    assert found.state.pairs[1][1] is found  # it refers to itself
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_nothing_is_called(protocol: int, tmp_path: Any) -> None:
+    canary = tmp_path / "called"
+    found = read_pickle(pickle.dumps([Calls(str(canary))], protocol))
+    assert found.parts[0].name.endswith(":mkdir")
+    assert found.parts[0].parts == [str(canary)]
+    assert not canary.exists()
+
+
+def test_persistent_ids_are_kept() -> None:
+    found = read_pickle(b"\x80\x02(X\x07\x00\x00\x00storageK\x01tQ.")
+    assert (found.what, found.parts) == ("persistent", ["storage", 1])
+
+
+def test_what_would_take_for_ever_to_hash_is_not_hashed() -> None:
+    # A tuple of a tuple of ... twice each, 60 deep, as the key of a dict: 2**60 visits.
+    content = b"}K\x00" + b"2\x86" * 60 + b"K\x01s."
+    found = read_pickle(content)
+    assert isinstance(found, Described)
+    assert found.pairs[0][1] == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a pickle",
+        b"\x80\x04",
+        b".",
+        b"(",
+        b"K\x01s.",
+        b"h\x05.",
+        b"]K\x01R.",
+        b"X\xff\xff\xff\x7fab.",
+    ],
+)
+def test_what_cannot_be_followed_is_refused(content: bytes) -> None:
+    with pytest.raises(UnreadablePickle):
+        read_pickle(content)

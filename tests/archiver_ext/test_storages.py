@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch.package import PackageExporter
+
+from interpool.archiver_ext.opening import OpenedArchive, open_archive
+from interpool.archiver_ext.storages import StorageRecord, TensorRecord, read_storages
+from interpool.native.reader import read_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def storages_in(path: Path) -> tuple[list[StorageRecord], list[str]]:
+    """Of a package without a manifest."""
+    with path.open("rb") as file:
+        records = read_records(str(path), file)
+        opened = OpenedArchive(path, str(path), file, 0, records, None, None)  # type: ignore[arg-type]
+        return read_storages(opened)
+
+
+def storages_of(path: Path, value: object) -> list[StorageRecord]:
+    """Of a pickle of ``value``, written by torch.package."""
+    with PackageExporter(path) as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("p", "value.pkl", value)
+    storages, notes = storages_in(path)
+    assert notes == []
+    return storages
+
+
+def test_an_archives_storages_name_their_tensors_largest_first(packed_shop: Path) -> None:
+    with open_archive(packed_shop) as opened:
+        storages, notes = read_storages(opened)
+    assert notes == []
+    assert [(each.bytes, each.dtype, [tensor.name for tensor in each.tensors]) for each in storages] == [
+        (48, "float32", ["tied", "body.weight"]),
+        (12, "float32", ["body.bias"]),
+        (8, "float16", ["half.weight"]),
+        (4, "float16", ["half.bias"]),
+    ]
+    assert storages[0].tensors[1] == TensorRecord("body.weight", [3, 4], "float32")
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_what_is_said_of_tensors_is_what_torch_says(tmp_path: Path) -> None:
+    marked = torch.zeros(2, 2)
+    marked.note = "a tensor with an attribute is pickled in another way"  # type: ignore[attr-defined]
+    tensors = {
+        "view": torch.ones(10)[2:6].view(2, 2),
+        "scalar": torch.tensor(3),
+        "marked": marked,
+        "bfloat16": torch.ones(1, dtype=torch.bfloat16),
+        "unsigned": torch.ones(2, dtype=torch.uint16),
+        "bool": torch.ones(3, dtype=torch.bool),
+        "parameter": torch.nn.Parameter(torch.ones(4, 1)),
+        "complex": torch.ones(2, dtype=torch.complex64),
+        "quantized": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    }
+    found = {
+        tensor.name: (tensor.shape, tensor.dtype, storage.bytes)
+        for storage in storages_of(tmp_path / "t.pt", tensors)
+        for tensor in storage.tensors
+    }
+    assert found == {
+        name: (
+            list(tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+            tensor.untyped_storage().nbytes(),
+        )
+        for name, tensor in tensors.items()
+    }
+
+
+def test_the_parts_of_sparse_tensors_and_bare_storages_are_seen(tmp_path: Path) -> None:
+    value = [torch.eye(3).to_sparse(), torch.ones(5).untyped_storage()]
+    sparse, bare = storages_of(tmp_path / "t.pt", value)[0], storages_of(tmp_path / "u.pt", value)[1]
+    assert (sparse.dtype, sparse.bytes) == ("int64", 48)
+    assert (bare.dtype, bare.bytes, bare.tensors) == ("bytes", 20, [])
+
+
+def test_a_pickle_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "bad.pt"
+    with PackageExporter(path) as exporter:
+        exporter.save_binary("p", "bad.pkl", b"\x80\x04nonsense")
+    storages, (note,) = storages_in(path)
+    assert storages == []
+    assert note.startswith("p/bad.pkl cannot be read as a pickle")
+
+
+@pytest.mark.parametrize("depth", [50, 5_000])
+def test_deep_structures_are_walked_without_recursion(tmp_path: Path, depth: int) -> None:
+    content = b"\x80\x03" + b"]" * depth + b"K\x01" + b"a" * depth + b"."
+    path = tmp_path / "deep.pt"
+    with PackageExporter(path) as exporter:
+        exporter.save_binary("p", "deep.pkl", content)
+    assert storages_in(path) == ([], [])

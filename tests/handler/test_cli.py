@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from unittest.mock import patch
+
+import click
+from archiver_ext.handmade import archive_of
+from click.testing import CliRunner, Result
+
+from interpool.archiver_ext import PackError
+from interpool.handler.cli import exit_status, main
+from interpool.handler.errors import ServeError
+from interpool.native.errors import ArchiveError, InterpoolError
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, args)])
+
+
+def every(kind: type[InterpoolError]) -> list[type[InterpoolError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in every(child))]
+
+
+def test_each_kind_of_error_has_an_exit_status() -> None:
+    expected = {ArchiveError: 3, PackError: 4, ServeError: 5}
+    for kind in every(InterpoolError):
+        base = next((base for base in expected if issubclass(kind, base)), None)
+        made = kind.__new__(kind)
+        assert exit_status(made) == (1 if base is None else expected[base]), kind
+
+
+def test_help_names_every_exit_status() -> None:
+    said = run("--help").output
+    table = said[said.index("Exit status:") :]
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_commands_end_with_them(tmp_path: Path) -> None:
+    missing = run("inspect", tmp_path / "none.ptpkg")
+    assert missing.exit_code == 3
+    assert "none.ptpkg" in missing.stderr
+    with zipfile.ZipFile(tmp_path / "not.ptpkg", "w") as file:
+        file.writestr("a/b", "")
+    assert run("why", tmp_path / "not.ptpkg", "torch").exit_code == 3
+    assert run("pack", "nowhere:x", "-o", tmp_path / "m.ptpkg", "--root", tmp_path).exit_code == 4
+    assert run("archive", tmp_path / "not.ptpkg", "--export-path", tmp_path / "no").exit_code == 4
+    assert run("archive", tmp_path / "not.ptpkg", "--archive-format", "rar").exit_code == 2
+    assert run("serf").exit_code == 2
+    assert run("handler").exit_code == 0
+    with patch("interpool.handler.doctor.java_path", return_value=None):
+        assert run("serve").exit_code == 5
+
+
+def test_an_unknown_module_is_no_fault_of_the_archive(tmp_path: Path) -> None:
+    archive = archive_of(tmp_path / "m.ptpkg", {"m": []})
+    assert run("why", archive, "m").exit_code == 0
+    result = run("why", archive, "nonsense")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("interpool: nonsense is not in ")
+
+
+def test_archives_are_given_interpools_own_handler() -> None:
+    context = click.Context(main, info_name="interpool", **main.context_settings)
+    command = main.get_command(context, "archive")
+    assert command is not None
+    inner = command.make_context("archive", ["m.ptpkg"], parent=context)
+    assert inner.params["handler"] == run("handler").output.strip()
+    assert Path(inner.params["handler"]).is_file()
