@@ -124,7 +124,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
     expected = None
     try:
         with exporter.deferring() as pickled:
-            _save(exporter, spec, entry)
+            _save(exporter, f"the object that {spec} gives", ENTRY_RESOURCE, entry)
             clock.lap("export")
             if sample is not None:
                 with calls.running(), files.running():
@@ -144,6 +144,10 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         exporter.close()
     except PackagingError:
         raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
+    except PackError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        raise _scan_error(exporter, spec, error) from None
     clock.lap("export")
     manifest = append_manifest(
         archive,
@@ -194,14 +198,7 @@ def _run(spec: str, root: Path, entry: Any, kind: EntryKind, sample: Sample) -> 
 
 def _save_self_test(exporter: HermeticExporter, spec: str, sample: Sample, expected: Any) -> None:
     content = {"args": sample.args, "kwargs": sample.kwargs, "expected": expected}
-    try:
-        exporter.save_pickle(ENTRY_PACKAGE, SELF_TEST_RESOURCE, content)
-    except PackagingError:
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        if was_pickling(error):
-            raise explain_unpicklable(error, f"the self-test of {spec}", exporter.rules.root) from None
-        raise _scan_error(exporter, spec, error) from None
+    _save(exporter, f"the self-test of {spec}", SELF_TEST_RESOURCE, content)
 
 
 def _self_test(tolerance: tuple[float, float]) -> SelfTest:
@@ -232,15 +229,15 @@ def _outside(files: OpenedFiles) -> list[str]:
     ]
 
 
-def _save(exporter: HermeticExporter, spec: str, entry: object) -> None:
+def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -> None:
     try:
-        exporter.save_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE, entry)
+        exporter.save_pickle(ENTRY_PACKAGE, resource, value)
     except PackagingError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:
         if was_pickling(error):
-            raise explain_unpicklable(error, spec, exporter.rules.root) from None
-        raise _scan_error(exporter, spec, error) from None
+            raise explain_unpicklable(error, what, exporter.rules.root) from None
+        raise
 
 
 def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> PackError:

@@ -17,22 +17,21 @@ def was_pickling(error: BaseException) -> bool:
     return any(code.co_name == "dump" and code.co_filename == pickle.__file__ for code in frames)
 
 
-def explain_unpicklable(error: BaseException, spec: str, root: Path) -> PackError:
+def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackError:
     """The error to raise for an object that pickling refused.
 
     Args:
         error: what pickling raised; its traceback leads through the pickler's frames,
             whose variables hold the way from the object to its unpicklable part.
-        spec: the SPEC that gave the object.
+        what: words for the object.
         root: the project's directory.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     place = "".join(f".{key}" for key in _keys(frames))
     part = _innermost(frames)
     line = _definition(part, root)
-    what = f"the object that {spec} gives cannot be pickled"
     where = f" at {place[1:]}" if place else ""
-    message = f"{what}{where} ({type(part).__name__}): {type(error).__name__}: {error}"
+    message = f"{what} cannot be pickled{where} ({type(part).__name__}): {type(error).__name__}: {error}"
     advice = "  What to do: " + _advice(error)
     head = f"{line}\n  {message}" if line else message
     in_user_code = any(not is_machinery(frame.f_code.co_filename) for frame in frames)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
 from pathlib import Path
@@ -20,7 +21,7 @@ def is_machinery(filename: str) -> bool:
     """Whether a frame's file is ours, torch.package's, pickle's or the import system's."""
     return (
         filename.startswith((_OUR_FILES, _TORCH_PACKAGE))
-        or filename == pickle.__file__
+        or filename in (pickle.__file__, contextlib.__file__)
         or "importlib" in filename
     )
 

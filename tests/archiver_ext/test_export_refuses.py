@@ -8,7 +8,6 @@ import pytest
 
 from interpool.archiver_ext import PackError
 from interpool.archiver_ext.building import export
-from interpool.archiver_ext.rules import Globs, Rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +42,21 @@ PROJECT = {
 
 def refused_export(spec: str, root: Path, folder: Path, **globs: tuple[str, ...]) -> PackError:
     with pytest.raises(PackError) as caught:
-        export(spec, Rules(root, Globs(**globs)), folder / "archive.ptpkg")
+        export(
+            {
+                "spec": spec,
+                "root": str(root),
+                "globs": {action: list(patterns) for action, patterns in globs.items()},
+                "data": [],
+                "planned_data": None,
+                "decisions": {},
+                "needed": {},
+                "inputs": "",
+                "run": False,
+                "tolerance": (0.0, 0.0),
+            },
+            folder / "archive.ptpkg",
+        )
     return caught.value
 
 

@@ -46,13 +46,20 @@ MEMBERS = {
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     path = tmp_path / "m.ptpkg"
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in MEMBERS.items():
-            file.writestr(f"archive/{name}", content)
-        digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in MEMBERS.items()}
-        manifest = json.dumps({**MANIFEST, "files": digests})
-        file.writestr("archive/interpool-archive/manifest.json", manifest)
+    write_archive(path, MEMBERS, MANIFEST)
     return path
+
+
+def write_archive(
+    path: Path, members: dict[str, str], manifest: dict[str, object], signature: str = ""
+) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"archive/{name}", content)
+        digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in members.items()}
+        file.writestr("archive/interpool-archive/manifest.json", json.dumps({**manifest, "files": digests}))
+        if signature:
+            file.writestr("archive/interpool-archive/signature.json", signature)
 
 
 def mar_around(archive: Path, **model: str) -> Path:
@@ -148,12 +155,8 @@ def test_inputs_self_test_data_and_signature_are_shown(archive: Path) -> None:
         },
         "data": ["m.py"],
     }
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("archive/m.py", "x = 1")
-        file.writestr("archive/.data/version", "6")
-        file.writestr("archive/.data/extern_modules", "torch")
-        file.writestr("archive/interpool-archive/manifest.json", json.dumps(shown))
-        file.writestr("archive/interpool-archive/signature.json", "{}")
+    members = {**MEMBERS, "interpool-archive/self-test.pkl": "N."}
+    write_archive(archive, members, shown, signature="{}")
     said = inspect(archive).output
     assert "inputs: (float32[1, 3], [str], mask={k: NoneType})" in said
     assert "self-test: self-test.pkl, rtol 0.0001, atol 1e-05" in said
@@ -163,9 +166,11 @@ def test_inputs_self_test_data_and_signature_are_shown(archive: Path) -> None:
 
 def test_none_of_the_archives_code_runs(archive: Path, tmp_path: Path) -> None:
     canary = tmp_path / "ran"
-    with zipfile.ZipFile(archive, "a") as file:
-        file.writestr("archive/interpool-archive/entry.pkl", f"cos\nmkdir\n(V{canary}\ntR.")
-        file.writestr("archive/evil.py", f"import os; os.mkdir({str(canary)!r})")
+    evil = {
+        "interpool-archive/entry.pkl": f"cos\nmkdir\n(V{canary}\ntR.",
+        "evil.py": f"import os; os.mkdir({str(canary)!r})",
+    }
+    write_archive(archive, {**MEMBERS, **evil}, MANIFEST)
     assert inspect(archive).exit_code == 0
     assert not canary.exists()
 

@@ -7,12 +7,14 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from interpool.archiver_ext import PackError, PackReport, cli
+from interpool.archiver_ext import PackError, PackReport, pack_command
 from interpool.archiver_ext.cli import commands
+from interpool.archiver_ext.plan import Plan, Proposal
 
 if TYPE_CHECKING:
     from archiver_ext.conftest import Write
 
+WANDB = Proposal("wandb.**", "mock", "never ran", "mypkg/m.py:9: import wandb")
 (PACK,) = [command for command in commands if command.name == "pack"]
 
 SOURCE = {
@@ -30,18 +32,25 @@ def test_summary_counts_and_says_why() -> None:
         spec="mypkg.m:build",
         output=Path("m.ptpkg"),
         kind="module",
+        plan=Plan(
+            "mypkg.m:build",
+            proposals=(Proposal("wandb.**", "mock", "never ran", "mypkg/m.py:9: import wandb"),),
+        ),
+        inputs=None,
+        attempts=2,
+        corrections=["einops is not mocked"],
         modules={
-            "mypkg": {"action": "intern", "reason": "in the project"},
-            "mypkg.m": {"action": "intern", "reason": "in the project"},
-            "torch": {"action": "extern", "reason": "every server has it"},
-            "wandb": {"action": "mock", "reason": "--mock wandb"},
+            "mypkg": {"action": "intern", "reason": "in the project", "imported_by": []},
+            "mypkg.m": {"action": "intern", "reason": "in the project", "imported_by": []},
+            "torch": {"action": "extern", "reason": "every server has it", "imported_by": []},
+            "wandb": {"action": "mock", "reason": "--mock wandb", "imported_by": []},
         },
         externs=[{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
         warnings=["mypkg/m.py:3: import missing\n  could not be imported"],
         size=2_000_000,
         seconds={"build": 1.0, "trial": 2.5},
     )
-    with patch.object(cli, "pack", return_value=report) as packing:
+    with patch.object(pack_command, "pack", return_value=report) as packing:
         result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "--mock", "wandb"])
     assert packing.call_args.kwargs["mock"] == ("wandb",)
     said = " ".join(result.output.split())
@@ -49,7 +58,11 @@ def test_summary_counts_and_says_why() -> None:
     assert "in the project" in said
     assert "the server must have: torch 2.13.0" in said
     assert "warning: mypkg/m.py:3: import missing" in said
-    assert "packed m.ptpkg (module, 2.00 MB, 3.5 s); a fresh process has loaded it" in said
+    assert "never ran" in said
+    assert "mypkg/m.py:9: import wandb" in said
+    assert "corrected: einops is not mocked" in said
+    assert "packed m.ptpkg (module, 2.00 MB, 3.5 s); it was loaded in a fresh process" in said
+    assert "no self-test" in said
 
 
 def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
@@ -59,6 +72,7 @@ def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
     assert report["modules"]["annotated_types"] == {
         "action": "extern",
         "reason": "--extern annotated_*",
+        "imported_by": [{"module": "mypkg.m", "line": 2}],
     }
     assert report["kind"] == "callable"
 
