@@ -12,6 +12,7 @@ with a pipe as stdout, on which it says ``listening``.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import logging
 import os
@@ -391,7 +392,8 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     host.leave_on_sigterm()
     host.run()
-    logging.shutdown()
+    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    atexit._run_exitfuncs()
     os._exit(0)
 
 

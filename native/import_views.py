@@ -12,7 +12,7 @@ import importlib.resources
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def views(importer: HermeticImporter) -> dict[str, View]:
         },
     )
     whole = View(importlib, {"import_module": _import_module(importer), "resources": resources, "util": util})
-    data = View(pkgutil, {"get_data": _get_data(importer)})
+    data = View(pkgutil, {"get_data": _get_data(importer), "iter_modules": _iter_modules(importer)})
     return {view.__name__: view for view in (whole, resources, util, data)}
 
 
@@ -100,6 +100,19 @@ def _get_data(importer: HermeticImporter) -> Callable[[str, str], bytes | None]:
         return pkgutil.get_data(package, resource)
 
     return get_data
+
+
+def _iter_modules(importer: HermeticImporter) -> Callable[..., Iterator[pkgutil.ModuleInfo]]:
+    def iter_modules(path: Any = None, prefix: str = "") -> Iterator[pkgutil.ModuleInfo]:
+        """Stands in for ``pkgutil.iter_modules``; knows a package's ``__path__`` by identity."""
+        for module in list(importer.modules.values()):
+            if path is not None and vars(module).get("__path__") is path:
+                for name, is_package in importer.submodules(module):
+                    yield pkgutil.ModuleInfo(importer, prefix + name, is_package)  # type: ignore[arg-type]
+                return
+        yield from pkgutil.iter_modules(path, prefix)
+
+    return iter_modules
 
 
 def _of_package(importer: HermeticImporter, stock: Callable[..., Any]) -> Callable[..., Any]:

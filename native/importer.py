@@ -26,7 +26,7 @@ from interpool.native.import_views import VIEWED, View, views
 from interpool.native.resources import ArchivePath, ArchiveResources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from interpool.native.archive_format import Manifest
 
@@ -122,6 +122,13 @@ class HermeticImporter(PackageImporter):
         content: bytes = self.zip_reader.get_record(name)
         return content
 
+    def submodules(self, package: ModuleType) -> Iterator[tuple[str, bool]]:
+        """What is in a package of the archive: last names, and whether they are packages."""
+        node = self._node(self.plain_name(package.__name__))
+        for name, child in sorted(node.children.items()):
+            if _is_inside(child):
+                yield name, isinstance(child, package_importer._PackageNode)
+
     # ---- torch.package's steps ---------------------------------------------------------------
 
     def _add_file(self, filename: str) -> None:
@@ -211,6 +218,18 @@ class HermeticImporter(PackageImporter):
                 return node if isinstance(node, package_importer._ExternNode) else None
             node = node.children.get(atom)
         return node
+
+    @property
+    def storage_context(self) -> Any:
+        """Where TorchScript modules find weights while an object is unpickled; others they read."""
+        return self._storage_context
+
+    @storage_context.setter
+    def storage_context(self, context: Any) -> None:
+        self._storage_context = context
+        if context is not None and hasattr(self.zip_reader, "script_storages"):
+            for name, storage in self.zip_reader.script_storages():
+                context.add_storage(name, storage)
 
     # ---- the end -----------------------------------------------------------------------------
 

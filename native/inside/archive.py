@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import torch
@@ -78,6 +78,15 @@ class _MappedReader(torch._C.PyTorchFileReader):
                 "they must lie in the archive as torch.package wrote them."
             )
         return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
+
+    def script_storages(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and bytes of what TorchScript modules would read for themselves, if there are any."""
+        if not any(name.startswith(".data/ts_code/") for name in self.records):
+            return
+        for name, record in self.records.items():
+            if name.startswith(".data/") and name.endswith(".storage") and record.stored:
+                storage = _interpool.mapped_bytes(self._mapping, record.offset, record.size)
+                yield name.removeprefix(".data/"), storage
 
     def get_record(self, name: str) -> bytes:
         # Through our records, as digests are checked: another reader of the same zip may

@@ -59,6 +59,20 @@ def test_death_of_the_building_process_is_told(project: Write, tmp_path: Path) -
     [
         (
             """
+            import pkgutil
+            class Entry:
+                def __setstate__(self, state):
+                    pkgutil.resolve_name("mypkg.m")
+                def __getstate__(self):
+                    return {"a": 1}
+                def __call__(self):
+                    pass
+            """,
+            'mypkg/m.py:5: pkgutil.resolve_name("mypkg.m")',
+            "let the archive's own code import it",
+        ),
+        (
+            """
             import annotated_types
             LIMIT = annotated_types.Gt(3)
             class Entry:

@@ -263,6 +263,13 @@ BY_NAME = """
         def missing(self):
             return import_module("pkg.missing")
 
+        def siblings(self):
+            import pkgutil
+            import pkg
+            found = [(info.name, info.ispkg) for info in pkgutil.iter_modules(pkg.__path__, "pkg.")]
+            outside = {info.name for info in pkgutil.iter_modules()}
+            return [found, "json" in outside, "pkg" in outside]
+
         def specs(self):
             names = ("pkg.deep.other", "pkg.untouched", "pkg.missing", "json", "no_such_module")
             return [find_spec(name) is not None for name in names] + [find_spec(".deep", "pkg").name]
@@ -290,6 +297,10 @@ def test_import_module_finds_the_archives_modules_and_others_where_they_are(by_n
     assert json.loads(by_name.outside()) == [torch.__version__]
     with pytest.raises(ModuleNotFoundError, match=r"pkg\.missing"):
         by_name.missing()
+
+
+def test_modules_of_a_package_are_listed(by_name: Any) -> None:
+    assert by_name.siblings() == [[("pkg.deep", True), ("pkg.main", False)], True, False]
 
 
 def test_find_spec_tells_what_the_archive_holds(by_name: Any) -> None:

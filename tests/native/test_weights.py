@@ -59,6 +59,37 @@ def test_four_interpreters_hold_one_copy_of_the_weights(manager: InterpreterMana
         assert sum(mapping.kib["Rss"] for mapping in maps) >= len(sessions) * one_copy
 
 
+def test_torchscript_modules_in_an_archive_have_mapped_weights_too(
+    manager: InterpreterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.package.package_exporter._gate_torchscript_serialization", False)
+    maker = f"""
+        import torch
+
+        class Wide(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.full(({SIZE},), 2.0))
+
+            def forward(self, x):
+                return x + self.weight.sum()
+
+        def make():
+            return torch.jit.script(Wide())
+        """
+    path = build_package(tmp_path / "scripted.pt", {"scripted_model.py": maker}, "scripted_model:make")
+    with every_interpreter(manager) as sessions:
+        models = [load(session, path) for session in sessions]
+        answers = [model(torch.zeros(1)).to_value().item() for model in models]
+        assert answers == [2.0 * SIZE] * len(models)
+        maps = snapshots(64 * MIB)
+        assert sum(mapping.kib["Pss"] for mapping in maps) >= 64 * 1024  # every page was read, from there
+        assert sum(mapping.kib["Private_Dirty"] for mapping in maps) <= 64
+    del models
+    forget(manager, path)
+    assert eventually(lambda: not snapshots(64 * MIB))
+
+
 def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
     manager: InterpreterManager, archive: Path
 ) -> None:

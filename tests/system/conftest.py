@@ -51,6 +51,7 @@ def mar(packed: Pack) -> Mar:
         version: str = "1.0",
         handler: Path = HANDLER,
         archive_format: str = "default",
+        extra_files: str | None = None,
     ) -> str:
         package = packed(model) if isinstance(model, str) else model
         config_file = None
@@ -65,6 +66,7 @@ def mar(packed: Pack) -> Mar:
                 serialized_file=str(package),
                 export_path=str(server.store),
                 archive_format=archive_format,
+                extra_files=extra_files,
                 config_file=str(config_file) if config_file else None,
                 force=True,
             )
