@@ -16,6 +16,7 @@ from ts.utils.util import PredictionException
 from interpool.handler.defaults import DefaultHandler
 from interpool.handler.errors import out_of_memory
 from interpool.handler.failures import describe
+from interpool.handler.requirements import make_importable
 from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, parse_manifest
 from interpool.native.errors import ArchiveError
 
@@ -73,6 +74,7 @@ class PackedModel:
         path = package_path(context)
         if not os.path.isfile(path):
             raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
+        make_importable(model_directory(context), context.manifest)
         package = open_package(path)
         try:
             self._manifest = parse_manifest(package.load_binary(MANIFEST_PACKAGE, MANIFEST_RESOURCE), path)
