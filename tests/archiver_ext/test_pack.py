@@ -192,7 +192,7 @@ def test_globs_win_over_the_rules_and_mock_over_extern(project: Write, tmp_path:
     assert report.modules["annotated_types"] == {
         "action": "extern",
         "reason": "--extern annotated_types",
-        "imported_by": [],
+        "imported_by": [{"module": "mypkg.factory", "line": 2}],
     }
     assert report.names("mock") == ["scipy.linalg"]
     code = "print(json.dumps(load(sys.argv[1])(1)))"

@@ -59,6 +59,7 @@ def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
     assert report["modules"]["annotated_types"] == {
         "action": "extern",
         "reason": "--extern annotated_*",
+        "imported_by": [{"module": "mypkg.m", "line": 2}],
     }
     assert report["kind"] == "callable"
 
