@@ -16,7 +16,6 @@ from ts.utils.util import PredictionException
 from interpool.handler.defaults import DefaultHandler
 from interpool.handler.errors import out_of_memory
 from interpool.handler.failures import describe
-from interpool.handler.requirements import make_importable
 from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, parse_manifest
 from interpool.native.errors import ArchiveError
 
@@ -66,6 +65,7 @@ class PackedModel:
     """The package's entry in this interpreter, whatever kind it is."""
 
     def __init__(self, context: Any) -> None:
+        from interpool.handler.requirements import make_importable
         from interpool.native.inside.archive import close_package, open_package
 
         self._name = context.model_name
