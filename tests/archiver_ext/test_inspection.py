@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from archiver_ext.handmade import write_archive
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.cli import commands
@@ -125,37 +124,41 @@ def test_text_shows_it_to_people(packed_shop: Path) -> None:
     assert "torch 2." in line
 
 
-def test_inputs_self_test_data_and_signature_are_shown(tmp_path: Path) -> None:
-    archive = write_archive(
-        tmp_path / "m.ptpkg",
-        {},
-        {"labels.txt": "cat", "interpool-archive/t.pkl": "N.", "interpool-archive/signature.json": "{}"},
-        inputs={
+def test_inputs_self_test_data_and_signature_are_shown(archive: Path) -> None:
+    shown = {
+        **MANIFEST,
+        "inputs": {
             "args": [{"tensor": {"dtype": "float32", "shape": [1, 3]}}, {"list": [{"type": "str"}]}],
             "kwargs": {"mask": {"dict": {"k": {"type": "NoneType"}}}},
         },
-        self_test={
+        "self_test": {
             "package": "interpool-archive",
-            "resource": "t.pkl",
+            "resource": "self-test.pkl",
             "seed": 0,
             "rtol": 1e-4,
             "atol": 1e-5,
         },
-        data=["labels.txt"],
-    )
+        "data": ["m.py"],
+    }
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("archive/m.py", "x = 1")
+        file.writestr("archive/.data/version", "6")
+        file.writestr("archive/.data/extern_modules", "torch")
+        file.writestr("archive/interpool-archive/manifest.json", json.dumps(shown))
+        file.writestr("archive/interpool-archive/signature.json", "{}")
     said = inspect(archive).output
     assert "inputs: (float32[1, 3], [str], mask={k: NoneType})" in said
-    assert "self-test: t.pkl, rtol 0.0001, atol 0.1" in said
-    assert "data: labels.txt, 3 B" in said
+    assert "self-test: self-test.pkl, rtol 0.0001, atol 1e-05" in said
+    assert "data: m.py, 5 B" in said
     assert "signature: signed" in said
 
 
-def test_none_of_the_archives_code_runs(tmp_path: Path) -> None:
+def test_none_of_the_archives_code_runs(archive: Path, tmp_path: Path) -> None:
     canary = tmp_path / "ran"
-    evil = {"action": "intern", "reason": "", "imported_by": []}
-    pickled, source = f"cos\nmkdir\n(V{canary}\ntR.", f"import os; os.mkdir({str(canary)!r})"
-    members = {"evil.py": source, "interpool-archive/entry.pkl": pickled}
-    assert inspect(write_archive(tmp_path / "m.ptpkg", {"evil": evil}, members)).exit_code == 0
+    with zipfile.ZipFile(archive, "a") as file:
+        file.writestr("archive/interpool-archive/entry.pkl", f"cos\nmkdir\n(V{canary}\ntR.")
+        file.writestr("archive/evil.py", f"import os; os.mkdir({str(canary)!r})")
+    assert inspect(archive).exit_code == 0
     assert not canary.exists()
 
 
