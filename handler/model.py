@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ts.utils.util import PredictionException
 
+from interpool.handler import requirements
 from interpool.handler.defaults import DefaultHandler
 from interpool.handler.errors import out_of_memory
 from interpool.handler.failures import describe
@@ -65,7 +66,6 @@ class PackedModel:
     """The package's entry in this interpreter, whatever kind it is."""
 
     def __init__(self, context: Any) -> None:
-        from interpool.handler.requirements import make_importable
         from interpool.native.inside.archive import close_package, open_package
 
         self._name = context.model_name
@@ -74,7 +74,7 @@ class PackedModel:
         path = package_path(context)
         if not os.path.isfile(path):
             raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
-        make_importable(model_directory(context), context.manifest)
+        requirements.make_importable(model_directory(context), context.manifest)
         package = open_package(path)
         try:
             self._manifest = parse_manifest(package.load_binary(MANIFEST_PACKAGE, MANIFEST_RESOURCE), path)
