@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ts.utils.util import PredictionException
 
+from interpool.handler import requirements
 from interpool.handler.admission import Admission, current_admission
 from interpool.handler.defaults import DefaultHandler
 from interpool.handler.errors import out_of_memory
@@ -81,6 +82,8 @@ class PackedModel:
         path = package_path(context)
         if not os.path.isfile(path):
             raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
+        if not admission.keys:  # a signature does not cover what pip installed beside the archive
+            requirements.make_importable(model_directory(context), context.manifest)
         package = open_package(path)
         try:
             self._manifest = admission.check(package)

@@ -1,10 +1,11 @@
-"""Archives that no packer made: a manifest and little else."""
+"""Archives that no packer made: a manifest, and what readers insist on."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interpool.native.archive_format import SCHEMA
 
@@ -12,16 +13,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def archive_of(path: Path, imported_by: dict[str, list[tuple[str, int]]], **sources: str) -> Path:
-    """An archive that consists of a manifest, and of the sources given."""
-    modules = {
-        name: {
-            "action": "intern",
-            "reason": "in the project",
-            "imported_by": [{"module": user, "line": line} for user, line in users],
-        }
-        for name, users in imported_by.items()
+def write_archive(
+    path: Path, modules: dict[str, dict[str, Any]], members: dict[str, str] | None = None, **changes: Any
+) -> Path:
+    """Write an archive of these modules.
+
+    Args:
+        path: the file.
+        modules: as in the manifest.
+        members: content by name; the sources of modules are empty unless they are here.
+        changes: to the manifest.
+    """
+    externs = [name for name, done in modules.items() if done["action"] == "extern"]
+    content = {
+        **{f"{name.replace('.', '/')}.py": "" for name in modules if name not in externs},
+        "interpool-archive/entry.pkl": "N.",
+        ".data/version": "6",
+        ".data/extern_modules": "\n".join(externs),
+        **(members or {}),
     }
+    signature = content.pop("interpool-archive/signature.json", None)
     manifest = {
         "schema": SCHEMA,
         "entry": {"package": "interpool-archive", "resource": "entry.pkl", "kind": "module"},
@@ -32,13 +43,26 @@ def archive_of(path: Path, imported_by: dict[str, list[tuple[str, int]]], **sour
         "data": [],
         "inputs": None,
         "self_test": None,
-        "files": {},
+        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in content.items()},
+        **changes,
     }
+    content["interpool-archive/manifest.json"] = json.dumps(manifest)
+    if signature is not None:
+        content["interpool-archive/signature.json"] = signature
     with zipfile.ZipFile(path, "w") as file:
-        for name, source in sources.items():
-            file.writestr(f"archive/{name}.py", source)
-        file.writestr("archive/interpool-archive/entry.pkl", b"N.")
-        file.writestr("archive/.data/version", "6")
-        file.writestr("archive/.data/extern_modules", "")
-        file.writestr("archive/interpool-archive/manifest.json", json.dumps(manifest))
+        for name, text in content.items():
+            file.writestr(f"archive/{name}", text)
     return path
+
+
+def archive_of(path: Path, imported_by: dict[str, list[tuple[str, int]]], **sources: str) -> Path:
+    """Write an archive of interned modules that import each other: importers and their lines."""
+    modules = {
+        name: {
+            "action": "intern",
+            "reason": "in the project",
+            "imported_by": [{"module": user, "line": line} for user, line in users],
+        }
+        for name, users in imported_by.items()
+    }
+    return write_archive(path, modules, {f"{name}.py": source for name, source in sources.items()})

@@ -15,7 +15,7 @@ from interpool.handler import shim
 HERE = Path(__file__).parent
 HANDLER = Path(shim.__file__).with_name("interpool_handler.py")
 
-Pack = Callable[[str], Path]
+Pack = Callable[..., Path]
 Mar = Callable[..., str]
 
 
@@ -26,13 +26,13 @@ def wait_for_log(server: TorchServe, words: str) -> None:
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
-    """Packs ``samples:NAME`` once per test run; gives the package's path."""
+    """Packs ``MODULE:NAME``, of ``samples`` by default, once per test run; gives the package's path."""
     directory = tmp_path_factory.mktemp("packages")
 
     @functools.cache
-    def build(name: str) -> Path:
+    def build(name: str, module: str = "samples") -> Path:
         output = directory / f"{name}.ptpkg"
-        pack(f"samples:{name}", output, root=HERE)
+        pack(f"{module}:{name}", output, root=HERE)
         return output
 
     return build

@@ -1,0 +1,132 @@
+"""Both roads to a .mar, in all formats that TorchServe takes, on one real TorchServe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archiver_ext.stock import run_stock
+from local_server import INTERPOOL, TorchServe
+from system.conftest import HERE, Pack
+
+from interpool.archiver_ext.mar import FORMATS
+
+ROWS = [[1.0, -2.0, 0.5], [0.0, 0.0, 3.0]]
+CONFIG = "batchSize: 2\nmaxBatchDelay: 50\nhandler:\n  scale: 2.5\ninterpool:\n  tracebacks: true\n"
+
+# The unpackaged model, in a process that has nothing of interpool's.
+FROM_SOURCE = """
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+from labelled import labelled
+model = labelled()
+model.initialize(SimpleNamespace(
+    system_properties={"model_dir": sys.argv[2]},
+    model_yaml_config={"handler": {"scale": 2.5}},
+    manifest={"model": {"modelVersion": None}},
+))
+rows = [{"body": row} for row in json.loads(sys.argv[3])]
+print(json.dumps(model.handle(rows, None)))
+"""
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that go into the .mar with the model."""
+    folder = tmp_path_factory.mktemp("beside")
+    (folder / "extra/deep").mkdir(parents=True)
+    (folder / "extra/labels.txt").write_text("cat dog")
+    (folder / "extra/deep/more.json").write_text('{"more": "was read"}')
+    (folder / "model-config.yaml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TorchServe]:
+    """A TorchServe that installs models' requirements."""
+    properties = {"install_py_dep_per_model": "true"}
+    with TorchServe(properties=properties, environment={"PIP_NO_INDEX": "1"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def expected(beside: Path) -> list[dict[str, Any]]:
+    answers = run_stock(FROM_SOURCE, HERE, beside / "extra", json.dumps(ROWS), cwd=beside)
+    assert {answer["label"] for answer in answers} <= {"cat", "dog"}
+    return answers  # type: ignore[no-any-return]
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("archive_format", FORMATS)
+def test_both_roads_answer_as_the_unpackaged_model(
+    server: TorchServe, packed: Pack, beside: Path, expected: list[dict[str, Any]], archive_format: str
+) -> None:
+    package = packed("labelled", "labelled")
+    flags: list[str | Path] = ["--archive-format", archive_format, "--export-path", server.store]
+    flags += ["--extra-files", beside / "extra", "--config-file", beside / "model-config.yaml"]
+    name = f"labelled-{archive_format}"
+    made = run(*INTERPOOL, "archive", package, "--model-name", f"{name}-one", *flags, "--json")
+    url = json.loads(made)["url"]
+    stock = Path(sys.executable).with_name("torch-model-archiver")
+    handler = run(*INTERPOOL, "handler").strip()
+    flags += ["--version", "2.0", "--serialized-file", package, "--handler", handler]
+    run(stock, "--model-name", f"{name}-two", *flags)
+    for each in (url, url.replace("-one", "-two")):
+        answer = server.register(each, model_name=name)
+        assert answer.status == 200, f"{answer.text}\n{server.model_log()[-3000:]}"
+    (first,) = server.describe(f"{name}/1.0")
+    assert (first["modelVersion"], first["batchSize"], first["modelUrl"]) == ("1.0", 2, url)
+    for path, version in ((name, "1.0"), (f"{name}/1.0", "1.0"), (f"{name}/2.0", "2.0")):
+        for row, wanted in zip(ROWS, expected, strict=True):
+            answer = server.predict(path, row)
+            assert answer.status == 200, answer.text
+            got = answer.json
+            assert got["scores"] == pytest.approx(wanted["scores"], abs=1e-6)
+            assert {**got, "scores": []} == {**wanted, "scores": [], "version": version}
+    assert len(server.hosts()) == 1
+    for version in ("2.0", "1.0"):
+        assert server.unregister(f"{name}/{version}").status == 200
+
+
+def test_a_models_requirements_are_installed_and_found(
+    server: TorchServe, packed: Pack, beside: Path, expected: list[dict[str, Any]]
+) -> None:
+    (beside / "requirements.txt").write_text(f"{_wheel(beside)}\n")
+    (beside / "tool.yaml").write_text("handler:\n  scale: 2.5\n  tool: interpool_test_tool\n")
+    run(
+        *INTERPOOL, "archive", packed("labelled", "labelled"), "--export-path", server.store,
+        "--extra-files", beside / "extra", "-r", beside / "requirements.txt", "-c", beside / "tool.yaml",
+    )  # fmt: skip
+    answer = server.register("labelled.mar")
+    assert answer.status == 200, f"{answer.text}\n{server.model_log()[-3000:]}"
+    answer = server.predict("labelled", ROWS[0])
+    assert answer.json["tool"] == "from the requirements", answer.text
+    assert answer.json["label"] == expected[0]["label"]
+    assert server.unregister("labelled").status == 200
+
+
+def _wheel(folder: Path) -> Path:
+    """A package that pip can install without a network."""
+    path = folder / "interpool_test_tool-1.0-py3-none-any.whl"
+    info = "interpool_test_tool-1.0.dist-info"
+    files = {
+        "interpool_test_tool.py": "WORDS = 'from the requirements'\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: interpool-test-tool\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+    return path
