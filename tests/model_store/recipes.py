@@ -1,4 +1,4 @@
-"""The seven recipes, and what tests do with them."""
+"""The recipes, and what tests do with them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ SPEC = "project.factory:build"
 # Top-level modules whose code goes into the archive, and packages that the server must have.
 INTERNED = {
     "bert": {"project"},
+    "convnet": {"project"},
     "mobilenet": {"project"},
     "dlrm": {"project"},
     "translator": {"project"},
@@ -24,6 +25,12 @@ INTERNED = {
     "detector": {"project"},
 }
 EXTERN = {"bert": {"tokenizers", "transformers"}, "mobilenet": {"PIL"}}
+
+
+def build_operators() -> None:
+    """Compile the detector's, where that has not been done."""
+    command = [sys.executable, STORE / "detector/build_ops.py"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=240)
 
 
 def answer_from_source(folders: dict[str, Path]) -> None:

@@ -1,89 +1,8 @@
-"""Every recipe packs by plan's first proposal, and answers from its archive as from its source."""
+"""The recipes' parts compute what the papers say."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-import pytest
-import torch
-from model_store.recipes import (
-    EXTERN,
-    INTERNED,
-    SPEC,
-    STORE,
-    answer_from_archives,
-    answer_from_source,
-    run_in,
-)
-
-from interpool.archiver_ext import PackReport, pack
-
-NAMES = list(INTERNED)
-Report = Callable[[str], PackReport]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("recipes")
-
-
-@pytest.fixture(scope="module")
-def packed(folder: Path) -> dict[str, PackReport]:
-    subprocess.run(
-        [sys.executable, STORE / "detector/build_ops.py"], check=True, stdout=subprocess.DEVNULL, timeout=120
-    )
-
-    def one(name: str) -> PackReport:
-        return pack(SPEC, folder / f"{name}.ptpkg", root=STORE / name)
-
-    with ThreadPoolExecutor(2) as threads:
-        return dict(zip(NAMES, threads.map(one, NAMES), strict=True))
-
-
-@pytest.fixture(scope="module")
-def stock(packed: dict[str, PackReport], folder: Path) -> dict[str, Path]:
-    """Where each recipe's answer from its source lies."""
-    folders = {name: folder / name for name in packed}
-    for each in folders.values():
-        each.mkdir()
-    answer_from_source(folders)
-    return folders
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_plans_first_proposal_holds(packed: dict[str, PackReport], name: str) -> None:
-    report = packed[name]
-    assert (report.attempts, report.corrections, report.warnings) == (1, [], [])
-    assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
-    assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
-    assert report.inputs is not None, "without example inputs there is no self-test"
-
-
-def test_two_interpreters_answer_at_once_as_the_sources_do(
-    packed: dict[str, PackReport], stock: dict[str, Path]
-) -> None:
-    archives = {name: report.output for name, report in packed.items()}
-    assert answer_from_archives(archives, stock) == {name: [[], []] for name in NAMES}
-
-
-def test_another_answer_is_told_from_the_right_one(
-    packed: dict[str, PackReport], stock: dict[str, Path], tmp_path: Path
-) -> None:
-    answer = torch.load(stock["dlrm"] / "answer.pt")
-    answer["expected"][1] += 1e-4
-    torch.save(answer, tmp_path / "answer.pt")
-    found = answer_from_archives({"dlrm": packed["dlrm"].output}, {"dlrm": tmp_path})["dlrm"]
-    assert [len(each) for each in found] == [1, 1]
-    assert "Mismatched elements: 1 / 3" in found[0][0]
-
-
-def test_the_detectors_operators_travel_with_it(packed: dict[str, PackReport]) -> None:
-    plan = packed["detector"].plan
-    assert list(plan.data) == ["project/region_ops.so"]
+from model_store.recipes import build_operators, run_in
 
 
 def test_tacotron_draws_random_numbers_when_it_speaks() -> None:
@@ -137,7 +56,8 @@ print(json.dumps(abs(float(answer["score"]) - float(scores[best] - total)) < 1e-
 """)  # fmt: skip
 
 
-def test_the_detectors_operators_compute_what_their_reference_does(packed: dict[str, PackReport]) -> None:
+def test_the_detectors_operators_compute_what_their_reference_does() -> None:
+    build_operators()
     found = run_in("detector", """
 import json, torch
 from project import operators, reference
