@@ -9,6 +9,7 @@ from torch import nn
 
 def build() -> nn.Module:
     """The published model for 24 kHz with random weights."""
+    torch.manual_seed(0)
     return EncodecModel.encodec_model_24khz(pretrained=False)
 
 

@@ -12,6 +12,7 @@ from vocos.models import VocosBackbone
 
 def build() -> nn.Module:
     """A narrow one with random weights."""
+    torch.manual_seed(0)
     return Vocos(
         feature_extractor=MelSpectrogramFeatures(sample_rate=24000, n_fft=1024, hop_length=256, n_mels=80),
         backbone=VocosBackbone(input_channels=80, dim=128, intermediate_dim=256, num_layers=4),

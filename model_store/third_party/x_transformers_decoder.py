@@ -9,6 +9,7 @@ from x_transformers import Decoder, TransformerWrapper
 
 def build() -> nn.Module:
     """Random weights."""
+    torch.manual_seed(0)
     layers = Decoder(dim=128, depth=3, heads=4, rotary_pos_emb=True)
     return TransformerWrapper(num_tokens=256, max_seq_len=128, attn_layers=layers)
 

@@ -137,8 +137,7 @@ def _missing(model: Model) -> str:
 
 def _stock_answer(model: Model, folder: Path) -> None:
     command = [sys.executable, "-P", "-W", "ignore", str(SUPPORT / "stock_answer.py")]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run([*command, str(model.root), model.spec, str(folder)], check=True, env=environment)
+    subprocess.run([*command, str(model.root), model.spec, str(folder)], check=True)
 
 
 def _packaged_answer(job: dict[str, str], rounds: int) -> dict[str, Any]:

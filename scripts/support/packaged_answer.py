@@ -20,6 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 INTERPRETERS = 2
+RTOL, ATOL = 1e-5, 1e-6
 
 
 # ---- inside an interpreter ------------------------------------------------------------------
@@ -37,7 +38,7 @@ def differences(archive: str, answer: str) -> list[str]:
     entry = load_object(archive, ENTRY_PACKAGE, ENTRY_RESOURCE)
     sample = self_test.Sample(stock["args"], stock["kwargs"])
     got = self_test.answer(entry, stock["kind"], sample)
-    return self_test.differences(stock["expected"], got, self_test.RTOL, self_test.ATOL)
+    return self_test.differences(stock["expected"], got, RTOL, ATOL)
 
 
 def load_times(archive: str, entry: str, root: str, rounds: int) -> dict[str, list[float]]:

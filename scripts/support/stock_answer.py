@@ -1,14 +1,16 @@
-"""What a model answers in an ordinary Python process, from its source.
+"""What models answer in ordinary Python processes, from their source.
 
-Run as ``python -P stock_answer.py ROOT SPEC FOLDER``. Builds the SPEC's object, calls it on its
-example inputs, with seeds, as an archive's self-test does, and writes to FOLDER ``answer.pt``: a
-dict of ``kind``, ``args``, ``kwargs`` and ``expected``, and ``entry.pt``: the object itself, as
-torch.save writes it. What is packaged is compared with this; nothing of interpool is imported.
+Run as ``python -P stock_answer.py ROOT SPEC FOLDER [ROOT SPEC FOLDER ...]``. For each, in a process
+of its own: builds the SPEC's object, calls it on its example inputs, with seeds, as an archive's
+self-test does, and writes to FOLDER ``answer.pt``: a dict of ``kind``, ``args``, ``kwargs`` and
+``expected``, and ``entry.pt``: the object itself, as torch.save writes it. What is packaged is
+compared with this; nothing of interpool is imported.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import random
 import sys
 from pathlib import Path
@@ -20,7 +22,19 @@ import torch
 SEED = 0
 
 
-def main(root: str, spec: str, folder: Path) -> None:
+def main(words: list[str]) -> None:
+    for root, spec, folder in zip(words[::3], words[1::3], words[2::3], strict=True):
+        child = os.fork()  # torch is imported once, and has no threads yet
+        if not child:
+            answer(root, spec, Path(folder))
+            sys.stdout.flush()
+            os._exit(0)  # an exception has ended the child before, with its traceback
+        _, status = os.waitpid(child, 0)
+        if status:
+            raise SystemExit(f"no answer of {spec} in {root}: status {status}")
+
+
+def answer(root: str, spec: str, folder: Path) -> None:
     sys.path.insert(0, root)
     name, _, build = spec.partition(":")
     module = importlib.import_module(name)
@@ -71,4 +85,4 @@ def data(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1:])

@@ -1,4 +1,7 @@
-"""The sample models, packed, wrapped by the stock archiver, and loaded without interpool."""
+"""The sample models: packed by plan's first proposal, and answering as their sources do.
+
+Two interpreters at once do, and so does an ordinary process with torch.package alone.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,29 @@ import json
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from archiver_ext.stock import run_stock
+from model_store.recipes import (
+    EXTERN,
+    INTERNED,
+    ROOT,
+    SPEC,
+    STORE,
+    answer_from_archives,
+    answer_from_source,
+    build_operators,
+)
 
 from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.inspection import inspect_archive
 
-ROOT = Path(__file__).parents[2]
-STORE = ROOT / "model_store"
-NAMES = ("bert", "convnet")
+NAMES = list(INTERNED)
+SERVED = ("bert", "convnet")  # by the demo
 
 IMAGE = [[[(x * y * c) % 7 / 7 for x in range(32)] for y in range(32)] for c in (1, 2, 3)]
 
@@ -47,11 +61,60 @@ print(json.dumps(answers))
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PackReport]:
-    folder = tmp_path_factory.mktemp("recipes")
-    return {
-        name: pack("project.factory:build", folder / f"{name}.ptpkg", root=STORE / name) for name in NAMES
-    }
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recipes")
+
+
+@pytest.fixture(scope="module")
+def packed(folder: Path) -> dict[str, PackReport]:
+    build_operators()
+
+    def one(name: str) -> PackReport:
+        return pack(SPEC, folder / f"{name}.ptpkg", root=STORE / name)
+
+    with ThreadPoolExecutor(2) as threads:
+        return dict(zip(NAMES, threads.map(one, NAMES), strict=True))
+
+
+@pytest.fixture(scope="module")
+def stock(packed: dict[str, PackReport], folder: Path) -> dict[str, Path]:
+    """Where each recipe's answer from its source lies."""
+    folders = {name: folder / name for name in packed}
+    for each in folders.values():
+        each.mkdir()
+    answer_from_source(folders)
+    return folders
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plans_first_proposal_holds(packed: dict[str, PackReport], name: str) -> None:
+    report = packed[name]
+    assert (report.attempts, report.corrections, report.warnings) == (1, [], [])
+    assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
+    assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
+    assert report.inputs is not None, "without example inputs there is no self-test"
+
+
+def test_two_interpreters_answer_at_once_as_the_sources_do(
+    packed: dict[str, PackReport], stock: dict[str, Path]
+) -> None:
+    archives = {name: report.output for name, report in packed.items()}
+    assert answer_from_archives(archives, stock) == {name: [[], []] for name in NAMES}
+
+
+def test_another_answer_is_told_from_the_right_one(
+    packed: dict[str, PackReport], stock: dict[str, Path], tmp_path: Path
+) -> None:
+    answer = torch.load(stock["dlrm"] / "answer.pt")
+    answer["expected"][1] += 1e-4
+    torch.save(answer, tmp_path / "answer.pt")
+    found = answer_from_archives({"dlrm": packed["dlrm"].output}, {"dlrm": tmp_path})["dlrm"]
+    assert [len(each) for each in found] == [1, 1]
+    assert "Mismatched elements: 1 / 3" in found[0][0]
+
+
+def test_the_detectors_operators_travel_with_it(packed: dict[str, PackReport]) -> None:
+    assert list(packed["detector"].plan.data) == ["project/region_ops.so"]
 
 
 def reference(name: str) -> list[dict[str, Any]]:
@@ -66,11 +129,13 @@ def reference(name: str) -> list[dict[str, Any]]:
     return answers
 
 
-def test_archives_answer_as_their_sources_do(packed: dict[str, PackReport], tmp_path: Path) -> None:
+def test_archives_answer_as_their_sources_do_without_interpool(
+    packed: dict[str, PackReport], tmp_path: Path
+) -> None:
     (tmp_path / "requests.json").write_text(json.dumps(REQUESTS))
     archives = [packed[name].output for name in REQUESTS]
     answers = run_stock(FROM_ARCHIVES, tmp_path / "requests.json", *archives, cwd=tmp_path)
-    for name in NAMES:
+    for name in SERVED:
         for found, expected in zip(answers[name], reference(name), strict=True):
             assert found["label"] == expected["label"]
             assert found["scores"] == pytest.approx(expected["scores"], abs=1e-5)
@@ -79,7 +144,7 @@ def test_archives_answer_as_their_sources_do(packed: dict[str, PackReport], tmp_
 def test_modules_of_the_same_names_are_interned_in_both(packed: dict[str, PackReport]) -> None:
     names = ["project", "project.labels", "project.model", "project.preprocessing"]
     sources = []
-    for name in NAMES:
+    for name in SERVED:
         assert packed[name].names("intern") == names
         with zipfile.ZipFile(packed[name].output) as file:
             sources.append([file.read(f"archive/project/{each}.py") for each in ("labels", "model")])
