@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interpool.archiver_ext.distributions import distribution_of
+from interpool.archiver_ext.pickle_globals import pickle_globals
 from interpool.native.archive_format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
@@ -45,6 +46,7 @@ def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]
     Returns:
         The manifest as written.
     """
+    taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
     with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
         manifest: Manifest = {
             "schema": SCHEMA,
@@ -52,7 +54,7 @@ def append_manifest(archive: Path, kind: EntryKind, verdicts: dict[str, Verdict]
             "made_with": _versions(),
             "externs": _externs(verdicts),
             "modules": _modules(verdicts),
-            "globals": [],
+            "globals": taken,
             "data": [],
             "inputs": None,
             "self_test": None,

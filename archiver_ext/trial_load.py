@@ -18,10 +18,14 @@ from torch.package.package_importer import PackageImporter
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
+from interpool.native.reader import read_manifest, read_records
+from interpool.native.unpickling import restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import FrameType, ModuleType, TracebackType
+
+    from interpool.native.archive_format import Manifest
 
 
 class Blocker(importlib.abc.MetaPathFinder):
@@ -71,7 +75,7 @@ def _asked_by_archive() -> bool:
 
 
 def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
-    """Load the archive's entry with stock torch.package.
+    """Load the archive's entry with stock torch.package, its pickles bounded as on a server.
 
     Args:
         archive: the packed file.
@@ -81,7 +85,9 @@ def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
         ``{}``, or what failed: ``line`` (the user's own, or ""), ``error``, ``traceback``.
     """
     try:
-        PackageImporter(str(archive)).load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
+        importer = PackageImporter(str(archive))
+        restrict(importer, _manifest(archive), str(archive))
+        importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         return {
             "line": _own_line(error.__traceback__, sources),
@@ -89,6 +95,11 @@ def trial_load(archive: Path, sources: dict[str, str]) -> dict[str, Any]:
             "traceback": readable_traceback(error, lambda name: _shown(name, sources)),
         }
     return {}
+
+
+def _manifest(archive: Path) -> Manifest | None:
+    with archive.open("rb") as file:
+        return read_manifest(str(archive), file, read_records(str(archive), file))
 
 
 def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:

@@ -17,8 +17,9 @@ import torch
 from torch.package import PackageImporter
 
 import _interpool
-from interpool.native.errors import ArchiveError
-from interpool.native.reader import Record, read_records
+from interpool.native.errors import ArchiveError, StructureError
+from interpool.native.reader import Record, read_manifest, read_records
+from interpool.native.unpickling import restrict
 
 # torch.package's own affair, which nobody who serves a model can mend.
 warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
@@ -36,6 +37,7 @@ class _MappedReader:
         snapshot_file = f"/proc/self/fd/{fd}"
         with open(snapshot_file, "rb") as file:
             self._records: dict[str, Record] = read_records(path, file)
+            self.manifest = read_manifest(path, file, self._records)
         self.stock = torch._C.PyTorchFileReader(snapshot_file)
 
     def map_anew(self) -> None:
@@ -46,10 +48,11 @@ class _MappedReader:
         record = self._record(name)
         wanted = numel * dtype.itemsize
         if not record.stored or record.size != wanted:
-            raise ArchiveError(
+            raise StructureError(
                 f"{self.path}: the weights in {name} are "
                 f"{'compressed' if not record.stored else f'{record.size} bytes long, not {wanted}'}; "
-                "they must lie in the archive as torch.package wrote them."
+                "they must lie in the archive as torch.package wrote them.",
+                "storage-size",
             )
         return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
 
@@ -93,6 +96,7 @@ class HermeticPackage:
         self.importer = PackageImporter(reader.stock)
         self.importer.zip_reader = reader
         self.importer.filename = path
+        restrict(self.importer, reader.manifest, path)
         _archives[self.importer.id()] = (path, snapshot)
         self._objects: dict[tuple[str, str], Any] = {}
 
