@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interpool.archiver_ext.distributions import distribution_of
+from interpool.archiver_ext.pickle_globals import pickle_globals
 from interpool.native.archive_format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
@@ -62,6 +63,7 @@ def append_manifest(
     Returns:
         The manifest as written.
     """
+    taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
     with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
         manifest: Manifest = {
             "schema": SCHEMA,
@@ -69,7 +71,7 @@ def append_manifest(
             "made_with": _versions(),
             "externs": _externs(verdicts),
             "modules": _modules(verdicts, imported_by),
-            "globals": [],
+            "globals": taken,
             "data": data,
             "inputs": inputs,
             "self_test": self_test,

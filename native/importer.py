@@ -24,6 +24,7 @@ from interpool.native.errors import ManifestError
 from interpool.native.extraction import Folder, extract
 from interpool.native.import_views import VIEWED, View, views
 from interpool.native.resources import ArchivePath, ArchiveResources
+from interpool.native.unpickling import restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ class HermeticImporter(PackageImporter):
         self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
         super().__init__(reader)
         self.filename = path
+        restrict(self, manifest, path)
         self._add_data_folders()
 
     # ---- what archived code, and importlib's machinery, ask --------------------------------

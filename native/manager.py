@@ -26,7 +26,7 @@ from interpool.native import _native, provision
 from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
 from interpool.native.host_torch import watch_host_torch
 from interpool.native.leaks import warn_of_open_leases, watch_process_end
-from interpool.native.reader import read_records
+from interpool.native.reader import read_manifest, read_records
 from interpool.native.stacks import describe_stacks
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class InterpreterManager:
         """Open a hermetic archive. Nothing in it runs yet.
 
         Raises:
-            ArchiveError: missing, damaged, or not a torch.package archive.
+            ArchiveError: missing, damaged, not a torch.package archive, or with a manifest that lies.
         """
         return Package(self._pool, path)
 
@@ -280,7 +280,7 @@ class Package:
         self.path = Path(os.path.abspath(path))
         self._package = pool.open_package(str(self.path))
         with open(f"/proc/self/fd/{self._package.fd}", "rb") as file:
-            read_records(str(self.path), file)
+            read_manifest(str(self.path), file, read_records(str(self.path), file))
 
     def load_pickle(self, package: str, resource: str) -> MovableObject:
         """The pickled object, for use in any interpreter.

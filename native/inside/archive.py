@@ -17,7 +17,7 @@ import torch
 
 import _interpool
 from interpool.native.archive_format import Manifest
-from interpool.native.errors import ArchiveError
+from interpool.native.errors import ArchiveError, StructureError
 from interpool.native.importer import HermeticImporter
 from interpool.native.reader import Record, read_manifest, read_member, read_records
 
@@ -72,10 +72,11 @@ class _MappedReader(torch._C.PyTorchFileReader):
         record = self._record(name)
         wanted = numel * dtype.itemsize
         if not record.stored or record.size != wanted:
-            raise ArchiveError(
+            raise StructureError(
                 f"{self.path}: the weights in {name} are "
                 f"{'compressed' if not record.stored else f'{record.size} bytes long, not {wanted}'}; "
-                "they must lie in the archive as torch.package wrote them."
+                "they must lie in the archive as torch.package wrote them.",
+                "storage-size",
             )
         return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
 

@@ -1,0 +1,262 @@
+"""What pickles may take from outside of their archive, whoever wrote them.
+
+A pickle names functions and calls them. The tables here hold what models' pickles are
+made of; what can run code, open files or undo the check is left out. Names are judged
+before their module is imported, values after that.
+
+This bounds pickles, not code: a module in the archive can import what it likes.
+"""
+
+from __future__ import annotations
+
+import _compat_pickle
+import builtins
+import sys
+import types
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Any, Final
+
+IMPLICIT_EXTERNS: Final = frozenset({"builtins", "numpy", "numpy.core", "numpy.core._multiarray_umath"})
+"""torch.package takes these from the server whatever its list of external modules says."""
+
+_ALL = frozenset({"*"})  # every public name
+_CAPITALS = frozenset({"A*"})  # every name that starts with a capital letter
+
+_BUILTINS = {
+    "Ellipsis", "NotImplemented", "abs", "all", "any", "bool", "bytearray", "bytes", "callable", "chr",
+    "complex", "dict", "divmod", "enumerate", "float", "frozenset", "getattr", "hash", "id", "int",
+    "isinstance", "issubclass", "iter", "len", "list", "max", "min", "next", "object", "ord", "pow", "print",
+    "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip",
+    *(name for name in vars(builtins) if name.endswith(("Error", "Exception", "Warning", "Group"))),
+    "KeyboardInterrupt", "StopIteration", "StopAsyncIteration", "GeneratorExit",
+}  # fmt: skip
+
+_OPERATORS = {
+    "abs", "add", "and_", "contains", "eq", "floordiv", "ge", "getitem", "gt", "index", "inv", "invert",
+    "is_", "is_not", "itemgetter", "le", "lshift", "lt", "matmul", "mod", "mul", "ne", "neg", "not_", "or_",
+    "pos", "pow", "rshift", "sub", "truediv", "truth", "xor",
+}  # fmt: skip
+
+# Not here, on purpose: attrgetter and methodcaller (they undo the check of getattr), reduce,
+# map and call (they call for others), anything that reads or writes files, starts processes,
+# loads code, or evaluates text (typing.get_type_hints, collections.namedtuple).
+_STANDARD: Mapping[str, Collection[str]] = {
+    "__builtin__": _BUILTINS,
+    "_codecs": {"encode"},
+    "_collections": {"OrderedDict", "defaultdict", "deque"},
+    "_collections_abc": _CAPITALS,
+    "_functools": {"partial"},
+    "_operator": _OPERATORS,
+    "abc": _CAPITALS,
+    "argparse": {"Namespace"},
+    "array": {"_array_reconstructor", "array"},
+    "builtins": _BUILTINS,
+    "cmath": _ALL,
+    "collections": {"A*", "defaultdict", "deque"},
+    "collections.abc": _CAPITALS,
+    "contextlib": {"nullcontext"},
+    "copyreg": {"__newobj__", "__newobj_ex__", "_reconstructor"},
+    "dataclasses": {"Field", "_FIELD_BASE", "_HAS_DEFAULT_FACTORY_CLASS", "_MISSING_TYPE"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone", "tzinfo"},
+    "decimal": _CAPITALS,
+    "enum": _CAPITALS,
+    "fractions": {"Fraction"},
+    "functools": {"partial"},
+    "html": {"escape", "unescape"},
+    "inspect": {"Parameter", "Signature", "_ParameterKind", "_empty"},
+    "io": {"BytesIO", "StringIO"},
+    "ipaddress": _CAPITALS,
+    "itertools": {"chain", "count"},
+    "json": {"dumps", "loads"},
+    "logging": {"getLogger"},
+    "math": _ALL,
+    "numbers": _CAPITALS,
+    "operator": _OPERATORS,
+    "pathlib": _CAPITALS,
+    "posixpath": {"basename", "dirname", "join", "normpath", "splitext"},
+    "random": {"Random"},
+    "re": {"RegexFlag", "_compile", "compile"},
+    "statistics": {"NormalDist"},
+    "string": {"Template", "capwords"},
+    "struct": {"Struct"},
+    "time": {"monotonic", "perf_counter", "process_time", "time"},
+    "types": {"EllipsisType", "GenericAlias", "MappingProxyType", "NoneType", "SimpleNamespace", "UnionType"},
+    "typing": _CAPITALS,
+    "unicodedata": {"normalize"},
+    "uuid": {"SafeUUID", "UUID"},
+    "zoneinfo": {"ZoneInfo"},
+}
+
+_NUMPY: Mapping[str, Collection[str]] = {
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy._core.records": {"recarray", "record"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy.core.numeric": {"_frombuffer"},
+    "numpy.core.records": {"recarray", "record"},
+    "numpy.dtypes": _CAPITALS,
+    "numpy.ma": {"MaskedArray"},
+    "numpy.ma.core": {"MaskedArray", "_mareconstruct"},
+    "numpy.matrixlib.defmatrix": {"matrix"},
+    "numpy.random._generator": {"Generator"},
+    "numpy.random._mt19937": {"MT19937"},
+    "numpy.random._pcg64": {"PCG64", "PCG64DXSM"},
+    "numpy.random._philox": {"Philox"},
+    "numpy.random._pickle": {"__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor"},
+    "numpy.random._sfc64": {"SFC64"},
+    "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
+    "numpy.random.mtrand": {"RandomState"},
+}
+_NUMPY_FUNCTIONS = {
+    "argmax", "argmin", "argsort", "asarray", "clip", "concatenate", "mean", "median", "prod", "stack", "std",
+    "sum", "var", "where",
+}  # fmt: skip
+
+_TORCH: Mapping[str, Collection[str]] = {
+    "torch._C": {"Generator", "TensorBase", "_VariableFunctionsClass"},
+    "torch._tensor": {"Tensor", "_rebuild_from_type_v2"},
+    "torch._utils": {
+        "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_device_tensor_from_numpy",
+        "_rebuild_meta_tensor_no_storage", "_rebuild_nested_tensor", "_rebuild_parameter",
+        "_rebuild_parameter_with_state", "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor",
+        "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_wrapper_subclass",
+    },
+    "torch.amp.autocast_mode": {"autocast"},
+    "torch.fx._symbolic_trace": {"Tracer"},
+    "torch.fx.graph": {"CodeGen", "_PyTreeCodeGen", "_PyTreeInfo"},
+    "torch.fx.graph_module": {"reduce_package_graph_module"},
+    "torch.jit._script": {"unpackage_script_module"},
+    "torch.serialization": {"_get_layout"},
+    "torch.storage": {"TypedStorage", "UntypedStorage"},
+    "torch.utils._pytree": {"LeafSpec", "TreeSpec"},
+    "torch.utils.checkpoint": {"checkpoint", "checkpoint_sequential"},
+}  # fmt: skip
+# All that is defined below these.
+_TORCH_TREES = (
+    "torch._C._fft", "torch._C._linalg", "torch._C._nested", "torch._C._nn", "torch._C._sparse",
+    "torch._C._special", "torch.ao.nn", "torch.ao.quantization.fake_quantize",
+    "torch.ao.quantization.observer", "torch.ao.quantization.qconfig", "torch.ao.quantization.stubs",
+    "torch.distributions", "torch.fft", "torch.functional", "torch.linalg", "torch.nn", "torch.optim",
+    "torch.quantization.observer", "torch.special",
+)  # fmt: skip
+
+# What would undo the check at once.
+_NEVER: Final = frozenset(
+    {
+        "__main__", "_distutils_hack", "_mock", "_pytest", "cffi", "cloudpickle", "dill", "distutils",
+        "execnet", "interpool", "invoke", "IPython", "jinja2", "joblib", "mako", "paramiko", "pexpect", "pip",
+        "pkg_resources", "plumbum", "psutil", "pytest", "setuptools", "sh", "torch_package_importer", "ts",
+        "wheel", "yaml",
+    }
+)  # fmt: skip
+
+
+def current_name(module: str, name: str, protocol: int) -> tuple[str, str]:
+    """What a global of a pickle of that protocol is called in Python 3."""
+    if protocol >= 3:
+        return module, name
+    if (module, name) in _compat_pickle.NAME_MAPPING:
+        return _compat_pickle.NAME_MAPPING[(module, name)]
+    return _compat_pickle.IMPORT_MAPPING.get(module, module), name
+
+
+def is_external(module: str, externs: Collection[str]) -> bool:
+    """Whether torch.package takes a module from outside of the archive whose externs these are."""
+    parts = module.split(".")
+    prefixes = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    return not IMPLICIT_EXTERNS.isdisjoint(prefixes) or any(prefix in externs for prefix in prefixes)
+
+
+def is_dunder(name: str) -> bool:
+    """Such as ``__builtins__``: Python's own, and never what a pickle needs."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def allows_name(module: str, name: str) -> bool:
+    """Whether an external module may be imported for a pickle, and asked for that name."""
+    top = module.partition(".")[0]
+    if top == "torch":
+        return module == "torch" or _listed(_TORCH, module, name) or _within(module, _TORCH_TREES)
+    if top == "numpy":
+        return module == "numpy" or _listed(_NUMPY, module, name)
+    if top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__":
+        return _listed(_STANDARD, module, name)
+    return top not in _NEVER
+
+
+def allows_value(module: str, name: str, value: Any) -> bool:
+    """Whether a pickle may have what an external module holds by that name.
+
+    A function or class counts as what it says it is: a module that hands on another's is
+    asked for the other's.
+    """
+    if isinstance(value, types.ModuleType):
+        return False
+    home = getattr(value, "__module__", None)
+    if not isinstance(home, str) or not isinstance(value, (type, *_FUNCTIONS)):
+        home = module
+    if home != module:
+        true_name = getattr(value, "__name__", name)
+        if not allows_name(home, str(true_name)) and not _is_alias(module, name, value):
+            return False
+    for top, check in _BY_VALUE.items():
+        if top in (module, home):
+            return check(name, value)
+    return True
+
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodType)
+
+
+def _is_alias(module: str, name: str, value: Any) -> bool:
+    """The standard library's listed names may have their home in a private module."""
+    return _listed(_STANDARD, module, name) and isinstance(value, (type, *_FUNCTIONS))
+
+
+def _torch_value(name: str, value: Any) -> bool:
+    import torch
+
+    if isinstance(value, _torch_constants()):
+        return True
+    if isinstance(value, type):
+        known = (torch.Tensor, torch.UntypedStorage, torch.storage.TypedStorage)
+        own = value.__module__ == "torch"
+        return name in _TORCH_CLASSES or issubclass(value, known) or not own
+    if isinstance(value, types.FunctionType):
+        return value.__module__ != "torch"
+    return name != "from_file" and hasattr(torch._C._VariableFunctions, name)
+
+
+_TORCH_CLASSES = {"Generator", "Size", "device", "dtype", "finfo", "iinfo", "layout", "memory_format"}
+
+
+@cache
+def _torch_constants() -> tuple[type, ...]:
+    import torch
+
+    return (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+
+
+def _numpy_value(name: str, value: Any) -> bool:
+    import numpy as np
+
+    if isinstance(value, type):
+        return issubclass(value, (np.generic, np.ndarray, np.dtype, np.ufunc)) and value is not np.memmap
+    return isinstance(value, np.ufunc) or name in _NUMPY_FUNCTIONS
+
+
+_BY_VALUE: Mapping[str, Callable[[str, Any], bool]] = {"torch": _torch_value, "numpy": _numpy_value}
+
+
+def _listed(table: Mapping[str, Collection[str]], module: str, name: str) -> bool:
+    names = table.get(module, ())
+    if name in names:
+        return True
+    if "A*" in names:
+        return name[:1].isupper() and name != "ForwardRef"  # which evaluates text
+    return "*" in names and not name.startswith("_")
+
+
+def _within(module: str, trees: Collection[str]) -> bool:
+    return any(module == tree or module.startswith(f"{tree}.") for tree in trees)
