@@ -9,8 +9,8 @@ into place, and never changes afterwards: concurrent builders cannot disturb eac
 
 TorchServe starts its workers in a model's directory and puts that on PYTHONPATH, where the archive
 could bring a ``sitecustomize.py`` or a module of Python's own: code that runs before any shim. So
-the overlay has launchers in ``bin/`` that start a shim in isolated mode, and ``interpool serve``
-lets TorchServe use them where it asks for signatures.
+the overlay has launchers in ``bin/`` that start a shim in isolated mode and install nothing, and
+``interpool serve`` lets TorchServe use them where it asks for signatures.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ _PYTHON_LAUNCHER = """#!/bin/sh
 for argument do
     case "$argument" in
     */ts/model_service_worker.py) exec {python} -I "$@" ;;
+    */ts/utils/setup_model_venv.py | pip)
+        echo "interpool: no signature covers what an archive asks to be installed; where signatures" \
+            "are asked for, leave out useVenv and install_py_dep_per_model" >&2
+        exit 1
+        ;;
     esac
 done
 exec {python} "$@"
