@@ -43,6 +43,12 @@ class Model(torch.nn.Module):
         return x @ self.weight.T * 1.0
 
 
+class Dies:
+    def __call__(self, x):
+        import os
+        os._exit(7)
+
+
 class Handler:
     def initialize(self, context):
         self.name = context.model_name
@@ -67,7 +73,7 @@ def build_archive(
     Args:
         path: of the archive; its stem is the zip's root folder.
         canary: exists once code of the archive has run.
-        entry: ``Model`` (a module: three numbers to two) or ``Handler``.
+        entry: ``Model`` (a module: three numbers to two), ``Handler`` or ``Dies``.
         expected: the self-test's answer; None for an archive without a self-test.
         args: the self-test's arguments.
         seed: of the self-test.
@@ -89,7 +95,7 @@ def build_archive(
                 exporter.save_pickle(MANIFEST_PACKAGE, SELF_TEST_RESOURCE, held)
     finally:
         del sys.modules[MODULE]
-    kind = "handler" if entry == "Handler" else "module"
+    kind = {"Model": "module", "Handler": "handler", "Dies": "callable"}[entry]
     self_test = {
         "package": MANIFEST_PACKAGE,
         "resource": SELF_TEST_RESOURCE,
