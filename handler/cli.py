@@ -15,6 +15,9 @@ import click
 from interpool.handler import shim
 from interpool.native.errors import ArchiveError, InterpoolError
 
+# What the torchserve command does.
+_START = "from ts.model_server import start; sys.exit(start())"
+
 
 class Commands(click.Group):
     """Imports the archiver's subcommands, and what they need, only when they are asked for."""
@@ -117,6 +120,11 @@ def serve(ctx: click.Context) -> None:
         _fail("the torchserve command is missing: pip install torchserve==0.12.0", NOT_SERVED)
     os.environ["TS_MODEL_SERVER_HOME"] = str(home)
     sys.stdout.flush()
+    if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
+        # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
+        os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
+        start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
+        os.execv(sys.executable, [sys.executable, "-P", "-c", start, *ctx.args])
     os.execv(program, [program, *ctx.args])
 
 

@@ -6,6 +6,11 @@ except its own ``ts/model_service_worker.py``, which runs the shim. Nothing inst
 
 The directory is named after what it depends on, is built under a temporary name and renamed
 into place, and never changes afterwards: concurrent builders cannot disturb each other.
+
+TorchServe starts its workers in a model's directory and puts that on PYTHONPATH, where the archive
+could bring a ``sitecustomize.py`` or a module of Python's own: code that runs before any shim. So
+the overlay has launchers in ``bin/`` that start a shim in isolated mode and install nothing, and
+``interpool serve`` lets TorchServe use them where it asks for signatures.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import py_compile
+import shlex
 import shutil
 import sys
 import tempfile
@@ -24,6 +30,24 @@ from interpool.native.provision.store import cache_root
 
 WORKER_SCRIPT = "model_service_worker.py"
 SHIM_MODULE = "interpool_shim.py"
+LAUNCHERS = ("python", "python3", "torchrun")
+_PYTHON_LAUNCHER = """#!/bin/sh
+for argument do
+    case "$argument" in
+    */ts/model_service_worker.py) exec {python} -I "$@" ;;
+    */ts/utils/setup_model_venv.py | pip)
+        echo "interpool: no signature covers what an archive asks to be installed; where signatures" \
+            "are asked for, leave out useVenv and install_py_dep_per_model" >&2
+        exit 1
+        ;;
+    esac
+done
+exec {python} "$@"
+"""
+_TORCHRUN_LAUNCHER = """#!/bin/sh
+echo "interpool: hermetic models are not served with torchrun: remove parallelType" >&2
+exit 1
+"""
 # Whatever else the installed package has, TorchServe's frontend asks its home for these.
 REQUIRED = (
     "version.txt",
@@ -65,6 +89,7 @@ def overlay() -> Path:
     entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
     identity = "\n".join([*entries, str(worker), *map("=".join, record.items())]).encode()
     identity += worker.read_bytes() + worker.with_name("shim.py").read_bytes()
+    identity += (_PYTHON_LAUNCHER + _TORCHRUN_LAUNCHER).encode()
     digest = hashlib.sha256(identity).hexdigest()[:12]
     parent = cache_root() / "home"
     home = parent / f"ts-{version}-{digest}"
@@ -98,13 +123,18 @@ def _build(home: Path, package: Path, entries: list[str], worker: Path, record: 
     # Here and now, because servers are often told to write no bytecode, and a shim that is
     # compiled at each start takes 1.4 MB more.
     py_compile.compile(str(home / SHIM_MODULE), doraise=True)
+    (home / "bin").mkdir()
+    for name in LAUNCHERS:
+        text = _TORCHRUN_LAUNCHER if name == "torchrun" else _PYTHON_LAUNCHER
+        (home / "bin" / name).write_text(text.format(python=shlex.quote(record["python"])))
+        (home / "bin" / name).chmod(0o755)
     lines = "".join(f"{name}={value}\n" for name, value in record.items())
     (home / shim.OVERLAY_RECORD).write_text(lines, encoding="utf-8")
 
 
 def _complete(home: Path, package: Path, worker: Path) -> bool:
     """Whether ``home`` is whole: every file TorchServe asks for, from where it should come."""
-    own = (home / shim.OVERLAY_RECORD, home / SHIM_MODULE)
+    own = (home / shim.OVERLAY_RECORD, home / SHIM_MODULE, *(home / "bin" / name for name in LAUNCHERS))
     return all(path.is_file() for path in own) and all(
         (home / "ts" / name).is_file()
         and (home / "ts" / name).resolve()

@@ -40,6 +40,7 @@ from interpool.handler.failures import describe
 from interpool.handler.metrics import ModelMetrics
 from interpool.handler.model import model_directory, package_path
 from interpool.handler.modules import installed_handler
+from interpool.handler.parting import part
 from interpool.handler.shim import HANDLER_STEM
 from interpool.handler.wire import FrameReader, ReplyWriter
 from interpool.native.inside.archive import close_package
@@ -57,6 +58,7 @@ class _Worker(NamedTuple):
     stderr: int
     metrics_config: str
     refusal: str
+    parting: int
     admission: dict[str, Any]
 
 
@@ -125,6 +127,8 @@ def _answer(token: _Worker, fd: int, hello: bytes, frame: bytes) -> tuple[bytes,
         try:
             _service(model, token)
         except _LoadError as error:
+            # An archive or a setting that is at fault is so for every worker of the model.
+            part(token.parting, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
         name = message["modelName"].decode()
         return bytes(create_load_model_response(200, f"loaded model {name}")), True

@@ -195,12 +195,20 @@ def overlay_record(home: str) -> dict[str, str]:
     return record
 
 
-def without(path_list: str, *unwanted: str) -> str:
-    """A PATH-like list without some of its entries."""
-    return os.pathsep.join(p for p in path_list.split(os.pathsep) if p not in unwanted)
-
-
 # ---- the stock worker -----------------------------------------------------------------------
+
+
+def require_isolation(environment: dict[str, str]) -> None:
+    """Raise Refused where signatures are asked for and files of the archive may have run before.
+
+    Too late for this archive, and soon enough for who set the server up.
+    """
+    if "INTERPOOL_SIGNATURE_KEYS" in environment and not sys.flags.isolated:
+        raise Refused(
+            "INTERPOOL_SIGNATURE_KEYS asks for signatures, but TorchServe starts its workers so that they "
+            "import what they find in an archive before anything of it was checked. Start it with "
+            "`interpool serve` [isolation]"
+        )
 
 
 def refuse_stock(environment: dict[str, str]) -> None:
@@ -231,8 +239,11 @@ def become_stock_worker(home: str, record: dict[str, str]) -> None:
     Its environment is made what an unchanged TorchServe gives it: there the server's home lies
     in site-packages, and TorchServe then leaves it out of PYTHONPATH.
     """
+    script = os.path.join(record["ts"], "model_service_worker.py")
     command = list(sys.orig_argv)
-    command[command.index(sys.argv[0])] = os.path.join(record["ts"], "model_service_worker.py")
+    at = command.index(sys.argv[0])
+    # Without -I, which a launcher of ours has added.
+    command = [*(word for word in command[:at] if word != "-I"), script, *command[at + 1 :]]
     environment = dict(os.environ)
     environment["PYTHONPATH"] = environment.get("PYTHONPATH", "").removesuffix(home)
     os.execve(sys.executable, command, environment)
@@ -257,7 +268,8 @@ def pool_name(model_dir: str, record: dict[str, str]) -> str:
     read_end, write_end = os.pipe()
     pid = os.posix_spawn(
         record["python"],
-        [record["python"], "-m", "interpool.handler.config", model_dir],
+        # -P: the working directory is the model's, whose files are nobody's modules.
+        [record["python"], "-P", "-m", "interpool.handler.config", model_dir],
         host_environment(record),
         file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)],
     )
@@ -269,14 +281,39 @@ def pool_name(model_dir: str, record: dict[str, str]) -> str:
 
 
 def host_environment(record: dict[str, str]) -> dict[str, str]:
-    """This process's environment without what TorchServe added for this one worker."""
+    """This process's environment without what TorchServe added for this one worker.
+
+    TorchServe adds to PYTHONPATH the model's directory, behind the server's own entries, and what
+    the archive's manifest says of its handler before them. What is relative is relative to the
+    model's directory.
+    """
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = without(
-        environment.get("PYTHONPATH", ""), record["home"], os.getcwd(), model_directory(os.getcwd())
-    ).rstrip(os.pathsep)
-    if not environment["PYTHONPATH"]:
+    model = os.getcwd()
+    own = [
+        entry
+        for entry in frontend_path(frontend_pid(), environment.get("PYTHONPATH", ""))
+        if os.path.isabs(entry)
+        and entry != record["home"]
+        and os.path.commonpath([os.path.realpath(entry), model]) != model
+    ]
+    environment["PYTHONPATH"] = os.pathsep.join(own)
+    if not own:
         del environment["PYTHONPATH"]
     return environment
+
+
+def frontend_path(frontend: int, otherwise: str) -> list[str]:
+    """The PYTHONPATH that TorchServe was started with, as the archive cannot have changed it."""
+    try:
+        with open(f"/proc/{frontend}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return otherwise.split(os.pathsep)
+    for variable in variables:
+        name, _, value = variable.partition(b"=")
+        if name == b"PYTHONPATH":
+            return os.fsdecode(value).split(os.pathsep)
+    return []
 
 
 def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
@@ -298,6 +335,7 @@ def start_host(frontend: int, runtime_dir: str, pool: str, record: dict[str, str
     python = record["python"]
     command = [
         python,
+        "-P",
         "-m",
         "interpool.handler.host",
         f"--frontend={frontend}",
@@ -442,6 +480,7 @@ def main() -> int:
     record = {"home": home, **overlay_record(home)}
     cwd = os.getcwd()
     try:
+        require_isolation(dict(os.environ))
         if not is_hermetic(cwd):
             refuse_stock(dict(os.environ))
             become_stock_worker(home, record)

@@ -78,6 +78,9 @@ class Worker:
     listener: socket.socket | None = None
     connection: Connection | None = None
     done_fd: int = -1
+    parting: socket.socket | None = None  # where the load asks for the shim's end; see parting.py
+    answering: bool = False  # the load's refusal is still to be sent
+    _parting_end: socket.socket | None = None
     _socket_file: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -132,6 +135,7 @@ class Worker:
         self._close_listener()
         stream.setblocking(True)
         self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.parting, self._parting_end = socket.socketpair()
         self.connection = manager.serve(
             stream.detach(),
             module=SERVICE_MODULE,
@@ -151,6 +155,7 @@ class Worker:
                 "stderr": stderr,
                 "metrics_config": self.registration.metrics_config,
                 "refusal": self.refusal,
+                "parting": self._parting_end.fileno() if self._parting_end else -1,
                 "admission": Admission.of(self.host, self.settings).as_dict(),
             }
         )
@@ -181,7 +186,8 @@ class Worker:
         if self.connection is None:
             self.release()
             return True
-        self.connection.close()
+        if not self.answering:
+            self.connection.close()
         return False
 
     def release(self) -> None:
@@ -189,7 +195,10 @@ class Worker:
         for descriptor in (*self.stdio, self.done_fd):
             if descriptor >= 0:
                 os.close(descriptor)
-        self.connection = None
+        for end in (self.parting, self._parting_end):
+            if end is not None:
+                end.close()
+        self.connection = self.parting = self._parting_end = None
         self.stdio = (-1, -1)
         self.done_fd = -1
 

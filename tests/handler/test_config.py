@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings
 from interpool.handler.errors import SettingsError
 
@@ -75,6 +76,53 @@ def test_the_environment_configures_the_host() -> None:
         HostSettings.of_environment({"INTERPOOL_INTERPRETERS": "many"})
     with pytest.raises(SettingsError, match="`INTERPOOL_IDLE_EXIT_S`"):
         HostSettings.of_environment({"INTERPOOL_IDLE_EXIT_S": "-1"})
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key.pem"
+    path.write_text("-----BEGIN PUBLIC KEY-----\n")
+    return path
+
+
+def test_what_archives_must_prove_is_said_in_the_environment(tmp_path: Path, key: Path) -> None:
+    nothing = HostSettings.of_environment({})
+    assert (nothing.signature_keys, nothing.verify, nothing.self_test) == ((), "digests", False)
+    other = tmp_path / "other.pem"
+    other.write_text(key.read_text())
+    given = {"INTERPOOL_SIGNATURE_KEYS": f"{key}:{other}", "INTERPOOL_SELF_TEST": "1"}
+    settings = HostSettings.of_environment(given)
+    assert (settings.signature_keys, settings.self_test) == ((key, other), True)
+    assert HostSettings.of_environment({"INTERPOOL_VERIFY": "structure"}).verify == "structure"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"INTERPOOL_SIGNATURE_KEYS": ""}, "it is set and names no key"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "key.pem"}, "key.pem is not an absolute path"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/nowhere/key.pem"}, "the key /nowhere/key.pem cannot be read"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/etc/passwd"}, "/etc/passwd is no PEM file of a public key"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "KEY", "INTERPOOL_VERIFY": "structure"}, "contradict each other"),
+        ({"INTERPOOL_VERIFY": "off"}, "`INTERPOOL_VERIFY`"),
+        ({"INTERPOOL_STOCK_ARCHIVES": "maybe"}, "`INTERPOOL_STOCK_ARCHIVES`"),
+    ],
+)
+def test_a_setting_that_would_protect_nothing_is_refused(
+    key: Path, environment: dict[str, str], words: str
+) -> None:
+    given = {name: value.replace("KEY", str(key)) for name, value in environment.items()}
+    with pytest.raises(SettingsError) as caught:
+        HostSettings.of_environment(given)
+    assert words in str(caught.value)
+
+
+def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
+    strict = HostSettings.of_environment({"INTERPOOL_SIGNATURE_KEYS": str(key), "INTERPOOL_SELF_TEST": "1"})
+    asked = Admission.of(strict, ModelSettings(self_test=False))
+    assert asked == Admission([str(key)], digests=True, self_test=True)
+    assert Admission.of(HostSettings.of_environment({}), ModelSettings(self_test=True)).self_test
+    assert Admission.of_dict(json.loads(json.dumps(asked.as_dict()))) == asked
 
 
 @pytest.mark.parametrize(

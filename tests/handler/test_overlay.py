@@ -83,3 +83,28 @@ def test_an_absent_torchserve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(OverlayError, match="pip install torchserve"):
         overlay()
+
+
+def test_its_launchers_start_a_shim_in_isolation_and_install_nothing(tmp_path: Path) -> None:
+    """TorchServe starts these in a model's directory, with that on PYTHONPATH."""
+    (tmp_path / "sitecustomize.py").write_text("print('imported')")
+    script = tmp_path / "ts" / "model_service_worker.py"
+    script.parent.mkdir()
+    script.write_text("import sys; print(sys.flags.isolated, sys.argv[1:])")
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+
+    def run(launcher: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(overlay() / "bin" / launcher), *arguments]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+
+    for launcher in ("python", "python3"):
+        assert run(launcher, str(script), "--a", "b c").stdout == "1 ['--a', 'b c']\n"
+    assert run("python", "-c", "print(1)").stdout == "imported\n1\n"
+    for refused in (
+        ["python", "-m", "pip", "install"],
+        ["python", "/x/ts/utils/setup_model_venv.py"],
+        ["torchrun"],
+    ):
+        done = run(*refused)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("interpool: ")

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from local_server import wait_for
 
 from interpool.handler import shim
 
@@ -126,3 +127,55 @@ def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
     assert shim.process_start(os.getpid()).isdecimal()
     assert shim.process_start(2**22 + 1) == ""
     assert shim.instance_key(os.getpid(), "p") == f"{os.getpid()}-{shim.process_start(os.getpid())}-p"
+
+
+@pytest.mark.parametrize(
+    ("environment", "refusal"),
+    [
+        ({}, ""),
+        ({"INTERPOOL_STOCK_ARCHIVES": "allow"}, ""),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/k.pem", "INTERPOOL_STOCK_ARCHIVES": "allow"}, ""),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/k.pem"}, "INTERPOOL_SIGNATURE_KEYS asks for signatures"),
+        ({"INTERPOOL_SIGNATURE_KEYS": ""}, "INTERPOOL_SIGNATURE_KEYS asks for signatures"),
+        ({"INTERPOOL_STOCK_ARCHIVES": "refuse"}, "INTERPOOL_STOCK_ARCHIVES=refuse"),
+        ({"INTERPOOL_STOCK_ARCHIVES": "Allow"}, "must be allow or refuse, not 'Allow'"),
+    ],
+)
+def test_stock_archives_are_refused_where_signatures_are_asked_for(
+    environment: dict[str, str], refusal: str
+) -> None:
+    if not refusal:
+        shim.refuse_stock(environment)
+        return
+    with pytest.raises(shim.Refused, match=refusal):
+        shim.refuse_stock(environment)
+
+
+def test_a_shim_that_may_have_run_an_archives_files_serves_nothing_signed() -> None:
+    shim.require_isolation({})
+    with pytest.raises(shim.Refused, match="Start it with `interpool serve`"):
+        shim.require_isolation({"INTERPOOL_SIGNATURE_KEYS": "/k.pem"})
+
+
+def test_a_host_imports_from_where_the_server_does_and_not_from_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, extra = tmp_path / "model", tmp_path / "extra"
+    for directory in (model / "inside", extra):
+        directory.mkdir(parents=True)
+    monkeypatch.chdir(model)
+    path = os.pathsep.join(["", ".", "inside", str(extra), str(model), str(model / "inside"), "/the/home"])
+    monkeypatch.setattr(shim, "frontend_path", lambda *_: path.split(os.pathsep))
+    environment = shim.host_environment({"home": "/the/home"})
+    assert environment["PYTHONPATH"] == str(extra)
+
+
+def test_the_servers_own_path_is_what_it_was_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "PYTHONPATH": "/of/the/server:/and/more"}
+    with subprocess.Popen(["sleep", "60"], env=environment) as server:
+        try:
+            wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "sleep\n", 10, "its start")
+            assert shim.frontend_path(server.pid, "/changed") == ["/of/the/server", "/and/more"]
+        finally:
+            server.kill()
+    assert shim.frontend_path(2**22 + 1, "/otherwise") == ["/otherwise"]
