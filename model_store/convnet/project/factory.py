@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from project.model import Classifier, Network
@@ -17,5 +19,6 @@ def build() -> Classifier:
 
 
 def example_inputs() -> list[dict[str, object]]:
-    """A batch of one request, as TorchServe hands it over."""
-    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}]
+    """A batch as TorchServe hands it over: numbers, and an image file."""
+    file = Path(__file__).parents[1] / "sample.png"
+    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}, {"body": file.read_bytes()}]
