@@ -8,15 +8,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from interpool.handler import shim
 from interpool.native.errors import ArchiveError, InterpoolError
-
-if TYPE_CHECKING:
-    from interpool.archiver_ext.archive_command import ServerSide
 
 
 class Commands(click.Group):
@@ -79,7 +76,8 @@ def _handler_file() -> Path:
     return Path(__file__).resolve().with_name(f"{shim.HANDLER_STEM}.py")
 
 
-def _server_side() -> ServerSide:
+def _server_side() -> object:
+    """What the archiver, a layer below, asks its context for."""
     from interpool.archiver_ext.archive_command import ServerSide
 
     def check_config(file: Path) -> None:
