@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -14,6 +16,19 @@ from interpool.archiver_ext.opening import MarFormat
 
 _RUNTIMES = ("python", "python3", "LSP")
 _FILE = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True)
+class ServerSide:
+    """What only the serving layer, above this one, can tell; the command group's ``obj``.
+
+    Attributes:
+        handler: the path of its handler file.
+        check_config: raises InterpoolError for a model-config.yaml that it would not take.
+    """
+
+    handler: str
+    check_config: Callable[[Path], None]
 
 
 @click.command("archive")
@@ -75,7 +90,9 @@ def archive_command(
         raise click.UsageError("give the archive, or --serialized-file, and not both")
     named = package or serialized_file
     assert named is not None
-    if handler is None:  # `interpool` knows its own
+    server = click.get_current_context().find_object(ServerSide)
+    handler = handler or (server.handler if server else None)
+    if handler is None:
         raise click.UsageError("give --handler")
     request = MarRequest(
         package=named,
@@ -93,7 +110,7 @@ def archive_command(
     )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     with console.status(f"wrapping {named}"):
-        report = make_mar(request)
+        report = make_mar(request, server.check_config if server else None)
     if as_json:
         click.echo(json.dumps(report.as_dict()))
     else:

@@ -130,7 +130,7 @@ def _add(tree: Tree, prefix: str, sizes: dict[str, int]) -> None:
     for index, (name, size) in enumerate(sorted(files.items())):
         if index == _ENTRIES_SHOWN and len(files) > _ENTRIES_SHOWN + 1:
             rest = sorted(files.items())[_ENTRIES_SHOWN:]
-            tree.add(f"[dim]and {_summary(size for _, size in rest)} more[/]")
+            tree.add(f"[dim]and {len(rest)} more files, {_bytes(sum(size for _, size in rest))}[/]")
             break
         tree.add(f"{plain(name)}  [dim]{_bytes(size)}[/]")
 

@@ -26,7 +26,7 @@ from interpool.archiver_ext.opening import MarFormat, open_archive
 from interpool.native.reader import check_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _SUFFIXES: dict[MarFormat, str] = {"default": ".mar", "zip-store": ".mar", "tgz": ".tar.gz", "no-archive": ""}
 FORMATS: tuple[MarFormat, ...] = get_args(MarFormat)
@@ -101,19 +101,27 @@ class MarReport:
         return {**asdict(self), "output": str(self.output), "url": self.url}
 
 
-def make_mar(request: MarRequest) -> MarReport:
+def make_mar(request: MarRequest, check_config: Callable[[Path], None] | None = None) -> MarReport:
     """Check a hermetic archive, and wrap it for TorchServe.
 
     The output appears under its name only when it is complete.
 
+    Args:
+        request: what to wrap, and how.
+        check_config: called with the configuration file, if there is one, when it has been
+            found to be YAML; raises InterpoolError for settings that the server would refuse.
+
     Raises:
         ArchiveError: the archive is damaged, or is none.
         PackError: it cannot be wrapped as asked.
+        InterpoolError: check_config's.
     """
     started = time.monotonic()
     name = request.model_name or request.package.stem
     target = request.export_path / f"{name}{_SUFFIXES[request.archive_format]}"
     warnings = _check_request(request, target)
+    if request.config_file is not None and check_config is not None:
+        check_config(request.config_file)
     with open_archive(request.package) as opened:
         if opened.wrapping is not None:
             raise PackError(

@@ -15,7 +15,7 @@ class UnreadablePickle(ValueError):
     """It is no pickle, or damaged."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # its parts may be shared so often that no text could hold them
 class Described:
     """Something that is not a number, a string, bytes or None.
 
@@ -101,7 +101,9 @@ class _Machine:
                 self._push(_global(*argument.split(" ", 1)))
             case "STACK_GLOBAL":
                 attribute, module = self.stack.pop(), self.stack.pop()
-                self._push(_global(str(module), str(attribute)))
+                if not isinstance(module, str) or not isinstance(attribute, str):
+                    raise ValueError("a global without a name")
+                self._push(_global(module, attribute))
             case "APPEND":
                 value = self.stack.pop()
                 self.stack[-1].parts.append(value)

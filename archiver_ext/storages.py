@@ -81,7 +81,7 @@ def read_storages(opened: OpenedArchive) -> tuple[list[StorageRecord], list[str]
         except UnreadablePickle as error:
             notes.append(f"{name} cannot be read as a pickle ({error})")
             continue
-        for place, value in _walk(root):
+        for place, value in named_tensors(root):
             if value.what == "persistent":
                 dtypes.setdefault(_member(value), _storage_dtype(value))
             else:
@@ -96,8 +96,12 @@ def read_storages(opened: OpenedArchive) -> tuple[list[StorageRecord], list[str]
     return sorted(storages, key=lambda storage: (-storage.bytes, storage.member)), notes
 
 
-def _walk(root: Any) -> Iterator[tuple[str, Described]]:
-    """Tensors, and storages outside of tensors, with the way to them, in order."""
+def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
+    """Tensors, and storages outside of tensors, with the way to them, in order.
+
+    Args:
+        root: what read_pickle gave.
+    """
     waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
     seen: set[int] = set()
     while waiting:
@@ -134,7 +138,8 @@ def _children(path: tuple[str, ...], value: Described) -> Iterator[tuple[tuple[s
         if isinstance(state, Described):
             pairs += state.pairs
     for key, part in pairs:
-        named = isinstance(key, (str, int)) and key not in _TRANSPARENT
+        named = isinstance(key, str) or _is_index(key)
+        named = named and key not in _TRANSPARENT
         yield ((*path, str(key)) if named else path), part
 
 
@@ -174,4 +179,9 @@ def _sizes(tensor: Described) -> list[int]:
     parts = size.parts if isinstance(size, Described) else []
     if len(parts) == 1 and isinstance(parts[0], Described):  # torch.Size((...))
         parts = parts[0].parts
-    return [part for part in parts if isinstance(part, int)]
+    return [part for part in parts if _is_index(part)]
+
+
+def _is_index(value: Any) -> bool:
+    """Whether it is a number that a list or a tensor could have, and that can be shown."""
+    return isinstance(value, int) and -1 < value < 1 << 63

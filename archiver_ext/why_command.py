@@ -13,6 +13,7 @@ from rich.tree import Tree
 from interpool.archiver_ext.opening import open_archive
 from interpool.archiver_ext.showing import output, plain
 from interpool.archiver_ext.why import Why, why
+from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.why import Link
 
 _MODULES_SHOWN = 8
+_PICKLES = {
+    f"{ENTRY_PACKAGE}/{ENTRY_RESOURCE}": "what was packed",
+    f"{ENTRY_PACKAGE}/{SELF_TEST_RESOURCE}": "the self-test",
+}
 
 
 @click.command("why")
@@ -77,7 +82,7 @@ def _trees(answer: Why) -> list[Tree]:
     for chain in answer.chains:
         first = chain[0].importer if chain else answer.module
         if first not in roots:
-            what = "what was packed" if chain and chain[0].kind == "pickle" else "named when it was packed"
+            what = _PICKLES.get(first, "a pickle" if "/" in first else "named when it was packed")
             roots[first] = Tree(f"[bold]{plain(first)}[/] [dim]({what})[/]")
         branch = roots[first]
         path: tuple[str, ...] = (first,)

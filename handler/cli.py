@@ -28,7 +28,10 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of that name."""
-        return super().get_command(ctx, cmd_name) or self._archiver().get(cmd_name)
+        own = super().get_command(ctx, cmd_name)
+        if own is None:
+            ctx.obj = _server_side()
+        return own or self._archiver().get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; an error of interpool's is a message and an exit status, not a traceback."""
@@ -76,11 +79,19 @@ def _handler_file() -> Path:
     return Path(__file__).resolve().with_name(f"{shim.HANDLER_STEM}.py")
 
 
-# What the archiver, a layer below, cannot know.
-_DEFAULTS = {"archive": {"handler": str(_handler_file())}}
+def _server_side() -> object:
+    """What the archiver, a layer below, asks its context for."""
+    from interpool.archiver_ext.archive_command import ServerSide
+
+    def check_config(file: Path) -> None:
+        from interpool.handler.config import ModelSettings
+
+        ModelSettings.of_file(file)
+
+    return ServerSide(str(_handler_file()), check_config)
 
 
-@click.group(cls=Commands, epilog=EXIT_STATUS, context_settings={"default_map": _DEFAULTS})
+@click.group(cls=Commands, epilog=EXIT_STATUS)
 @click.version_option(package_name="interpool")
 def main() -> None:
     """Serve ordinary PyTorch models from one process of many private interpreters."""

@@ -105,9 +105,11 @@ class ModelSettings(BaseModel):
     def of_model(cls, model_dir: str | Path) -> Self:
         """The settings of the model extracted in ``model_dir``; raises SettingsError."""
         name = model_manifest(model_dir).get("configFile")
-        if not name:
-            return cls()
-        file = Path(model_dir) / str(name)
+        return cls.of_file(Path(model_dir) / str(name)) if name else cls()
+
+    @classmethod
+    def of_file(cls, file: Path) -> Self:
+        """The settings in a model's configuration file; raises SettingsError."""
         section = _read_yaml(file).get("interpool")
         if section is None:
             return cls()

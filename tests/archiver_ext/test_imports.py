@@ -19,6 +19,7 @@ def late():
     import importlib
     importlib.import_module("n.o")
     importlib.import_module(name)
+    __import__("p.q")
 """
 
 
@@ -40,6 +41,7 @@ def test_every_import_is_found_with_its_line() -> None:
         (("m",), 14, False, False),
         (("importlib",), 15, False, False),
         (("n.o",), 16, False, True),
+        (("p.q",), 18, False, False),
     ]
 
 

@@ -56,7 +56,27 @@ def test_example_inputs_are_described_as_the_schema_says(
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        (
+            "self_test",
+            {"package": "interpool-archive", "resource": "t.pkl", "seed": 0, "rtol": 1e-4, "atol": 0},
+        ),
+        ("data", ["shop/labels.txt"]),
+        ("globals", ["collections:OrderedDict", "torch.nn.modules.linear:Linear"]),
+        ("modules", {"m": {"action": "mock", "reason": "never ran", "imported_by": []}}),
+    ],
+)
+def test_what_packers_may_write_is_valid(
+    schema: dict[str, Any], manifest: dict[str, Any], key: str, value: Any
+) -> None:
+    manifest[key] = value
+    jsonschema.validate(manifest, schema)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
         ("schema", 1),
+        ("self_test", {"package": "interpool-archive", "resource": "t.pkl"}),
         ("made_on", "Monday"),
         ("entry", {"package": "p", "resource": "r", "kind": "script"}),
         ("modules", {"m": {"action": "intern", "reason": "", "imported_by": [{"module": "x", "line": -1}]}}),

@@ -6,8 +6,11 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from interpool.archiver_ext.pickle_reading import Described, UnreadablePickle, read_pickle
+from interpool.archiver_ext.storages import named_tensors
 
 
 class Thing:
@@ -85,3 +88,43 @@ def test_what_would_take_for_ever_to_hash_is_not_hashed() -> None:
 def test_what_cannot_be_followed_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadablePickle):
         read_pickle(content)
+
+
+# Opcodes with their arguments, from which hostile and half-right pickles are put together.
+_STORAGE = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
+_TENSOR = b"ctorch._utils\n_rebuild_tensor_v2\n(" + _STORAGE + b"K\x00K\x01\x85K\x01\x85\x89NtR"
+_FRAGMENTS = [
+    *(bytes([code]) for code in range(256)),
+    *(b"K\x01", b"h\x00", b"q\x00", b"q\x01", b"h\x01", b"cos\nmkdir\n", b"X\x01\x00\x00\x00a", b"\x8c\x01b"),
+    *(
+        b"I" + b"9" * 6000 + b"\n",
+        b"\x8a\xff" + b"\x7f" * 255,
+        b"(",
+        b"]",
+        b"}",
+        b"2\x86",
+        b"s",
+        b"a",
+        b"R",
+        b"b",
+    ),
+    *(_STORAGE, _TENSOR),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(_FRAGMENTS), max_size=60).map(b"".join))
+def test_any_bytes_are_read_or_refused_and_can_be_looked_through(content: bytes) -> None:
+    try:
+        found = read_pickle(content + b".")
+    except UnreadablePickle:
+        return
+    for name, value in named_tensors(found):
+        assert isinstance(name, str)
+        assert isinstance(value, Described)
+
+
+def test_numbers_that_cannot_be_shown_name_nothing() -> None:
+    key = b"\x8b" + (5000).to_bytes(4, "little") + b"\x7f" * 5000
+    (found,) = named_tensors(read_pickle(b"}" + key + _TENSOR + b"s."))
+    assert found[0] == ""

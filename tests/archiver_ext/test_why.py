@@ -121,6 +121,17 @@ def test_cycles_end_and_a_module_that_the_user_named_starts_its_own_chain(tmp_pa
     assert "named (named when it was packed)" in run(archive, "named").output
 
 
+def test_each_pickle_says_what_it_is(tmp_path: Path) -> None:
+    pickles = [ENTRY, "interpool-archive/self-test.pkl", "models/other.pkl"]
+    archive = archive_of(tmp_path / "m.ptpkg", {"m": [(name, 0) for name in pickles]})
+    roots = [line for line in run(archive, "m").output.splitlines() if line.startswith(tuple(pickles))]
+    assert roots == [
+        f"{ENTRY} (what was packed)",
+        "interpool-archive/self-test.pkl (the self-test)",
+        "models/other.pkl (a pickle)",
+    ]
+
+
 def test_modules_that_only_import_each_other_have_no_chain(tmp_path: Path) -> None:
     archive = archive_of(tmp_path / "m.ptpkg", {"a": [("b", 1)], "b": [("a", 1)]})
     answer = ask(archive, "a")

@@ -4,7 +4,6 @@ import zipfile
 from pathlib import Path
 from unittest.mock import patch
 
-import click
 from archiver_ext.handmade import archive_of
 from click.testing import CliRunner, Result
 
@@ -60,10 +59,16 @@ def test_an_unknown_module_is_no_fault_of_the_archive(tmp_path: Path) -> None:
     assert result.stderr.startswith("interpool: nonsense is not in ")
 
 
-def test_archives_are_given_interpools_own_handler() -> None:
-    context = click.Context(main, info_name="interpool", **main.context_settings)
-    command = main.get_command(context, "archive")
-    assert command is not None
-    inner = command.make_context("archive", ["m.ptpkg"], parent=context)
-    assert inner.params["handler"] == run("handler").output.strip()
-    assert Path(inner.params["handler"]).is_file()
+def test_archives_get_interpools_own_handler_and_settings_that_it_knows(tmp_path: Path) -> None:
+    archive, config = archive_of(tmp_path / "m.ptpkg", {}), tmp_path / "conf.yaml"
+    config.write_text("interpool: {treacbacks: true}\n")
+    args = ("archive", archive, "--export-path", tmp_path, "-c", config)
+    refused = run(*args)
+    assert refused.exit_code == 5
+    assert "conf.yaml: unknown setting `interpool.treacbacks`; the settings are: pool" in refused.stderr
+    assert not (tmp_path / "m.mar").exists()
+    config.write_text("interpool: {tracebacks: true}\n")
+    assert run(*args).exit_code == 0
+    with zipfile.ZipFile(tmp_path / "m.mar") as mar:
+        own = Path(run("handler").output.strip())
+        assert mar.read(own.name) == own.read_bytes()
