@@ -26,6 +26,7 @@ def build() -> nn.Module:
         eos_token_id=2,
         decoder_start_token_id=1,
         begin_suppress_tokens=None,
+        use_cache=False,
     )
     return WhisperForConditionalGeneration(config)
 

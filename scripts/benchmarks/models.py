@@ -97,7 +97,11 @@ def run(model: Model, folder: Path, rounds: int) -> Row:
         subprocess.run([sys.executable, model.root / script], check=True, stdout=subprocess.DEVNULL)
     stock = folder / "stock"
     stock.mkdir(parents=True)
-    _stock_answer(model, stock)
+    try:
+        _stock_answer(model, stock)
+    except subprocess.CalledProcessError:
+        row.failed = "its source does not answer in an ordinary Python process"
+        return row
     row.weights = (stock / "entry.pt").stat().st_size
     try:
         archive = _packed_somehow(model, folder, row)

@@ -41,17 +41,17 @@ def answer_from_source(folders: dict[str, Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def answer_from_archives(archives: dict[str, Path], stock: dict[str, Path]) -> dict[str, list[Any]]:
-    """Where two interpreters' answers, given at once, differ from the stock ones: a list for each."""
-    jobs = [
-        {"archive": str(archive), "stock": str(stock[name]), "root": str(STORE / name)}
-        for name, archive in archives.items()
-    ]
-    command = [sys.executable, "-W", "ignore", SUPPORT / "packaged_answer.py", json.dumps(jobs)]
+def answer_from_archives(jobs: list[tuple[Path, Path]]) -> list[list[Any]]:
+    """Where two interpreters' answers, given at once, differ from the stock ones: a list for each.
+
+    Args:
+        jobs: archives, and the folders with the stock answers.
+    """
+    described = [{"archive": str(archive), "stock": str(folder), "root": ""} for archive, folder in jobs]
+    command = [sys.executable, "-W", "ignore", SUPPORT / "packaged_answer.py", json.dumps(described)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {name: each["differences"] for name, each in zip(archives, found, strict=True)}
+    return [each["differences"] for each in json.loads(done.stdout.splitlines()[-1])]
 
 
 def run_in(recipe: str, code: str) -> Any:

@@ -30,6 +30,12 @@ using RegisterDef = RegistrationHandleRAII (*)(Dispatcher*, FunctionSchema, std:
 RegistrationHandleRAII register_def(Dispatcher* self, FunctionSchema schema, std::string debug,
                                     std::vector<at::Tag> tags) {
   static const auto forward = original<RegisterDef>(kRegisterDef);
+  if (debug == kRegisterOperators) {
+    const std::lock_guard lock(registration_mutex());
+    const FunctionSchema shared = schema;
+    return share_definition(
+        shared, [&] { return forward(self, std::move(schema), std::move(debug), std::move(tags)); });
+  }
   if (current_interpreter() == kHost) {
     const std::lock_guard lock(registration_mutex());
     if (auto held = hold_definition_for_host(schema)) {
@@ -52,6 +58,13 @@ RegistrationHandleRAII register_impl(Dispatcher* self, OperatorName name, std::o
                                      KernelFunction kernel, std::optional<c10::impl::CppSignature> signature,
                                      std::unique_ptr<FunctionSchema> inferred, std::string debug) {
   static const auto forward = original<RegisterImpl>(kRegisterImpl);
+  if (debug == kRegisterOperators) {
+    const std::lock_guard lock(registration_mutex());
+    return share_kernel(name, key, [&] {
+      return forward(self, name, key, std::move(kernel), std::move(signature), std::move(inferred),
+                     std::move(debug));
+    });
+  }
   if (current_interpreter() == kHost) {
     const std::lock_guard lock(registration_mutex());
     if (auto held = hold_kernel_for_host(name, key, debug)) {

@@ -106,6 +106,51 @@ std::optional<c10::RegistrationHandleRAII> hold_kernel_for_host(const c10::Opera
   return hold_for_host(kernel_key(debug.substr(before.size()), name, key));
 }
 
+c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, const Register& anew) {
+  const InterpreterId id = current_interpreter();
+  const std::string key = "def " + c10::toString(schema.operator_name());
+  if (table().count(key) == 0 && host_came_first(id)) {
+    if (const auto before = c10::Dispatcher::singleton().findSchema(schema.operator_name())) {
+      Shared& shared = table()[key];
+      shared.schema = before->schema();
+      shared.holders.insert(kHost);
+    }
+  }
+  if (const auto known = table().find(key); known != table().end() && known->second.holders.count(id) == 0) {
+    check_same_schema(*known->second.schema, schema);
+    return hold(key, id);
+  }
+  // New to the process, or a second time in one interpreter: torch's own error.
+  c10::RegistrationHandleRAII registration = anew();
+  Shared& shared = table()[key];
+  shared.registration = std::move(registration);
+  shared.schema = schema;
+  return hold(key, id);
+}
+
+c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::optional<c10::DispatchKey> key,
+                                         const Register& anew) {
+  const InterpreterId id = current_interpreter();
+  const std::string source = kernel_key(kRegisterOperators, name, key);
+  if (table().count(source) == 0 && host_came_first(id)) {
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    const auto defined = table().find("def " + c10::toString(name));
+    const bool defined_here = defined != table().end() && defined->second.registration.has_value();
+    if (op.has_value() && !defined_here &&
+        op->hasKernelForDispatchKey(key.value_or(c10::DispatchKey::CompositeImplicitAutograd))) {
+      table()[source].holders.insert(kHost);
+    }
+  }
+  const auto known = table().find(source);
+  if (known != table().end()) {
+    // A second time in one interpreter is another kernel, in place of the first.
+    return known->second.holders.count(id) == 0 ? hold(source, id) : anew();
+  }
+  c10::RegistrationHandleRAII registration = anew();
+  table()[source].registration = std::move(registration);
+  return hold(source, id);
+}
+
 }  // namespace interpool
 
 using namespace interpool;
