@@ -310,6 +310,21 @@ def test_import_module_finds_the_archives_modules_and_others_where_they_are(by_n
         by_name.missing()
 
 
+def test_what_a_librarys_c_code_imports_need_not_be_in_the_archive(open_archive: Open) -> None:
+    """Such as numpy's import of os, in the name of whoever called it."""
+    source = r"""
+        import pickle
+        class Make:
+            def load(self): return pickle.loads(b"cxdrlib_of_nobody\nname\n.")
+            def call(self): return pickle.loads(b"ccolorsys\nrgb_to_hsv\n.")
+        def make(): return Make()
+        """
+    model = made(open_archive({"pkg/main.py": source}))
+    assert model.call()(0, 0, 0) == (0.0, 0.0, 0)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'xdrlib_of_nobody'"):
+        model.load()
+
+
 def test_modules_of_a_package_are_listed(by_name: Any) -> None:
     assert by_name.siblings() == [[("pkg.deep", True), ("pkg.main", False)], True, False]
 
