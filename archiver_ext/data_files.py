@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.exporter import HermeticExporter
 
 _COMPILED = "__pycache__"
+_LONGEST_NAME = 480
 
 
 def find_data(root: Path, globs: Iterable[str]) -> list[str]:
@@ -68,13 +70,18 @@ def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> l
         The members' names, for the manifest's ``data``: sorted.
 
     Raises:
-        PackError: a file is missing, no plain file, outside of the project, or has the name
-            of something else in the archive.
+        PackError: a file is missing, no plain file, outside of the project, has the name of
+            something else in the archive, or one that no archive can hold.
     """
-    saved = []
+    saved: list[str] = []
+    known = {_member(exporter, module).lower(): "" for module in exporter.names("intern")}
     for name in sorted({Path(name).as_posix() for name in names}):
         file = _checked(root, name)
         taken = _taken_by(exporter, name)
+        if not taken and not _is_source(exporter, name):
+            # torch finds members without regard to case.
+            other = known.setdefault(name.lower(), name)
+            taken = "" if other == name else f"{other or 'a module'} has the same name but for its case"
         if taken:
             raise PackError(
                 f"{name}: this data file cannot be in the archive, where {taken}\n"
@@ -91,6 +98,12 @@ def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> l
 
 def _checked(root: Path, name: str) -> Path:
     path = root / name
+    normal = unicodedata.normalize("NFC", name)
+    if not name.isprintable() or "\\" in name or name != normal or len(name.encode()) > _LONGEST_NAME:
+        raise PackError(
+            f"{name!a}: a data file's name must be at most {_LONGEST_NAME} bytes of printable UTF-8 in "
+            "composed form, without backslashes\n  What to do: rename the file"
+        )
     if os.path.isabs(name) or ".." in Path(name).parts:
         raise PackError(f"{name}: a data file must lie in the project, below {root}")
     if not path.exists():
@@ -108,9 +121,14 @@ def _checked(root: Path, name: str) -> Path:
     return path
 
 
+def _member(exporter: HermeticExporter, module: str) -> str:
+    is_package = exporter.dependency_graph.nodes.get(module, {}).get("is_package", False)
+    return f"{module.replace('.', '/')}{'/__init__.py' if is_package else '.py'}"
+
+
 def _is_source(exporter: HermeticExporter, name: str) -> bool:
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return name.endswith(".py") and module in exporter.names("intern")
+    return module in exporter.names("intern") and name == _member(exporter, module)
 
 
 def _taken_by(exporter: HermeticExporter, name: str) -> str:

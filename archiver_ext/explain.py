@@ -184,7 +184,7 @@ def dropped_imports(exporter: HermeticExporter) -> list[str]:
     """Warnings about the project's imports that the archive cannot honour.
 
     torch.package leaves out, without a word, what cannot be imported while packing,
-    and does not see ``importlib.import_module``, which looks outside the archive.
+    and does not see ``importlib.import_module``, which finds what else brought in.
     """
     warnings = []
     for name in exporter.names("intern"):
@@ -193,10 +193,13 @@ def dropped_imports(exporter: HermeticExporter) -> list[str]:
         for site in exporter.import_sites(name):
             where = f"{shown_path(exporter, name)}:{site.line}: {site.text}"
             if site.dynamic:
-                if exporter.rules.verdict(site.modules[0]).action in ("intern", "mock"):
+                if not _known(exporter, site.modules) and exporter.rules.verdict(site.modules[0]).action in (
+                    "intern",
+                    "mock",
+                ):
                     warnings.append(
-                        f"{where}\n  import_module looks outside the archive and will not find "
-                        f"{site.modules[0]}: use an import statement"
+                        f"{where}\n  packing does not follow import_module, so {site.modules[0]} is not in "
+                        "the archive: use an import statement"
                     )
             elif not site.guarded and not _known(exporter, site.modules):
                 warnings.append(

@@ -3,7 +3,7 @@
 An archive's data files are laid out once for all interpreters and processes of a user that
 have it open, in a folder named after their content. Whoever uses a folder holds a shared
 lock on it, so that one whose lock nobody holds is garbage: also after a process was killed.
-The next one that comes removes it.
+The next one that comes removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
 
 Shared libraries outlive their archive. The dynamic linker knows a library by its inode, and
 torch takes an operator's registration once: an archive that is opened anew, or its next

@@ -6,10 +6,12 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from interpool.archiver_ext import PackError
 from interpool.archiver_ext.building import export
-from interpool.archiver_ext.data_files import find_data
+from interpool.archiver_ext.data_files import find_data, save_data
+from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.rules import Globs, Rules
 from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, Manifest, parse_manifest
 
@@ -106,6 +108,42 @@ def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None
     assert exported(root, tmp_path, "link.txt")["link.txt"] == b"top"
 
 
+def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) -> None:
+    (root / "TOP.txt").touch()
+    assert "TOP.txt has the same name but for its case" in refusal(root, tmp_path, "[tT]*.txt")
+
+
+def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
+    name = "mypkg/vocab/wörter 語.txt"
+    (root / name).write_text("ü", encoding="utf-8")
+    members = exported(root, tmp_path, name)
+    assert manifest_in(members)["data"] == [name]
+    reader = torch._C.PyTorchFileReader(str(tmp_path / "archive.ptpkg"))
+    assert reader.get_record(name).decode() == "ü"
+
+
+@pytest.mark.parametrize("name", ["a\\b.txt", "new\nline.txt", "u\u0308ber.txt", f"{'n' * 250}/{'n' * 250}"])
+def test_name_that_no_archive_can_hold_is_refused(root: Path, tmp_path: Path, name: str) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).touch()
+    with pytest.raises(PackError, match=r"(?s)a data file.s name must be .*What to do: rename"):
+        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), root, [name])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.txt", "there is no such data file"),
+        ("/etc/passwd", "must lie in the project"),
+        ("../project/top.txt", "must lie in the project"),
+        ("mypkg/vocab", r"a folder, whose files are mypkg/vocab/\*\*"),
+    ],
+)
+def test_what_is_no_file_of_the_project_is_refused(root: Path, tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(PackError, match=f"{name}: .*{said}"):
+        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), root, [name])
+
+
 def refusal(root: Path, folder: Path, name: str, **globs: tuple[str, ...]) -> str:
     with pytest.raises(PackError) as caught:
         exported(root, folder, name, **globs)
@@ -130,6 +168,7 @@ def test_link_out_of_the_project_is_refused(root: Path, tmp_path: Path) -> None:
             "annotated_types is taken from the server",
         ),
         ("interpool-archive/data.txt", {}, "interpool-archive is the archive's own folder"),
+        ("MYPKG/Helper.py", {}, "a module has the same name but for its case"),
         ("mypkg/helper.py", {"mock": ("mypkg.helper",)}, "mypkg.helper is mocked"),
     ],
 )

@@ -203,8 +203,9 @@ def test_imports_that_the_archive_cannot_honour_are_warned_of(project: Write, tm
     root = project(
         {
             "mypkg/helper.py": "",
+            "mypkg/known.py": "",
             "mypkg/factory.py": """
-                import importlib
+                import importlib, mypkg.known
 
                 try:
                     import guarded_and_missing
@@ -214,6 +215,7 @@ def test_imports_that_the_archive_cannot_honour_are_warned_of(project: Write, tm
                 def entry(x):
                     import missing_here
                     importlib.import_module("mypkg.helper")
+                    importlib.import_module("mypkg.known")
 
                 def build():
                     return entry

@@ -7,6 +7,7 @@ import inspect
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -335,6 +336,24 @@ def test_a_folder_that_cannot_be_written_is_named(
     path = archive()
     with pytest.raises(ArchiveError, match=rf"{path}: its 4 data files.*below /proc: .*TMPDIR"):
         made(open_archive(path))
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_is_left(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    path = archive({**FILES, "data_model/ops.so": b"library"})
+    importer = open_archive(path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))  # of a file; a disk cannot be filled here
+    try:
+        with pytest.raises(ArchiveError) as caught:
+            made(importer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot be written below" in str(caught.value)
+    assert not [folder for folder in folders(scratch) if not folder.name.startswith("library-")]
+    # When there is room again, the same archive can be imported.
+    assert made(importer).read()[1] == "words"
 
 
 def test_a_folder_that_others_may_write_to_is_refused(archive: Archive, open_archive: Open) -> None:

@@ -6,6 +6,7 @@ import copyreg
 import gc
 import itertools
 import json
+import linecache
 import sys
 import traceback
 import weakref
@@ -159,6 +160,15 @@ def test_nothing_of_a_closed_archive_is_kept_alive(open_archive: Open) -> None:
     assert [each() for each in watched] == [None] * 3
 
 
+def test_sources_that_were_never_shown_are_forgotten(open_archive: Open) -> None:
+    importer = open_archive({"pkg/main.py": "class Make: pass\ndef make(): return Make()"})
+    made(importer)
+    prefix = importer.id()
+    assert any(name.startswith(prefix) for name in linecache.cache)
+    importer.close()
+    assert not any(name.startswith(prefix) for name in linecache.cache)
+
+
 def test_module_imported_after_the_close_is_not_left_behind(open_archive: Open) -> None:
     source = """
         class Make:
@@ -254,6 +264,7 @@ BY_NAME = """
                 import_module(__name__.replace("main", "deep.other")),
                 import_module(f"{__package__}.deep.other"),
                 __import__("pkg.deep.other", fromlist=["x"]),
+                __import__(pkg.deep.other.__name__, fromlist=["x"]),
             ]
             return [module is pkg.deep.other for module in found]
 
@@ -293,10 +304,25 @@ def by_name(open_archive: Open) -> Any:
 
 
 def test_import_module_finds_the_archives_modules_and_others_where_they_are(by_name: Any) -> None:
-    assert by_name.modules() == [True] * 6
+    assert by_name.modules() == [True] * 7
     assert json.loads(by_name.outside()) == [torch.__version__]
     with pytest.raises(ModuleNotFoundError, match=r"pkg\.missing"):
         by_name.missing()
+
+
+def test_what_a_librarys_c_code_imports_need_not_be_in_the_archive(open_archive: Open) -> None:
+    """Such as numpy's import of os, in the name of whoever called it."""
+    source = r"""
+        import pickle
+        class Make:
+            def load(self): return pickle.loads(b"cxdrlib_of_nobody\nname\n.")
+            def call(self): return pickle.loads(b"ccolorsys\nrgb_to_hsv\n.")
+        def make(): return Make()
+        """
+    model = made(open_archive({"pkg/main.py": source}))
+    assert model.call()(0, 0, 0) == (0.0, 0.0, 0)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'xdrlib_of_nobody'"):
+        model.load()
 
 
 def test_modules_of_a_package_are_listed(by_name: Any) -> None:
