@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import shutil
+import struct
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,13 +20,17 @@ from interpool.native.archive_format import (
     Action,
     Manifest,
 )
-from interpool.native.errors import ArchiveError, ManifestError
+from interpool.native.errors import ArchiveError, ManifestError, StructureError
 from interpool.native.reader import read_manifest, read_records
+from interpool.native.zip_structure import MOST_RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+_FREE_BYTES = 64 << 20
+# All that zipfile raises for zips that it cannot read.
+_NOT_A_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, zlib.error, EOFError)
 
 
 @dataclass(frozen=True)
@@ -102,22 +108,39 @@ def _package(archive: Path) -> Iterator[IO[bytes]]:
     with file:
         try:
             outer = zipfile.ZipFile(file)
-        except zipfile.BadZipFile:
+        except _NOT_A_ZIP:
             outer = None
         if outer is None or _MAR_MANIFEST not in outer.namelist():
             yield file
             return
         name = _serialized_file(outer, archive)
-        with tempfile.TemporaryFile() as inner, outer.open(name) as member:
-            shutil.copyfileobj(member, inner)
+        with tempfile.TemporaryFile() as inner:
+            _unpack(outer, name, archive, inner)
             yield inner
+
+
+def _unpack(outer: zipfile.ZipFile, name: str, archive: Path, inner: IO[bytes]) -> None:
+    info = outer.getinfo(name)
+    if info.file_size > _FREE_BYTES + MOST_RATIO * info.compress_size:
+        raise StructureError(
+            f"{archive}: {name} in it would unpack from {info.compress_size:,} to {info.file_size:,} bytes, "
+            "as bombs do",
+            "ratio",
+        )
+    try:
+        with outer.open(info) as member:
+            shutil.copyfileobj(member, inner)
+    except (*_NOT_A_ZIP, RuntimeError) as error:
+        raise StructureError(
+            f"{archive}: {name} in it is damaged ({error}). Copy it again", "damaged"
+        ) from None
 
 
 def _serialized_file(outer: zipfile.ZipFile, archive: Path) -> str:
     try:
         name = json.loads(outer.read(_MAR_MANIFEST))["model"]["serializedFile"]
         outer.getinfo(name)
-    except (ValueError, KeyError, TypeError) as error:
+    except (*_NOT_A_ZIP, KeyError, TypeError, RuntimeError) as error:
         raise ArchiveError(
             f"{archive}: its {_MAR_MANIFEST} names no serialized file in it ({error})"
         ) from None
