@@ -47,6 +47,7 @@ _STANDARD: Mapping[str, Collection[str]] = {
     "_collections": {"OrderedDict", "defaultdict", "deque"},
     "_collections_abc": _CAPITALS,
     "_functools": {"partial"},
+    "_io": {"BytesIO", "StringIO"},
     "_operator": _OPERATORS,
     "abc": _CAPITALS,
     "argparse": {"Namespace"},
