@@ -195,6 +195,8 @@ STRUCTURE = [
          _central(SOURCE, attributes=0x10)),
     Case("duplicate name", "be one module when checked and another when run", "structure",
          "duplicate-name", _twice),
+    Case("duplicate name of one letter", "the same", "structure", "duplicate-name",
+         lambda good: zip_of([*good.sealed(), Member("archive/a", b"one"), Member("archive/a", b"two")])),
     Case("names that differ in case", "the same: torch compares names without case", "structure",
          "duplicate-name", _named("archive/Scale_Model.py")),
     Case("file and folder", "be unpacked over itself", "structure", "file-and-folder",
