@@ -1,9 +1,9 @@
 """A fuzzer's target: zips, manifests and pickles as an attacker writes them (atheris, libFuzzer).
 
-``python tests/fuzz/fuzz_archives.py TARGET [libFuzzer's options]``, with tests/ and tests/native/support
-on PYTHONPATH; TARGET is zip, members, manifest, pickle or all, where the first byte chooses. What may come
-out is an ArchiveError, or what every reader agrees on; of pickles any exception of Python's, so long as
-nothing was run, written or connected.
+``python fuzz_archives.py TARGET [libFuzzer's options] [INPUT]``, with tests/ and
+tests/native/support on PYTHONPATH; TARGET is zip, members, manifest, pickle or all, where the
+first byte chooses. What may come out is an ArchiveError, or what every reader agrees on; of
+pickles any exception of Python's, so long as nothing was run, written or connected.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ def main() -> None:
         if data:
             targets[TARGETS[data[0] % len(TARGETS)]](data[1:])
 
-    atheris.Setup([*sys.argv, str(corpus)], targets.get(target, chosen))
+    again = any(not each.startswith("-") for each in sys.argv[1:])  # inputs that it found earlier
+    atheris.Setup([*sys.argv, *([] if again else [str(corpus)])], targets.get(target, chosen))
     atheris.Fuzz()
 
 
