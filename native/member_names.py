@@ -34,10 +34,11 @@ def checked_names(path: str, raw_names: Sequence[tuple[bytes, bool]]) -> list[st
     names = [_below_root(path, root, _decoded(path, *each)) for each in raw_names]
     known: dict[str, str] = {}
     for name in names:
-        other = known.setdefault(name.lower(), name)
-        if other is not name:
+        other = known.get(name.lower())
+        if other is not None:
             what = f"{name} twice" if other == name else f"{other} and {name}, which torch takes for one"
             _refuse(path, "duplicate-name", f"holds {what}")
+        known[name.lower()] = name
     for name in names:
         _check_folders(path, name, known)
     return names

@@ -47,6 +47,7 @@ _STANDARD: Mapping[str, Collection[str]] = {
     "_collections": {"OrderedDict", "defaultdict", "deque"},
     "_collections_abc": _CAPITALS,
     "_functools": {"partial"},
+    "_io": {"BytesIO", "StringIO"},
     "_operator": _OPERATORS,
     "abc": _CAPITALS,
     "argparse": {"Namespace"},
@@ -67,7 +68,7 @@ _STANDARD: Mapping[str, Collection[str]] = {
     "inspect": {"Parameter", "Signature", "_ParameterKind", "_empty"},
     "io": {"BytesIO", "StringIO"},
     "ipaddress": _CAPITALS,
-    "itertools": {"chain", "count"},
+    "itertools": {"chain"},
     "json": {"dumps", "loads"},
     "logging": {"getLogger"},
     "math": _ALL,
@@ -180,7 +181,7 @@ def allows_name(module: str, name: str) -> bool:
         return module == "torch" or _listed(_TORCH, module, name) or _within(module, _TORCH_TREES)
     if top == "numpy":
         return module == "numpy" or _listed(_NUMPY, module, name)
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__":
+    if _is_standard(top):
         return _listed(_STANDARD, module, name)
     return top not in _NEVER
 
@@ -204,6 +205,36 @@ def allows_value(module: str, name: str, value: Any) -> bool:
         if top in (module, home):
             return check(name, value)
     return True
+
+
+def allows_call(function: Any) -> bool:
+    """Whether a pickle may call what it has.
+
+    Of the functions that models hold (``torch.relu``, ``operator.mul``) pickles call those only
+    that were made for pickles; with the others they could run out of memory, or never end.
+    """
+    if not isinstance(function, _FUNCTIONS) or isinstance(function, types.MethodType):
+        return True
+    home, name = getattr(function, "__module__", None), function.__name__
+    if not isinstance(home, str):
+        owner = getattr(function, "__objclass__", type(getattr(function, "__self__", None)))
+        home = str(owner.__module__)
+    top = home.partition(".")[0]
+    if top not in ("torch", "numpy") and not _is_standard(top):
+        return True
+    return name.startswith("_") or (home, name) in _CALLED
+
+
+_CALLED = {
+    ("_codecs", "encode"), ("_operator", "getitem"), ("builtins", "iter"), ("builtins", "reversed"),
+    ("copyreg", "__newobj__"), ("logging", "getLogger"), ("numpy._core.multiarray", "scalar"),
+    ("numpy.core.multiarray", "scalar"), ("re", "compile"),
+    ("torch.fx.graph_module", "reduce_package_graph_module"),
+}  # fmt: skip
+
+
+def _is_standard(top: str) -> bool:
+    return top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__"
 
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodType)

@@ -26,6 +26,7 @@ from torch.package.package_importer import PackageImporter
 from interpool.native.errors import PickleError
 from interpool.native.json_shapes import shown
 from interpool.native.pickle_policy import (
+    allows_call,
     allows_name,
     allows_value,
     current_name,
@@ -171,10 +172,15 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _check_call(self, function: Any, args: Any) -> None:
         first = args[0] if isinstance(args, tuple) and args else None
+        if not allows_call(function):
+            what = f"{getattr(function, '__module__', None)}:{function.__name__}"
+            self._refuse("call", f"a pickle in it calls {what}, which it may only hold. {_ADVICE}")
         if function is type and not any(first is each for each in (None, ..., NotImplemented)):
             self._refuse("type", "a pickle in it makes a class of its own")
         if (function is bytes or function is bytearray) and isinstance(first, int):
             self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
+        if isinstance(first, range) and max(abs(first.start), abs(first.stop)) > WIDEST:
+            self._refuse("size", "a pickle in it goes through a range that has no end in sight")
         if getattr(function, "__module__", None) == "torch._utils" and isinstance(
             first, torch.storage.TypedStorage
         ):

@@ -13,7 +13,7 @@ from interpool.archiver_ext.cli import commands
 from interpool.archiver_ext.inspection import inspect_archive
 from interpool.archiver_ext.mar import FORMATS, MarRequest, make_mar
 from interpool.native.archive_format import SCHEMA, parse_manifest
-from interpool.native.errors import ArchiveError
+from interpool.native.errors import ArchiveError, StructureError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,6 +201,23 @@ def test_mar_that_names_no_package_is_refused(archive: Path) -> None:
         inspect_archive(mar_around(archive, serializedFile="other.ptpkg"))
     with pytest.raises(ArchiveError, match="names no serialized file in it"):
         inspect_archive(mar_around(archive))
+
+
+def test_mar_that_is_a_bomb_is_refused(archive: Path) -> None:
+    archive.write_bytes(bytes(80 << 20))
+    with pytest.raises(StructureError, match=r"would unpack from .* to 83,886,080 bytes"):
+        inspect_archive(mar_around(archive, serializedFile="m.ptpkg"))
+
+
+def test_mar_that_is_damaged_is_refused(archive: Path) -> None:
+    mar = mar_around(archive, serializedFile="m.ptpkg")
+    data = bytearray(mar.read_bytes())
+    with zipfile.ZipFile(mar) as file:
+        at = file.getinfo("m.ptpkg").header_offset
+    data[at + 60 : at + 90] = b"\xff" * 30
+    mar.write_bytes(data)
+    with pytest.raises(StructureError, match=r"m\.ptpkg in it is damaged"):
+        inspect_archive(mar)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,7 +89,8 @@ def test_a_hostile_archive_is_refused_by_its_rule(
     if case.stage != "unpickling":
         assert not (good.traces / "imported").exists()
     (good.traces / "imported").unlink(missing_ok=True)
-    assert manager.acquire_session(timeout=60).from_value(1).to_value() == 1
+    with manager.acquire_session(timeout=60) as session:
+        assert session.from_value(1).to_value() == 1
 
 
 def test_the_good_archive_leaves_its_traces(manager: InterpreterManager, tmp_path: Path, good: Good) -> None:
@@ -139,8 +141,6 @@ def test_an_index_of_the_memo_costs_no_memory(
 
 
 def test_ten_thousand_members_are_read_in_a_moment(good: Good) -> None:
-    import time
-
     further = [Member(f"archive/notes/{number}.txt", b"x") for number in range(10_000)]
     file = io.BytesIO(zip_of([*good.sealed(), *further]))
     started = time.perf_counter()

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 DESCRIBED, UTF8 = 1 << 3, 1 << 11
 
@@ -50,7 +51,7 @@ def zip_of(
         content = _deflate(member.data) if member.deflated else member.data
         name = member.name if isinstance(member.name, bytes) else member.name.encode()
         flags = (DESCRIBED if member.described else 0) | (0 if name.isascii() else UTF8)
-        sizes = {"crc": zlib.crc32(member.data), "packed_size": len(content), "size": len(member.data)}
+        sizes = {"crc": _crc(member.data), "packed_size": len(content), "size": len(member.data)}
         common = {"name": name, "needed": 20, "flags": flags, "method": 8 if member.deflated else 0,
                   "extra": b"", **sizes}  # fmt: skip
         hidden = {"crc": 0, "packed_size": 0, "size": 0} if member.described else {}
@@ -69,9 +70,15 @@ def zip_of(
     return bytes(out) + comment + trailing
 
 
+@cache
 def _deflate(data: bytes) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
+
+
+@cache
+def _crc(data: bytes) -> int:
+    return zlib.crc32(data)
 
 
 def _local(h: dict[str, int | bytes]) -> bytes:

@@ -1,0 +1,42 @@
+"""The fuzzer finds nothing, for as long as it is given."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+def fuzz(folder: Path, target: str, seconds: int) -> int:
+    """Fuzzes in a process of its own; how many inputs it tried."""
+    path = [str(TESTS), str(TESTS / "native/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", Path(__file__).with_name("fuzz_archives.py"), target,
+         f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=4096", f"-artifact_prefix={folder}/"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds + 120,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+    tried = re.search(r"Done (\d+) runs", done.stderr)
+    assert tried, done.stderr[-2000:]
+    return int(tried.group(1))
+
+
+def test_the_fuzzer_finds_nothing(tmp_path: Path) -> None:
+    assert fuzz(tmp_path, "all", 6) > 1000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["zip", "members", "manifest", "pickle"])
+def test_the_fuzzer_finds_nothing_in_two_minutes(tmp_path: Path, target: str) -> None:
+    assert fuzz(tmp_path, target, 120) > 100_000

@@ -1,0 +1,165 @@
+"""What models are really pickled with gets through the bounds of unpickling, and gives the same object."""
+
+from __future__ import annotations
+
+import argparse
+import array
+import collections
+import datetime as dt
+import decimal
+import enum
+import fractions
+import functools
+import io
+import logging
+import math
+import operator
+import pathlib
+import random
+import re
+import sys
+import types
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.package import PackageExporter, PackageImporter
+
+from interpool.archiver_ext.pickle_globals import globals_of, pickle_globals
+from interpool.native.errors import PickleError
+from interpool.native.unpickling import restrict
+
+linear = torch.nn.Linear(2, 3)
+
+KEPT: dict[str, Any] = {
+    "plain data": {"a": [1, 2.5, None, True, "x", b"y", (1, 2), {3}, frozenset({4}), bytearray(b"z"), 1j]},
+    "containers": [
+        collections.OrderedDict(a=1), collections.defaultdict(list, a=[1]), collections.Counter("aab"),
+        collections.deque([1], maxlen=3), types.SimpleNamespace(a=1), argparse.Namespace(b=2),
+    ],
+    "times and numbers": [
+        dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.timedelta(1), decimal.Decimal("1.5"),
+        fractions.Fraction(1, 3), uuid.UUID(int=7), array.array("f", [1]),
+    ],
+    "small things": [
+        re.compile("a+", re.IGNORECASE), pathlib.PurePosixPath("a/b"), slice(1, 2), range(3), ...,
+        NotImplemented, type(None), ValueError("x"), list[int], enum.Enum,
+    ],
+    "functions that are held": [
+        len, math.sqrt, operator.mul, operator.itemgetter(1), torch.relu, torch.cat, torch.sigmoid,
+        torch.nn.functional.relu, torch.nn.functional.gelu, torch.nn.init.xavier_uniform_, torch.fft.fft,
+        torch.linalg.norm, np.add, np.mean,
+    ],
+    "unbound methods": [str.lower, dict.get, torch.Tensor.relu, torch.nn.Module.forward],
+    "torch's constants": [torch.float32, torch.device("cpu"), torch.Size([1, 2]), torch.strided],
+    "numpy": [np.float32(1.5), np.dtype("i4"), np.int64, np.random.RandomState(1).get_state()[0]],
+}  # fmt: skip
+MADE: dict[str, Any] = {
+    "partial": functools.partial(torch.nn.LayerNorm, eps=1e-6),
+    "bound method": linear.forward,
+    "logger": logging.getLogger("some.name"),
+    "numpy array": np.ones(3),
+    "numpy array of objects": np.array([1, None], dtype=object),
+    "masked array": np.ma.array([1, 2], mask=[0, 1]),
+    "random states": [
+        np.random.RandomState(1),
+        np.random.default_rng(1),
+        random.Random(1),
+        torch.Generator(),
+    ],
+    "module": torch.nn.Sequential(linear, torch.nn.BatchNorm1d(3), torch.nn.GELU(), torch.nn.LSTM(3, 4)),
+    "optimizer": torch.optim.AdamW(linear.parameters()),
+    "distribution": torch.distributions.Normal(0.0, 1.0),
+    "sparse tensor": torch.eye(2).to_sparse(),
+    "half tensor": torch.ones(2, dtype=torch.bfloat16),
+    "strided tensor": torch.arange(12.0).reshape(3, 4).T[1:, ::2],
+    "tensor without elements": torch.empty(0, 5),
+    "parameter": torch.nn.Parameter(torch.ones(1)),
+    "bytes": io.BytesIO(b"abc"),
+}
+
+
+def through_a_package(path: Path, value: object, protocol: int = 3, listed: list[str] | None = None) -> Any:
+    with PackageExporter(path) as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("m", "value.pkl", value, pickle_protocol=protocol)
+    importer = PackageImporter(str(path))
+    taken = pickle_globals(path, importer.extern_modules) if listed is None else listed
+    restrict(importer, {"globals": taken}, str(path))  # type: ignore[typeddict-item]
+    return importer.load_pickle("m", "value.pkl")
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_models_hold_is_itself_again(tmp_path: Path, name: str) -> None:
+    assert repr(through_a_package(tmp_path / "m.pt", KEPT[name])) == repr(KEPT[name])
+
+
+@pytest.mark.parametrize("name", sorted(KEPT.keys() - {"unbound methods"}))
+def test_so_it_is_in_protocol_4(tmp_path: Path, name: str) -> None:
+    assert repr(through_a_package(tmp_path / "m.pt", KEPT[name], 4)) == repr(KEPT[name])
+
+
+def test_dotted_names_of_protocol_4_are_refused_as_torch_cannot_read_them_either(tmp_path: Path) -> None:
+    with pytest.raises(PickleError, match=r"reaches for .*:Linear\.forward, .* \[dotted-name\]"):
+        through_a_package(tmp_path / "m.pt", torch.nn.Linear.forward, 4)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_models_are_made_of_loads(tmp_path: Path, name: str) -> None:
+    found = through_a_package(tmp_path / "m.pt", MADE[name])
+    assert type(found) is type(MADE[name])
+    if isinstance(found, torch.Tensor):
+        assert torch.equal(found.to_dense(), MADE[name].to_dense())
+
+
+def test_the_globals_of_a_pickle_are_those_that_loading_asks_for(tmp_path: Path) -> None:
+    value = [linear, collections.Counter("ab"), torch.relu, np.ones(2)]
+    assert through_a_package(tmp_path / "m.pt", value)[1] == value[1]
+    taken = pickle_globals(tmp_path / "m.pt", ["torch", "collections", "numpy"])
+    assert taken == sorted(set(taken))
+    assert {"builtins:getattr", "collections:Counter", "torch.nn.modules.linear:Linear"} <= set(taken)
+    for left_out in taken:
+        with pytest.raises(PickleError, match=r"\[unlisted-global\]") as caught:
+            through_a_package(tmp_path / "m.pt", value, listed=[name for name in taken if name != left_out])
+        assert f"reaches for {left_out}," in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PK\3\4 is no pickle", b"\x80\x04cos\nsystem\n", b"\x80\x04\x82\x01."]
+)
+def test_what_is_no_pickle_has_no_globals(data: bytes) -> None:
+    assert globals_of(data) == set()
+
+
+def test_globals_are_found_without_importing_or_calling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "antigravity", raising=False)
+    data = b"\x80\x04\x8c\x0bantigravity\x94\x8c\x04fly2\x94\x93(\x8c\x01xtR}\x8c\x01ak\x80b."
+    assert globals_of(b"\x80\x04\x8c\x0bantigravity\x94\x8c\x04fly2\x94\x93(\x8c\x01xtR.") == {
+        "antigravity:fly2"
+    }
+    assert globals_of(data) == set()  # damaged
+    assert globals_of(b"\x80\x02c__builtin__\nset\n.") == {"builtins:set"}
+    assert "antigravity" not in sys.modules
+
+
+def test_an_error_of_the_models_own_code_stays_itself(tmp_path: Path) -> None:
+    """And is not taken for a damaged pickle."""
+    with pytest.raises(ZeroDivisionError):
+        through_a_package(tmp_path / "m.pt", Failing())
+
+
+def _fail() -> None:
+    raise ZeroDivisionError
+
+
+class Failing:
+    def __reduce__(self) -> Any:
+        return Division, ()
+
+
+class Division:
+    def __init__(self) -> None:
+        _fail()
