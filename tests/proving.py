@@ -109,7 +109,7 @@ def build_archive(
             "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
             "made_with": {"python": "3.11.7", "torch": torch.__version__, "interpool": "0.1.0"},
             "externs": [TORCH],
-            "modules": {MODULE: {"action": "intern", "reason": "in the project", "imported_by": []}},
+            "modules": _modules(file, path.stem),
             "globals": ["torch._utils:_rebuild_tensor_v2", "torch._utils:_rebuild_parameter"],
             "data": [],
             "inputs": None,
@@ -120,6 +120,15 @@ def build_archive(
         name = f"{path.stem}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
         file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), json.dumps(whole))
     return path
+
+
+def _modules(file: zipfile.ZipFile, root: str) -> dict[str, Any]:
+    externs = file.read(f"{root}/.data/extern_modules").decode().split()
+    actions = {**dict.fromkeys(externs, "extern"), MODULE: "intern"}
+    return {
+        name: {"action": action, "reason": "as the test has it", "imported_by": []}
+        for name, action in actions.items()
+    }
 
 
 def replace_bytes(path: Path, member: str, old: bytes, new: bytes) -> None:
