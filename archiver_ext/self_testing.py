@@ -37,9 +37,9 @@ def run_self_test(
 ) -> None:
     """Load the entry anew, call it as its self-test says, and compare the answers.
 
-    For code in a private interpreter. A handler gets the context that it had when it was
-    packed: TorchServe's, with an empty directory as the model's. The entry and its weights are the test's own; random
-    numbers go on as if nothing had happened.
+    For code in a private interpreter. The entry and its weights are the test's own; random
+    numbers go on as if nothing had happened. A handler gets the context that it had when it
+    was packed: TorchServe's, with an empty directory as the model's.
 
     Args:
         package: the archive.
