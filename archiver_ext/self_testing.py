@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.native import errors
@@ -21,7 +22,6 @@ from interpool.native.errors import ArchiveError, SelfTestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from interpool.native.archive_format import Manifest
     from interpool.native.inside.archive import HermeticPackage
@@ -32,19 +32,18 @@ _SHOWN = 10
 def run_self_test(
     package: HermeticPackage,
     manifest: Manifest,
-    context: Any,
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
     """Load the entry anew, call it as its self-test says, and compare the answers.
 
     For code in a private interpreter. The entry and its weights are the test's own; random
-    numbers go on as if nothing had happened.
+    numbers go on as if nothing had happened. A handler gets the context that it had when it
+    was packed: TorchServe's, with an empty directory as the model's.
 
     Args:
         package: the archive.
         manifest: its manifest, which holds a self-test.
-        context: TorchServe's, for handlers.
         rtol: relative tolerance; the manifest's by default.
         atol: absolute tolerance; the manifest's by default.
 
@@ -52,6 +51,7 @@ def run_self_test(
         SelfTestError: the answers differ, or the call raised.
         Exception: what loading the entry raises.
     """
+    from interpool.archiver_ext.handler_context import handler_context
     from interpool.archiver_ext.self_test import Sample, answer, differences
 
     test = manifest["self_test"]
@@ -65,7 +65,8 @@ def run_self_test(
         raise SelfTestError(
             f"{package.path}: its self-test is not one that `interpool pack` writes ({error!r})", "self-test"
         ) from None
-    with _same_random_numbers():
+    with _same_random_numbers(), tempfile.TemporaryDirectory(prefix="interpool-model-") as model_dir:
+        context = handler_context(where["kind"], sample, Path(model_dir))
         try:
             got = answer(entry, where["kind"], sample, test["seed"], context)
         except Exception as error:
@@ -107,7 +108,6 @@ def _same_random_numbers() -> Iterator[None]:
 def self_test_apart(
     archive: Path,
     shown: str,
-    mar_manifest: dict[str, Any],
     rtol: float | None,
     atol: float | None,
 ) -> bool:
@@ -116,7 +116,6 @@ def self_test_apart(
     Args:
         archive: the file; its structure and digests have been checked.
         shown: its name, for messages.
-        mar_manifest: of the .mar around it, for handlers; {} if there is none.
         rtol: see run_self_test.
         atol: see run_self_test.
 
@@ -126,12 +125,7 @@ def self_test_apart(
     Raises:
         ArchiveError: SelfTestError, or what the load was refused for.
     """
-    job = {
-        "archive": os.fspath(archive.absolute()),
-        "mar_manifest": mar_manifest,
-        "rtol": rtol,
-        "atol": atol,
-    }
+    job = {"archive": os.fspath(archive.absolute()), "rtol": rtol, "atol": atol}
     with tempfile.TemporaryFile("w+") as result:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "interpool.archiver_ext.self_testing", str(result.fileno())],
@@ -179,9 +173,7 @@ def run_in_interpreter(job_text: str) -> str:
         if manifest["self_test"] is None:
             package.load_pickle(manifest["entry"]["package"], manifest["entry"]["resource"])
             return json.dumps({"tested": False})
-        with tempfile.TemporaryDirectory(prefix="interpool-model-") as model_dir:
-            context = _context(manifest, job["mar_manifest"], model_dir)
-            run_self_test(package, manifest, context, job["rtol"], job["atol"])
+        run_self_test(package, manifest, job["rtol"], job["atol"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the model's code
         cause = error.__cause__ or error
         return json.dumps(
@@ -199,28 +191,6 @@ def _with_traceback(error: BaseException, cause: BaseException, readable: Any) -
     if isinstance(error, SelfTestError) and cause is not error:
         return f"{error}\n{readable(cause)}"
     return str(error)
-
-
-def _context(manifest: Manifest, mar_manifest: dict[str, Any], model_dir: str) -> Any:
-    """TorchServe's own context, as a handler's ``initialize`` gets it; None for other entries."""
-    if manifest["entry"]["kind"] != "handler":
-        return None
-    from ts.context import Context
-    from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
-    from ts.version import __version__
-
-    model = mar_manifest.get("model") or {}
-    name = str(model.get("modelName") or "model")
-    metrics = MetricsCacheYamlImpl(config_file_path=_metrics_config())
-    metrics.initialize_cache()
-    metrics.model_name = name
-    return Context(name, model_dir, mar_manifest, 1, None, __version__, True, metrics, {})
-
-
-def _metrics_config() -> str:
-    import ts
-
-    return os.path.join(os.path.dirname(str(ts.__file__)), "configs", "metrics.yaml")
 
 
 def main(result_fd: int) -> None:

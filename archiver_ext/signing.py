@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from interpool.archiver_ext.signing_keys import model_signing, private_fingerprint
-from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, SIGNATURE_RESOURCE
+from interpool.native.archive_format import MANIFEST_RESOURCE, SIGNATURE_RESOURCE
 from interpool.native.errors import ArchiveError, ManifestError, SignatureError
-from interpool.native.reader import Record, check_digests, read_manifest, read_records
+from interpool.native.reader import (
+    MANIFEST_MEMBER,
+    SIGNATURE_MEMBER,
+    Record,
+    check_digests,
+    read_manifest,
+    read_member,
+    read_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-MANIFEST_MEMBER = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
-SIGNATURE_MEMBER = f"{MANIFEST_PACKAGE}/{SIGNATURE_RESOURCE}"
 
 # A bundle is 2 kB. What is longer is none, and is not parsed.
 _BUNDLE_LIMIT = 1 << 20
@@ -57,17 +62,25 @@ def signature_state(records: Mapping[str, Record], file: IO[bytes]) -> Signature
         records: see read_records.
         file: the archive, opened.
     """
+    bundle = signature_bytes("", file, records)
+    return SignatureState(bundle is not None, claimed_fingerprint(bundle or b""))
+
+
+def signature_bytes(path: str, file: IO[bytes], records: Mapping[str, Record]) -> bytes | None:
+    """The signature in an archive, b"" for one too large to be any, None if there is none.
+
+    Args:
+        path: the archive, as the user knows it.
+        file: the archive, opened.
+        records: see read_records.
+
+    Raises:
+        StructureError: it is damaged.
+    """
     record = records.get(SIGNATURE_MEMBER)
     if record is None:
-        return SignatureState(signed=False, fingerprint="")
-    return SignatureState(signed=True, fingerprint=claimed_fingerprint(read_member(file, record)))
-
-
-def read_member(file: IO[bytes], record: Record) -> bytes:
-    """The bytes of the manifest or of the signature, b"" for what is neither in size or form."""
-    if not record.stored or (record.name == SIGNATURE_MEMBER and record.size > _BUNDLE_LIMIT):
-        return b""
-    return os.pread(file.fileno(), record.size, record.offset)
+        return None
+    return read_member(path, file, record) if record.size <= _BUNDLE_LIMIT else b""
 
 
 def claimed_fingerprint(bundle: bytes) -> str:
@@ -118,7 +131,7 @@ def sign_archive(
                 "no-manifest",
             )
         check_digests(shown, file, records, manifest)
-        bundle = _sign(read_member(file, records[MANIFEST_MEMBER]), key, password)
+        bundle = _sign(read_member(shown, file, records[MANIFEST_MEMBER]), key, password)
         _replace_signature(file, archive, output or archive, bundle)
     return Signed(output or archive, signer, SIGNATURE_MEMBER in records)
 

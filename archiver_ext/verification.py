@@ -18,14 +18,15 @@ from interpool.archiver_ext.externs import check_externs
 from interpool.archiver_ext.mar_reading import FoundArchive, find_archive
 from interpool.archiver_ext.self_testing import self_test_apart
 from interpool.archiver_ext.signature_check import verify_signature
-from interpool.archiver_ext.signing import (
-    MANIFEST_MEMBER,
-    SIGNATURE_MEMBER,
-    read_member,
-    signature_state,
-)
+from interpool.archiver_ext.signing import signature_bytes, signature_state
 from interpool.native.errors import ArchiveError, ManifestError, SignatureError
-from interpool.native.reader import Record, check_digests, read_manifest, read_records
+from interpool.native.reader import (
+    MANIFEST_MEMBER,
+    check_digests,
+    read_manifest,
+    read_member,
+    read_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -176,8 +177,8 @@ class _Verification:
             stage.checked = f"SHA-256 of {len(manifest['files'])} members"
         with self._stage("signature") as stage:
             if keys:
-                bundle = signature_of(records, file)
-                manifest_bytes = read_member(file, records[MANIFEST_MEMBER])
+                bundle = signature_bytes(shown, file, records)
+                manifest_bytes = read_member(shown, file, records[MANIFEST_MEMBER])
                 self._report.signed_by = verify_signature(manifest_bytes, bundle, keys, shown)
                 stage.checked = f"signed by key {self._report.signed_by}"
             else:
@@ -196,7 +197,7 @@ class _Verification:
     def _self_test(self, stage: Stage, manifest: Manifest, rtol: float | None, atol: float | None) -> None:
         found = self._found
         test = manifest["self_test"]
-        if not self_test_apart(found.path, found.shown, found.mar_manifest, rtol, atol) or test is None:
+        if not self_test_apart(found.path, found.shown, rtol, atol) or test is None:
             stage.checked = "loaded in a fresh interpreter"
             stage.warnings = ["[no-self-test] it holds no example inputs: that it loads is all that is known"]
             return
@@ -246,9 +247,3 @@ def required_manifest(archive: str, manifest: Manifest | None) -> Manifest:
             "no-manifest",
         )
     return manifest
-
-
-def signature_of(records: dict[str, Record], file: IO[bytes]) -> bytes | None:
-    """The signature's bytes, or None for an unsigned archive."""
-    record = records.get(SIGNATURE_MEMBER)
-    return None if record is None else read_member(file, record)

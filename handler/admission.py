@@ -79,9 +79,8 @@ class Admission:
     def _check(self, package: HermeticPackage, manifest: Manifest) -> str:
         from interpool.archiver_ext.externs import check_externs
         from interpool.archiver_ext.signature_check import verify_signature_apart
-        from interpool.archiver_ext.signing import MANIFEST_MEMBER, read_member
-        from interpool.archiver_ext.verification import signature_of
-        from interpool.native.reader import check_digests
+        from interpool.archiver_ext.signing import signature_bytes
+        from interpool.native.reader import MANIFEST_MEMBER, check_digests, read_member
 
         started = time.monotonic()
         checked = ["structure", "manifest"]
@@ -91,8 +90,8 @@ class Admission:
                 check_digests(package.path, file, records, manifest)
                 checked.append("digests")
             if self.keys:
-                signed = read_member(file, records[MANIFEST_MEMBER])
-                bundle = signature_of(records, file)
+                signed = read_member(package.path, file, records[MANIFEST_MEMBER])
+                bundle = signature_bytes(package.path, file, records)
                 signer = verify_signature_apart(signed, bundle, self.keys, package.path)
                 checked.append(f"signature by key {signer}")
         warnings = check_externs(package.path, manifest)
@@ -103,13 +102,12 @@ class Admission:
         logger.info("%s is as it was made: %s (%.2f s)", package.path, ", ".join(checked), spent)
         return json.dumps(warnings)
 
-    def test(self, package: HermeticPackage, manifest: Manifest, context: Any) -> None:
+    def test(self, package: HermeticPackage, manifest: Manifest) -> None:
         """Run the archive's self-test where it is asked for, once for all interpreters.
 
         Args:
             package: the archive, which was checked.
             manifest: its manifest.
-            context: TorchServe's, for handlers.
 
         Raises:
             SelfTestError: it fails, or there is none.
@@ -122,13 +120,13 @@ class Admission:
                 "with them, or serve it without self_test",
                 "no-self-test",
             )
-        package.reader.once("self-test", lambda: self._test(package, manifest, context))
+        package.reader.once("self-test", lambda: self._test(package, manifest))
 
-    def _test(self, package: HermeticPackage, manifest: Manifest, context: Any) -> str:
+    def _test(self, package: HermeticPackage, manifest: Manifest) -> str:
         from interpool.archiver_ext.self_testing import run_self_test
 
         started = time.monotonic()
-        run_self_test(package, manifest, context)
+        run_self_test(package, manifest)
         spent = time.monotonic() - started
         logger.info("%s answers its example inputs as when it was made (%.2f s)", package.path, spent)
         return ""

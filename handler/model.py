@@ -87,7 +87,7 @@ class PackedModel:
         package = open_package(path)
         try:
             self._manifest = admission.check(package)
-            admission.test(package, self._manifest, context)
+            admission.test(package, self._manifest)
             where = self._manifest["entry"]
             entry = package.load_pickle(where["package"], where["resource"])
             self._answer = self._answerer(entry, context)

@@ -15,6 +15,7 @@ import torch
 from torch.package import PackageExporter
 
 from interpool.archiver_ext.manifest import digests
+from interpool.archiver_ext.pickle_globals import pickle_globals
 from interpool.native.archive_format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
@@ -103,14 +104,15 @@ def build_archive(
         "rtol": 1e-4,
         "atol": 1e-5,
     }
+    taken = pickle_globals(path, _externs(path))
     with zipfile.ZipFile(path, "a") as file:
         whole = {
             "schema": SCHEMA,
             "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
             "made_with": {"python": "3.11.7", "torch": torch.__version__, "interpool": "0.1.0"},
             "externs": [TORCH],
-            "modules": {MODULE: {"action": "intern", "reason": "in the project", "imported_by": []}},
-            "globals": ["torch._utils:_rebuild_tensor_v2", "torch._utils:_rebuild_parameter"],
+            "modules": _modules(_externs(path)),
+            "globals": taken,
             "data": [],
             "inputs": None,
             "self_test": None if expected is None else self_test,
@@ -120,6 +122,19 @@ def build_archive(
         name = f"{path.stem}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
         file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), json.dumps(whole))
     return path
+
+
+def _externs(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as file:
+        return file.read(f"{path.stem}/.data/extern_modules").decode().split()
+
+
+def _modules(externs: list[str]) -> dict[str, Any]:
+    actions = {**dict.fromkeys(externs, "extern"), MODULE: "intern"}
+    return {
+        name: {"action": action, "reason": "as the test has it", "imported_by": []}
+        for name, action in actions.items()
+    }
 
 
 def replace_bytes(path: Path, member: str, old: bytes, new: bytes) -> None:

@@ -18,15 +18,13 @@ from proving import build_archive, make_keys, replace_bytes
 from interpool.archiver_ext.cli import commands
 from interpool.archiver_ext.signature_check import verify_signature, verify_signature_apart
 from interpool.archiver_ext.signing import (
-    MANIFEST_MEMBER,
-    SIGNATURE_MEMBER,
     claimed_fingerprint,
     sign_archive,
     signature_state,
 )
 from interpool.archiver_ext.signing_keys import fingerprint
 from interpool.native.errors import ArchiveError, DigestError, SignatureError
-from interpool.native.reader import read_records
+from interpool.native.reader import MANIFEST_MEMBER, SIGNATURE_MEMBER, read_records
 
 Keys = tuple[Path, Path]
 

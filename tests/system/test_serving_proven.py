@@ -66,7 +66,7 @@ def refusal(server: TorchServe, mar: str, name: str) -> str:
     return line.partition(said)[2]
 
 
-def add_to_mar(server: TorchServe, mar: str, files: dict[str, str], handler: str = "") -> None:
+def add_to_mar(server: TorchServe, mar: str, files: dict[str, str], **model: str) -> None:
     """What somebody can do who has the .mar in hands: more files, another manifest."""
     path = server.store / mar
     old = path.with_suffix(".old")
@@ -74,9 +74,9 @@ def add_to_mar(server: TorchServe, mar: str, files: dict[str, str], handler: str
     with zipfile.ZipFile(old) as source, zipfile.ZipFile(path, "w") as target:
         for info in source.infolist():
             content = source.read(info)
-            if info.filename == "MAR-INF/MANIFEST.json" and handler:
+            if info.filename == "MAR-INF/MANIFEST.json":
                 manifest = json.loads(content)
-                manifest["model"]["handler"] = handler
+                manifest["model"].update(model)
                 content = json.dumps(manifest).encode()
             if info.filename not in files:
                 target.writestr(info, content)
@@ -100,6 +100,10 @@ def code_that_sings(canary: Path) -> dict[str, str]:
         "json/__init__.py": sing,
         "encodings/__init__.py": early,
         "venv/bin/python": f"#!/bin/sh\ntouch {canary}\n",
+        # As if pip had installed it for the model.
+        "nowhere/__init__.py": sing,
+        "nowhere_at_all-1.2.dist-info/METADATA": "Name: nowhere-at-all\nVersion: 1.2\n",
+        "requirements.txt": "nowhere-at-all",
     }
 
 
@@ -165,7 +169,7 @@ def test_a_model_that_cannot_prove_itself_runs_nothing(
     elif what == "no-self-test":
         config = "interpool: {self_test: true}\n"
     package = mar(server, name, archive, config=config)
-    add_to_mar(server, package, code_that_sings(canary))
+    add_to_mar(server, package, code_that_sings(canary), requirementsFile="requirements.txt")
     reason = refusal(server, package, name)
     assert f"[{rule}]" in reason
     assert archive.name in reason
