@@ -1,0 +1,72 @@
+"""The commands in the README, and in the page for a newcomer's first archive, work as written."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import ROOT, blocks, checkout, run_document, still_running
+
+README = ROOT / "README.md"
+FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
+
+
+def plain_answer(folder: Path, code: str) -> Any:
+    """What an ordinary Python, without interpool, prints as JSON."""
+    printed = subprocess.run(
+        [sys.executable, "-c", f"import json; {code}"], cwd=folder, capture_output=True, check=True, text=True
+    )
+    return json.loads(printed.stdout)
+
+
+def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> None:
+    with checkout() as directory:
+        status, output = run_document(README, directory)
+        assert status == 0, output
+
+        request = re.search(r'-d "(\[.*?\])"', "".join(block.code for block in blocks(README)))
+        assert request
+        asked = f"import torch, shop.factory as f; print(f.build()(torch.tensor({request[1]})).tolist())"
+        expected = plain_answer(directory / "build" / "first", asked)
+        by_rest = [json.loads(text) for text in re.findall(r"(?<!tensor\()\[\s*-?\d[^\[\]]*\]", output)]
+        in_python = [json.loads(text) for text in re.findall(r"tensor\((\[[^\[\]]*\])", output)]
+        assert by_rest == [pytest.approx(expected, abs=1e-5)], output
+        assert in_python == [pytest.approx(expected, abs=1e-4)], output
+        assert still_running(directory) == []
+
+
+def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() -> None:
+    with checkout() as directory:
+        status, output = run_document(FIRST_ARCHIVE, directory)
+        assert status == 0, output
+
+        asked = "import export; print(json.dumps(export.build()('a boring plot')))"
+        expected = plain_answer(directory / "build" / "research", asked)
+        (answer,) = [json.loads(text) for text in re.findall(r'\{\s*"bad"[^}]*\}', output)]
+        assert answer == pytest.approx(expected, abs=1e-4), output
+        plan = (directory / "build" / "research" / "plan.toml").read_text()
+        decided = [line for line in plan.splitlines() if line.startswith(("[", '"'))]
+        assert [line.partition(" = ")[0] for line in decided] == [
+            "[data]",
+            '"mood/vocabulary.txt"',
+            "[intern]",
+            "[extern]",
+            '"regex.**"',
+            "[mock]",
+            '"pandas.**"',
+        ]
+        assert still_running(directory) == []
+
+
+@pytest.mark.parametrize(
+    "document", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.stem
+)
+def test_every_page_that_a_page_links_to_exists(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert missing == []
