@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import zipfile
@@ -28,13 +27,13 @@ from interpool.native.archive_format import (
     ModuleRecord,
     SelfTest,
 )
+from interpool.native.reader import digest_of, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from interpool.archiver_ext.rules import Verdict
 
-_CHUNK = 1 << 20
 # torch.package writes no clock into its zips, and neither do we.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -63,6 +62,7 @@ def append_manifest(
     Returns:
         The manifest as written.
     """
+    found = digests(archive)
     taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
     with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
         manifest: Manifest = {
@@ -75,7 +75,7 @@ def append_manifest(
             "data": data,
             "inputs": inputs,
             "self_test": self_test,
-            "files": digests(file),
+            "files": found,
         }
         root = PurePosixPath(file.namelist()[0]).parts[0]
         member = zipfile.ZipInfo(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", _NO_DATE)
@@ -83,16 +83,11 @@ def append_manifest(
     return manifest
 
 
-def digests(file: zipfile.ZipFile) -> dict[str, str]:
+def digests(archive: Path) -> dict[str, str]:
     """SHA-256, in hex, of each member's content, by its name below the root directory."""
-    found = {}
-    for info in file.infolist():
-        digest = hashlib.sha256()
-        with file.open(info) as member:
-            while chunk := member.read(_CHUNK):
-                digest.update(chunk)
-        found["/".join(PurePosixPath(info.filename).parts[1:])] = digest.hexdigest()
-    return found
+    shown = str(archive)
+    with archive.open("rb") as file:
+        return {name: digest_of(shown, file, record) for name, record in read_records(shown, file).items()}
 
 
 def _versions() -> MadeWith:

@@ -23,14 +23,14 @@ from interpool.native.errors import DigestError, ManifestError, StructureError
 from interpool.native.json_shapes import shown
 from interpool.native.zip_structure import Record, read_member, read_structure
 
-__all__ = ["Record", "check_digests", "read_manifest", "read_member", "read_records"]
+__all__ = ["Record", "check_digests", "digest_of", "read_manifest", "read_member", "read_records"]
 
 MANIFEST_MEMBER: Final = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
 SIGNATURE_MEMBER: Final = f"{MANIFEST_PACKAGE}/{SIGNATURE_RESOURCE}"
 
 _VERSION, _EXTERNS, _BYTE_ORDER = ".data/version", ".data/extern_modules", "byteorder"
 _MOST_EXTERN_BYTES = 1 << 20
-_CHUNK = 4 << 20
+_CHUNK = 256 << 10  # what stays in a core's cache between being read and being hashed
 
 
 def read_records(path: str, file: IO[bytes]) -> dict[str, Record]:
@@ -117,7 +117,7 @@ def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manife
         for name, record in records.items():
             if name in (MANIFEST_MEMBER, SIGNATURE_MEMBER):
                 continue
-            if _digest(path, file, record) != manifest["files"].get(name):
+            if digest_of(path, file, record) != manifest["files"].get(name):
                 raise DigestError(
                     f"{path}: {name} is not what the manifest says; it was changed or damaged after "
                     "packing. Get the archive anew from where it was made, or pack it again",
@@ -127,19 +127,26 @@ def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manife
         raise _unreadable(path, error) from error
 
 
-def _digest(path: str, file: IO[bytes], record: Record) -> str:
+def digest_of(path: str, file: IO[bytes], record: Record) -> str:
+    """SHA-256 of a member's content, in hex.
+
+    Raises:
+        StructureError: it is damaged.
+        OSError: it cannot be read.
+    """
     digest = hashlib.sha256()
     if not record.stored:
         digest.update(read_member(path, file, record))
         return digest.hexdigest()
     file.seek(record.offset)
     left = record.size
+    buffer = memoryview(bytearray(min(left, _CHUNK)))
     while left:
-        chunk = file.read(min(left, _CHUNK))
-        if not chunk:
+        count = file.readinto(buffer[: min(left, _CHUNK)])  # type: ignore[attr-defined]
+        if not count:
             raise StructureError(f"{path} was cut short in {record.name}. Copy it again.", "size")
-        digest.update(chunk)
-        left -= len(chunk)
+        digest.update(buffer[:count])
+        left -= count
     return digest.hexdigest()
 
 
