@@ -66,7 +66,7 @@ def archives_modules() -> set[str]:
 
 BY_MODULE = """
     from __future__ import annotations
-    import collections, copyreg, dataclasses, enum, inspect, pickle, sys, typing
+    import collections, copyreg, dataclasses, enum, importlib.resources, inspect, pickle, pkgutil, sys, typing
 
     @dataclasses.dataclass
     class Settings:
