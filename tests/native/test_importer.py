@@ -25,7 +25,8 @@ from interpool.native.importer import HermeticImporter
 Open = Callable[..., HermeticImporter]
 STANDARD = (
     "collections", "concurrent.**", "copy", "copyreg", "ctypes", "dataclasses", "enum", "importlib",
-    "importlib.**", "inspect", "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "time", "types", "typing",
+    "importlib.**", "inspect", "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "time", "types",
+    "typing",
 )  # fmt: skip
 
 
