@@ -8,6 +8,7 @@ failed to import is not there half made.
 from __future__ import annotations
 
 import builtins
+import importlib._bootstrap as _bootstrap
 import importlib.machinery
 import importlib.util
 import linecache
@@ -53,6 +54,7 @@ class HermeticImporter(PackageImporter):
         self._folder: Folder | None = None
         self._closed = False
         self._views: dict[str, View] = {}
+        self._loading: set[str] = set()
         self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
         super().__init__(reader)
         self.filename = path
@@ -186,12 +188,22 @@ class HermeticImporter(PackageImporter):
         # Archived code that asks for its own __name__ asks for a mangled one.
         return super()._gcd_import(self.plain_name(name), package, level)  # type: ignore[no-untyped-call]
 
+    def _find_and_load(self, name: str) -> Any:
+        if name in self.modules and name not in self._loading:
+            return super()._find_and_load(name)  # type: ignore[no-untyped-call]
+        # As Python does: another thread waits until the module is there in full.
+        with _bootstrap._ModuleLockManager(self._mangler.mangle(name)):  # type: ignore[attr-defined]
+            return super()._find_and_load(name)  # type: ignore[no-untyped-call]
+
     def _load_module(self, name: str, parent: str) -> Any:
+        self._loading.add(name)
         try:
             module = super()._load_module(name, parent)
         except BaseException:
             self._forget(name)
             raise
+        finally:
+            self._loading.discard(name)
         if name in self._sources:
             # A module may put something else in its own place.
             found = sys.modules.get(self._mangler.mangle(name), module)

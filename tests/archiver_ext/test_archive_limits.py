@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from native.support.packages import manifest_with
 
-from interpool.archiver_ext import PackError
-from interpool.archiver_ext.building import export
+from interpool.archiver_ext.data_files import save_data
+from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.rules import Rules
-from interpool.native.archive_format import (
-    ENTRY_PACKAGE,
-    ENTRY_RESOURCE,
-    MANIFEST_PACKAGE,
-    MANIFEST_RESOURCE,
-    parse_manifest,
-)
 from interpool.native.importer import HermeticImporter
 
 if TYPE_CHECKING:
@@ -96,16 +90,21 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with open(root / "mypkg" / "own.pkl", "wb") as file:
         pickle.dump(Vocab(), file)
     torch.save(Vocab(), root / "mypkg" / "own.pt")
+    from mypkg.m import Tries  # type: ignore[import-not-found]
+
     path = tmp_path / "archive.ptpkg"
-    export("mypkg.m:Tries", Rules(root), path, ["mypkg/own.*"])
+    exporter = HermeticExporter(path, Rules(root))
+    exporter.save_pickle("model", "model.pkl", Tries())
+    names = save_data(exporter, root, ["mypkg/own.pkl", "mypkg/own.pt"])
+    exporter.close()
+    manifest = manifest_with({name: (root / name).read_bytes() for name in names})
     monkeypatch.chdir("/")
     sys.path.remove(str(root))
     for name in [name for name in sys.modules if name.partition(".")[0] == "mypkg"]:
         monkeypatch.delitem(sys.modules, name)
     reader = torch._C.PyTorchFileReader(str(path))
-    manifest = parse_manifest(reader.get_record(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"), str(path))
     importer = HermeticImporter(reader, str(path), manifest)
-    yield importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
+    yield importer.load_pickle("model", "model.pkl")
     importer.close()
 
 
@@ -132,6 +131,10 @@ def test_only_data_lies_beside_a_module(tries: Any) -> None:
 def test_parametrized_layer_is_refused_until_the_parametrization_is_removed(
     root: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(PackError, match="parametrized modules is only supported"):
-        export("mypkg.layers:with_parametrization", Rules(root), tmp_path / "archive.ptpkg")
-    export("mypkg.layers:without_any_more", Rules(root), tmp_path / "archive.ptpkg")
+    from mypkg import layers  # type: ignore[import-not-found]
+
+    exporter = HermeticExporter(tmp_path / "archive.ptpkg", Rules(root))
+    with pytest.raises(RuntimeError, match="parametrized modules is only supported"):
+        exporter.save_pickle("model", "with.pkl", layers.with_parametrization())
+    exporter.save_pickle("model", "without.pkl", layers.without_any_more())
+    exporter.close()

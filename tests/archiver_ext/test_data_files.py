@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.building import export
 from interpool.archiver_ext.data_files import find_data, save_data
 from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.rules import Globs, Rules
-from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE, Manifest, parse_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,14 +42,18 @@ def root(importable: Write) -> Path:
     return importable(PROJECT)
 
 
-def exported(root: Path, folder: Path, *data: str, **globs: tuple[str, ...]) -> dict[str, bytes]:
-    export("mypkg.m:Entry", Rules(root, Globs(**globs)), folder / "archive.ptpkg", data)
+def exported(
+    root: Path, folder: Path, *data: str, **globs: tuple[str, ...]
+) -> tuple[list[str], dict[str, bytes]]:
+    """What save_data lists, and the archive's members."""
+    from mypkg.m import Entry  # type: ignore[import-not-found]
+
+    exporter = HermeticExporter(folder / "archive.ptpkg", Rules(root, Globs(**globs)))
+    exporter.save_pickle("model", "model.pkl", Entry())
+    listed = save_data(exporter, root, find_data(root, data))
+    exporter.close()
     with zipfile.ZipFile(folder / "archive.ptpkg") as file:
-        return {name.partition("/")[2]: file.read(name) for name in file.namelist()}
-
-
-def manifest_in(members: dict[str, bytes]) -> Manifest:
-    return parse_manifest(members[f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"], "")
+        return listed, {name.partition("/")[2]: file.read(name) for name in file.namelist()}
 
 
 # ---- globs -----------------------------------------------------------------------------------
@@ -90,22 +92,20 @@ def test_glob_that_names_no_file_of_the_project_is_refused(root: Path, pattern: 
 
 
 def test_data_lies_in_the_archive_where_it_lay_in_the_project(root: Path, tmp_path: Path) -> None:
-    members = exported(root, tmp_path, "mypkg/vocab/**", "top.txt")
-    names = ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt", "top.txt"]
-    assert manifest_in(members)["data"] == names
-    assert [members[name] for name in names] == [b"more", b"words", b"top"]
-    assert names[0] in manifest_in(members)["files"]
+    listed, members = exported(root, tmp_path, "mypkg/vocab/**", "top.txt")
+    assert listed == ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt", "top.txt"]
+    assert [members[name] for name in listed] == [b"more", b"words", b"top"]
 
 
 def test_source_of_a_module_in_the_archive_is_only_listed(root: Path, tmp_path: Path) -> None:
-    members = exported(root, tmp_path, "mypkg/helper.py", "mypkg/script.py")
-    assert manifest_in(members)["data"] == ["mypkg/helper.py", "mypkg/script.py"]
+    listed, members = exported(root, tmp_path, "mypkg/helper.py", "mypkg/script.py")
+    assert listed == ["mypkg/helper.py", "mypkg/script.py"]
     assert members["mypkg/helper.py"] == b"NUMBER = 1\n"
 
 
 def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None:
     (root / "link.txt").symlink_to(root / "top.txt")
-    assert exported(root, tmp_path, "link.txt")["link.txt"] == b"top"
+    assert exported(root, tmp_path, "link.txt")[1]["link.txt"] == b"top"
 
 
 def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) -> None:
@@ -116,8 +116,7 @@ def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) 
 def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
     name = "mypkg/vocab/wörter 語.txt"
     (root / name).write_text("ü", encoding="utf-8")
-    members = exported(root, tmp_path, name)
-    assert manifest_in(members)["data"] == [name]
+    assert exported(root, tmp_path, name)[0] == [name]
     reader = torch._C.PyTorchFileReader(str(tmp_path / "archive.ptpkg"))
     assert reader.get_record(name).decode() == "ü"
 

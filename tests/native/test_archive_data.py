@@ -23,15 +23,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packages import build_package
+from packages import build_package, manifest_with
 
-from interpool.native.archive_format import (
-    MANIFEST_PACKAGE,
-    MANIFEST_RESOURCE,
-    SCHEMA,
-    Manifest,
-    parse_manifest,
-)
+from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
 from interpool.native.extraction import base_folder
 from interpool.native.importer import HermeticImporter
@@ -111,22 +105,11 @@ def archive(plain: Path, tmp_path: Path) -> Archive:
             root = file.namelist()[0].partition("/")[0]
             for member, content in members.items():
                 file.writestr(f"{root}/{member}", content)
-            said = {
-                "schema": SCHEMA,
-                "entry": {"package": "model", "resource": "model.pkl", "kind": "callable"},
-                "data": sorted(members),
-                "files": {member: hashlib.sha256(content).hexdigest() for member, content in members.items()},
-            }
-            text = json.dumps({**said, **manifest})
+            text = json.dumps({**manifest_with(members), **manifest})
             file.writestr(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", text)
         return path
 
     return write
-
-
-def read(path: Path) -> tuple[torch._C.PyTorchFileReader, Manifest]:
-    reader = torch._C.PyTorchFileReader(str(path))
-    return reader, parse_manifest(reader.get_record(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"), str(path))
 
 
 @pytest.fixture
@@ -134,7 +117,8 @@ def open_archive() -> Iterator[Open]:
     with ExitStack() as stack:
 
         def opened(path: Path) -> HermeticImporter:
-            reader, manifest = read(path)
+            reader = torch._C.PyTorchFileReader(str(path))
+            manifest = json.loads(reader.get_record(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"))
             importer = HermeticImporter(reader, str(path), manifest)
             stack.callback(importer.close)
             return importer
@@ -252,13 +236,12 @@ def test_a_library_is_the_same_file_as_long_as_the_process_lives(
 
 
 HOLDER = """
-    import os, sys, tempfile
+    import json, sys
     import torch
-    from interpool.native.archive_format import parse_manifest
     from interpool.native.importer import HermeticImporter
 
     reader = torch._C.PyTorchFileReader(sys.argv[1])
-    manifest = parse_manifest(reader.get_record("interpool-archive/manifest.json"), "")
+    manifest = json.loads(reader.get_record("interpool-archive/manifest.json"))
     importer = HermeticImporter(reader, sys.argv[1], manifest)
     print(importer.load_pickle("model", "model.pkl").read()[1], flush=True)
     sys.stdin.read()

@@ -24,8 +24,9 @@ from interpool.native.importer import HermeticImporter
 
 Open = Callable[..., HermeticImporter]
 STANDARD = (
-    "collections", "copy", "copyreg", "ctypes", "dataclasses", "enum", "importlib", "importlib.**", "inspect",
-    "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "types", "typing",
+    "collections", "concurrent.**", "copy", "copyreg", "ctypes", "dataclasses", "enum", "importlib",
+    "importlib.**", "inspect", "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "time", "types",
+    "typing",
 )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def archives_modules() -> set[str]:
 
 BY_MODULE = """
     from __future__ import annotations
-    import collections, copyreg, dataclasses, enum, inspect, pickle, sys, typing
+    import collections, copyreg, dataclasses, enum, importlib.resources, inspect, pickle, pkgutil, sys, typing
 
     @dataclasses.dataclass
     class Settings:
@@ -244,6 +245,32 @@ def test_module_that_failed_to_import_is_tried_again_and_not_half_there(open_arc
         }
     )
     assert made(importer).attempts() == ["not now, False", "not now, False", 2]
+
+
+def test_module_that_another_thread_imports_is_waited_for(open_archive: Open) -> None:
+    importer = open_archive(
+        {
+            "pkg/slow.py": """
+                import time
+                time.sleep(0.2)
+                from pkg import around
+                VALUE = 1
+                """,
+            "pkg/around.py": "from pkg import slow",
+            "pkg/main.py": """
+                from concurrent.futures import ThreadPoolExecutor
+                def get(_):
+                    import pkg.slow
+                    return pkg.slow.VALUE
+                class Make:
+                    def together(self):
+                        with ThreadPoolExecutor(4) as threads:
+                            return list(threads.map(get, range(4)))
+                def make(): return Make()
+                """,
+        }
+    )
+    assert made(importer).together() == [1] * 4
 
 
 # ---- importlib -------------------------------------------------------------------------------

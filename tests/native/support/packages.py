@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 import textwrap
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torch.package import PackageExporter
+
+from interpool.native.archive_format import SCHEMA, Manifest
 
 
 def build_package(
@@ -57,6 +60,22 @@ def _forget(tops: set[str]) -> None:
     for name in list(sys.modules):
         if name.split(".")[0] in tops:
             del sys.modules[name]
+
+
+def manifest_with(data: dict[str, bytes]) -> Manifest:
+    """The manifest of an archive with these data files, by name."""
+    return {
+        "schema": SCHEMA,
+        "entry": {"package": "model", "resource": "model.pkl", "kind": "callable"},
+        "made_with": {"python": "3.11.0", "torch": "2.13.0", "interpool": "0"},
+        "externs": [],
+        "modules": {},
+        "globals": [],
+        "data": sorted(data),
+        "inputs": None,
+        "self_test": None,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in data.items()},
+    }
 
 
 def rewrite(
