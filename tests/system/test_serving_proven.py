@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from local_server import TorchServe, wait_for
+from local_server import TorchServe, torchserve, wait_for
 from proving import TORCH, build_archive, make_keys, replace_bytes
 from system.conftest import HANDLER, HERE, Mar, wait_for_log
 
 from interpool.archiver_ext.signing import sign_archive
+from interpool.handler.overlay import overlay
 
 RIGHT = torch.tensor([3.0, 12.0])  # what the model answers to three ones
 Build = Callable[..., Path]
@@ -242,3 +243,58 @@ def test_a_model_signed_by_the_other_key_registers_after_all_that(
     assert server.register(mar(server, "after", build("after", "second"))).status == 200
     assert server.predict("after", [1.0, 1, 1]).json == RIGHT.tolist()
     assert server.unregister("after").status == 200
+
+
+# ---- servers that are set up otherwise -------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_key_that_cannot_be_read_stops_the_pool_and_not_the_checks(mar: Mar, build: Build) -> None:
+    with torchserve(environment={"INTERPOOL_SIGNATURE_KEYS": "/nowhere/key.pem"}) as server:
+        assert server.register(mar(server, "m", build("m"))).status == 500
+        wait_for_log(server, "INTERPOOL_SIGNATURE_KEYS`: the key /nowhere/key.pem cannot be read")
+
+
+@pytest.mark.long
+def test_a_server_that_was_not_started_by_interpool_serves_nothing_signed(
+    mar: Mar, build: Build, keys: dict[str, tuple[Path, Path]]
+) -> None:
+    """Its shims cannot know what of an archive has run before them."""
+    environment = {"INTERPOOL_SIGNATURE_KEYS": str(keys["first"][1]), "TS_MODEL_SERVER_HOME": str(overlay())}
+    server = TorchServe(overlay=False)
+    server.environment.update(environment)
+    with server:
+        assert server.register(mar(server, "m", build("m"))).status == 500
+        wait_for_log(server, "Start it with `interpool serve` [isolation]")
+
+
+@pytest.mark.long
+def test_stock_archives_are_served_beside_signed_ones_where_the_operator_says_so(
+    mar: Mar, build: Build, tmp_path: Path, keys: dict[str, tuple[Path, Path]]
+) -> None:
+    environment = {
+        "INTERPOOL_SIGNATURE_KEYS": str(keys["first"][1]),
+        "INTERPOOL_STOCK_ARCHIVES": "allow",
+    }
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(b"none")
+    with torchserve(environment=environment) as server:
+        package = mar(server, "stock", weights, handler=HERE / "stock_handler.py")
+        assert server.register(package).status == 200, server.model_log()[-3000:]
+        assert server.predict("stock", {}).json["model"] == "stock"
+        assert "-I" not in server.predict("stock", {}).json["argv"]
+        assert server.unregister("stock").status == 200
+        assert "[unsigned]" in refusal(server, mar(server, "m", build("m", "")), "m")
+
+
+@pytest.mark.long
+def test_a_torchserve_without_the_overlay_checks_signatures_as_well(
+    mar: Mar, build: Build, canary: Path, keys: dict[str, tuple[Path, Path]]
+) -> None:
+    environment = {"INTERPOOL_SIGNATURE_KEYS": str(keys["first"][1])}
+    with torchserve(overlay=False, environment=environment) as server:
+        assert server.register(mar(server, "bad", build("bad", ""))).status == 500
+        wait_for_log(server, "bad.ptpkg is not signed")
+        assert not canary.exists()
+        assert server.register(mar(server, "good", build("good"))).status == 200, server.model_log()[-3000:]
+        assert server.predict("good", [1.0, 1, 1]).json == RIGHT.tolist()
