@@ -37,7 +37,7 @@ from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.graph import importers
 from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
-from interpool.archiver_ext.manifest import append_manifest
+from interpool.archiver_ext.manifest import append_manifest, digests
 from interpool.archiver_ext.observing import Calls
 from interpool.archiver_ext.opened_files import OpenedFiles
 from interpool.archiver_ext.pickling import explain_unpicklable, was_pickling
@@ -141,6 +141,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         _check_overrides(exporter, spec)
         data |= files.inside if job["planned_data"] is None else job["planned_data"]
         members = save_data(exporter, root, data)
+        clock.lap("scan")
         exporter.close()
     except PackagingError:
         raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
@@ -149,16 +150,19 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         raise _scan_error(exporter, spec, error) from None
     clock.lap("export")
+    files_digests = digests(archive)
+    clock.lap("digest")
     manifest = append_manifest(
         archive,
         kind,
         exporter.verdicts,
+        files_digests,
         imported_by=importers(exporter),
         data=members,
         inputs=None if sample is None else sample.describe(),
         self_test=None if sample is None else _self_test(job["tolerance"]),
     )
-    clock.lap("digest")
+    clock.lap("scan")
     return {
         "kind": kind,
         "modules": manifest["modules"],

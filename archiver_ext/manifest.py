@@ -42,6 +42,7 @@ def append_manifest(
     archive: Path,
     kind: EntryKind,
     verdicts: dict[str, Verdict],
+    files: dict[str, str],
     *,
     imported_by: Mapping[str, list[Importer]],
     data: list[str],
@@ -54,6 +55,7 @@ def append_manifest(
         archive: the file, closed by its exporter; changed in place.
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
+        files: what ``digests`` gave for it.
         imported_by: who asked for each of them (see interpool.archiver_ext.graph).
         data: members that code finds through ``__file__``.
         inputs: the example inputs' signature, JSON-able.
@@ -62,7 +64,6 @@ def append_manifest(
     Returns:
         The manifest as written.
     """
-    found = digests(archive)
     taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
     with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
         manifest: Manifest = {
@@ -75,7 +76,7 @@ def append_manifest(
             "data": data,
             "inputs": inputs,
             "self_test": self_test,
-            "files": found,
+            "files": files,
         }
         root = PurePosixPath(file.namelist()[0]).parts[0]
         member = zipfile.ZipInfo(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", _NO_DATE)

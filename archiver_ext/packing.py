@@ -40,7 +40,8 @@ class PlanReport:
         warnings: what the archive cannot honour, each starting with the user's line.
         attempts: how often the archive was built until it held.
         corrections: what the rules had decided wrongly, and what showed it.
-        seconds: wall time of build, export, run (on the example inputs), digest and trial.
+        seconds: wall time of build, export (writing the object), run (on the example inputs), scan (of
+            what it needs), digest and trial.
     """
 
     spec: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _compat_pickle
 import builtins
+import functools
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping
@@ -192,8 +193,8 @@ def allows_value(module: str, name: str, value: Any) -> bool:
     A function or class counts as what it says it is: a module that hands on another's is
     asked for the other's.
     """
-    if isinstance(value, types.ModuleType):
-        return False
+    if isinstance(value, (types.ModuleType, dict, list, set)):
+        return False  # a container could be added to, and others look into it
     home = getattr(value, "__module__", None)
     if not isinstance(home, str) or not isinstance(value, (type, *_FUNCTIONS)):
         home = module
@@ -213,6 +214,8 @@ def allows_call(function: Any) -> bool:
     Of the functions that models hold (``torch.relu``, ``operator.mul``) pickles call those only
     that were made for pickles; with the others they could run out of memory, or never end.
     """
+    while isinstance(function, functools.partial):
+        function = function.func
     if not isinstance(function, _FUNCTIONS) or isinstance(function, types.MethodType):
         return True
     home, name = getattr(function, "__module__", None), function.__name__
@@ -230,6 +233,7 @@ _CALLED = {
     ("copyreg", "__newobj__"), ("logging", "getLogger"), ("numpy._core.multiarray", "scalar"),
     ("numpy.core.multiarray", "scalar"), ("re", "compile"),
     ("torch.fx.graph_module", "reduce_package_graph_module"),
+    ("torch.jit._script", "unpackage_script_module"),
 }  # fmt: skip
 
 

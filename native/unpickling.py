@@ -12,6 +12,7 @@ Code in the archive is not bounded by this: it can import what it likes.
 from __future__ import annotations
 
 import enum
+import logging
 import pickle
 import re
 import sys
@@ -88,6 +89,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         # By id, how deep and how wide: of what is nested. The objects are kept, so that ids last.
         self._extents: dict[int, tuple[int, int]] = {}
         self._kept: list[Any] = []
+        self._globals: dict[int, Any] = {}  # what was taken by name, by id
 
     def load(self) -> Any:
         """The object. Raises PickleError, or what the model's own code raises."""
@@ -114,11 +116,13 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         if module == "torch_package_importer":
             self._refuse_global("policy", module, name, "is the archive's own reader")
         if is_external(module, self._externs):
-            return self._external(module, name)
-        if is_dunder(name):
+            value = self._external(module, name)
+        elif is_dunder(name):
             self._refuse_global("policy", module, name, "is Python's own")
-        value = self._get(module, name)
-        self._check_own(module, name, value)
+        else:
+            value = self._get(module, name)
+            self._check_own(module, name, value)
+        self._globals[id(value)] = value
         return value
 
     def _external(self, module: str, name: str) -> Any:
@@ -173,8 +177,10 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     def _check_call(self, function: Any, args: Any) -> None:
         first = args[0] if isinstance(args, tuple) and args else None
         if not allows_call(function):
-            what = f"{getattr(function, '__module__', None)}:{function.__name__}"
+            what = f"{getattr(function, '__module__', None)}:{getattr(function, '__name__', function)}"
             self._refuse("call", f"a pickle in it calls {what}, which it may only hold. {_ADVICE}")
+        if function is iter and len(args) != 1:
+            self._refuse("call", f"a pickle in it makes an iterator that calls. {_ADVICE}")
         if function is type and not any(first is each for each in (None, ..., NotImplemented)):
             self._refuse("type", "a pickle in it makes a class of its own")
         if (function is bytes or function is bytearray) and isinstance(first, int):
@@ -188,7 +194,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _check_tensor(self, function: str, storage: torch.storage.TypedStorage, args: Any) -> None:
         """A tensor lies within its weights: torch would make them longer, with whatever is there."""
-        if not function.startswith("_rebuild_tensor") or len(args) < 4:
+        if not function.startswith(("_rebuild_tensor", "_rebuild_qtensor")) or len(args) < 4:
             return
         offset, sizes, strides = args[1:4]
         dtype = args[6] if function == "_rebuild_tensor_v3" and len(args) > 6 else storage.dtype
@@ -226,8 +232,9 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _load_build(self) -> None:
         target = self.stack[-2] if len(self.stack) >= 2 else None
-        if isinstance(target, (type, types.ModuleType, types.FunctionType, *_METHODS)) or (
-            target is self._checked_getattr
+        if (
+            isinstance(target, (type, types.ModuleType, logging.Logger, *_METHODS))
+            or id(target) in self._globals
         ):
             self._refuse("build", f"a pickle in it changes a {type(target).__name__} that is not its own")
         extent = max(self._extent(self.stack[-1:]), self._extents.get(id(target), (0, 0)))
@@ -295,7 +302,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             good = good and type(location) is str and type(count) is int and count >= 0
         else:
             good = len(parts) in (3, 4) and parts[0] == "reduce_package"
-            good = good and callable(parts[-2]) and type(parts[-1]) is tuple
+            good = good and callable(parts[-2]) and type(parts[-1]) is tuple and allows_call(parts[-2])
         if not good:
             self._refuse(
                 "persistent-id",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import statistics
 import subprocess
@@ -18,8 +19,6 @@ import time
 from pathlib import Path
 
 import report
-import torch
-import weights
 
 from interpool.archiver_ext import pack
 from interpool.archiver_ext.plan import Plan
@@ -29,8 +28,19 @@ BERT = HERE.parents[1] / "model_store" / "bert"
 SPEC = "weights:build"
 
 
-def save_and_hash(model: torch.nn.Module, file: Path) -> dict[str, float]:
+def save_once(file: Path) -> dict[str, float]:
+    """Seconds of torch.save and of hashing, in a process of its own, as packing's are."""
+    command = [sys.executable, __file__, "--save", str(file)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def save_and_hash(file: Path) -> dict[str, float]:
     """Seconds of torch.save, and of one SHA-256 pass over what it wrote."""
+    import torch
+    import weights
+
+    model = weights.build()
     started = time.perf_counter()
     torch.save(model, file)
     saved = time.perf_counter()
@@ -61,14 +71,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=1024)
     parser.add_argument("--directory", type=Path, help="where to write; default: the temporary directory")
+    parser.add_argument("--save", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.save is not None:
+        print(json.dumps(save_and_hash(options.save)))
+        return
     os.environ["INTERPOOL_WEIGHTS_MB"] = str(options.megabytes)
     measured: dict[str, list[float]] = {}
-    model = weights.build()
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         for round_number in range(options.rounds):
             turns = [
-                lambda: save_and_hash(model, Path(folder) / "saved.pt"),
+                lambda: save_once(Path(folder) / "saved.pt"),
                 lambda: pack_once(Path(folder) / "packed.ptpkg"),
             ]
             for turn in turns[:: 1 if round_number % 2 else -1]:

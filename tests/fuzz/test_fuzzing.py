@@ -33,10 +33,10 @@ def fuzz(folder: Path, target: str, seconds: int) -> int:
 
 
 def test_the_fuzzer_finds_nothing(tmp_path: Path) -> None:
-    assert fuzz(tmp_path, "all", 6) > 1000
+    assert fuzz(tmp_path, "all", 6) > 300
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["zip", "members", "manifest", "pickle"])
 def test_the_fuzzer_finds_nothing_in_two_minutes(tmp_path: Path, target: str) -> None:
-    assert fuzz(tmp_path, target, 120) > 100_000
+    assert fuzz(tmp_path, target, 120) > 10_000
