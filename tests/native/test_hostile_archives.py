@@ -18,7 +18,7 @@ from native.hostile.zips import Member, zip_of
 
 from interpool.archiver_ext.cli import commands
 from interpool.native import InterpreterManager
-from interpool.native.errors import ArchiveError
+from interpool.native.errors import ArchiveError, StructureError
 from interpool.native.reader import check_digests, read_manifest, read_records
 
 (INSPECT,) = [command for command in commands if command.name == "inspect"]
@@ -138,6 +138,31 @@ def test_an_index_of_the_memo_costs_no_memory(
     path.write_bytes(good.having({PICKLE: b"\x80\x04K\x07r\xff\xff\xff\x7f."}).bytes())
     with manager.load_package(path).acquire_session(timeout=60) as session:
         assert session.self.attr("load_pickle")("model", "model.pkl").to_value() == 7
+
+
+class CountingFile(io.BytesIO):
+    """Knows how much of it was read."""
+
+    count = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.count += len(data)
+        return data
+
+
+def test_too_many_members_are_refused_by_the_end_alone(good: Good) -> None:
+    (case,) = [case for case in CASES if case.rule == "too-many-members"]
+    file = CountingFile(case.build(good))
+    with pytest.raises(StructureError, match="holds 100,000 files; 65,536 are allowed"):
+        read_records("many.ptpkg", file)
+    assert file.count < 200
+
+
+def test_content_is_not_read_to_know_the_structure(good: Good) -> None:
+    file = CountingFile(good.having({"model/big.bin": bytes(1 << 20)}).bytes())
+    read_records("big.ptpkg", file)
+    assert file.count < 20_000
 
 
 def test_ten_thousand_members_are_read_in_a_moment(good: Good) -> None:
