@@ -184,7 +184,7 @@ def dropped_imports(exporter: HermeticExporter) -> list[str]:
     """Warnings about the project's imports that the archive cannot honour.
 
     torch.package leaves out, without a word, what cannot be imported while packing,
-    and does not see ``importlib.import_module``, which finds what else brought in.
+    and so does ours with ``importlib.import_module``.
     """
     warnings = []
     for name in exporter.names("intern"):
@@ -198,8 +198,8 @@ def dropped_imports(exporter: HermeticExporter) -> list[str]:
                     "mock",
                 ):
                     warnings.append(
-                        f"{where}\n  packing does not follow import_module, so {site.modules[0]} is not in "
-                        "the archive: use an import statement"
+                        f"{where}\n  {site.modules[0]} cannot be found here, so it is not in the archive: "
+                        "the line will fail where the model is served"
                     )
             elif not site.guarded and not _known(exporter, site.modules):
                 warnings.append(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch.package.package_exporter import PackageExporter, PackagingErrorReason
 
 from interpool.archiver_ext.imports import ImportSite, find_imports
-from interpool.archiver_ext.rules import IN_PROJECT, RuleAction, Rules, Verdict
+from interpool.archiver_ext.rules import IN_PROJECT, RuleAction, Rules, Verdict, module_file
 from interpool.native.archive_format import ENTRY_PACKAGE
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class HermeticExporter(PackageExporter):
     """Writes a torch.package of one object by the project's rules.
 
     Beyond the base class: every module gets its verdict from ``rules``; parent
-    packages of interned modules go in; a module of the project that has a standard
-    library module's name stays the project's; the top-level package of an external
-    submodule is external too.
+    packages of interned modules go in, and what the project imports by import_module; a
+    module of the project that has a standard library module's name stays the project's; the
+    top-level package of an external submodule is external too; equal objects give equal bytes.
 
     Attributes:
         verdicts: what was decided for each module met, by dotted name.
@@ -41,6 +41,7 @@ class HermeticExporter(PackageExporter):
         self.rules = rules
         self.verdicts: dict[str, Verdict] = {}
         self._deferred: dict[str, bool] | None = None
+        self._reduced: dict[int, int] = {}
         if rules.globs.mock:
             # Ahead of all verdicts: torch.package checks a pickle's classes against it.
             self.mock(rules.globs.mock)
@@ -99,6 +100,24 @@ class HermeticExporter(PackageExporter):
         if parent:
             self.dependency_graph.add_edge(module_name, parent)
             self.add_dependency(parent)
+        self._follow_import_module(module_name)
+
+    def _follow_import_module(self, module_name: str) -> None:
+        """Add what the project's own modules import by ``importlib.import_module`` and a literal name."""
+        if not self.is_own(module_name):
+            return
+        for site in self.import_sites(module_name):
+            if site.dynamic and module_file(site.modules[0]) is not None:
+                self.dependency_graph.add_edge(module_name, site.modules[0])
+                self.add_dependency(site.modules[0])
+
+    def _persistent_id(self, obj: object) -> Any:
+        # torch numbers what packs itself by its address; equal models must give equal bytes.
+        found = super()._persistent_id(obj)  # type: ignore[no-untyped-call]
+        if isinstance(found, tuple) and found[0] == "reduce_package":
+            number = self._reduced.setdefault(found[1], len(self._reduced))
+            return (found[0], number, *found[2:])
+        return found
 
     def save_file(self, name: str, content: bytes) -> None:
         """Add a member by its path below the archive's root, which save_binary cannot name."""

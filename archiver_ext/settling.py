@@ -31,6 +31,10 @@ Decisions = dict[str, tuple["Action", str]]
 # What torch.package's known failures say, and what helps.
 _ADVICE = {
     "was mocked out": "take the mocked module from the server with --extern instead",
+    "No such file or directory": (
+        "open files of the project by a path that starts at __file__, or with importlib.resources: a path "
+        "relative to the working directory, or on this machine, leads elsewhere on a server"
+    ),
     "is in the archive, but the code looked for it outside": (
         "let the archive's own code import it; an installed library, and sys.modules by its "
         "plain name, see only what is installed"

@@ -298,6 +298,11 @@ def answers(pool: InterpreterManager, report: PackReport, *args: Any) -> Any:
     return first
 
 
+def test_modules_that_pack_themselves_give_equal_bytes(root: Path, reports: dict[str, PackReport]) -> None:
+    again = pack(SPECS["module"], root / "again.ptpkg", root=root / "src")
+    assert again.output.read_bytes() == reports["module"].output.read_bytes()
+
+
 def test_all_of_pythons_ways_survive(pool: InterpreterManager, reports: dict[str, PackReport]) -> None:
     assert reports["callable"].kind == "callable"
     assert answers(pool, reports["callable"], "python", torch.ones(2)) == {

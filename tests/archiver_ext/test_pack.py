@@ -216,6 +216,7 @@ def test_imports_that_the_archive_cannot_honour_are_warned_of(project: Write, tm
                     import missing_here
                     importlib.import_module("mypkg.helper")
                     importlib.import_module("mypkg.known")
+                    importlib.import_module("mypkg.missing")
 
                 def build():
                     return entry
@@ -225,8 +226,10 @@ def test_imports_that_the_archive_cannot_honour_are_warned_of(project: Write, tm
     report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=root)
     assert [warning.splitlines()[0] for warning in report.warnings] == [
         "mypkg/factory.py:10: import missing_here",
-        'mypkg/factory.py:11: importlib.import_module("mypkg.helper")',
+        'mypkg/factory.py:13: importlib.import_module("mypkg.missing")',
     ]
+    assert report.modules["mypkg.helper"]["action"] == "intern"
+    assert report.modules["mypkg.helper"]["imported_by"] == [{"module": "mypkg.factory", "line": 11}]
 
 
 def test_the_users_code_ran_in_another_process(packed: tuple[Path, PackReport]) -> None:
