@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from interpool.native.errors import ArchiveError, ManifestError, StructureError
+from interpool.native.zip_structure import MOST_RATIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,7 @@ MAR_MANIFEST = "MAR-INF/MANIFEST.json"
 _MANIFEST_LIMIT = 1 << 20
 _MEMBER_LIMIT = 100_000
 _CHUNK = 1 << 20
+_FREE_BYTES = 64 << 20  # of weights that are all alike there may be some
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def _in_zip(path: Path, outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
     info = outer.getinfo(name)
     if stat.S_ISLNK(info.external_attr >> 16):
         raise StructureError(f"{path}: {name} is a link, not an archive", "mar-link")
+    _refuse_bomb(path, name, info.compress_size, info.file_size)
     with _own_file(path, info.file_size) as inner:
         with _zip_errors(path, name), outer.open(info) as member:
             _copy(path, name, member, inner, info.file_size)
@@ -180,6 +183,7 @@ def _tgz_member(path: Path, file: IO[bytes], root: str, name: str, stack: contex
             inside = members.extractfile(member) if member.isreg() else None
             if inside is None:
                 raise StructureError(f"{path}: {name} is a link or a directory, not an archive", "mar-link")
+            _refuse_bomb(path, name, os.fstat(file.fileno()).st_size, member.size)
             inner = stack.enter_context(_own_file(path, member.size))
             _copy(path, name, inside, inner, member.size)
             return inner
@@ -234,6 +238,13 @@ def _serialized_file(manifest: dict[str, Any], path: Path) -> str:
     if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
         raise StructureError(f"{path}: its serialized file's name {name!r} is a path, not a name", "mar-path")
     return name
+
+
+def _refuse_bomb(path: Path, name: str, packed_size: int, size: int) -> None:
+    if size > _FREE_BYTES + MOST_RATIO * packed_size:
+        raise StructureError(
+            f"{path}: {name} in it would unpack from {packed_size:,} to {size:,} bytes, as bombs do", "ratio"
+        )
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def build_archive(
         "rtol": 1e-4,
         "atol": 1e-5,
     }
-    taken = pickle_globals(path, _externs(path))
+    taken, found = pickle_globals(path, _externs(path)), digests(path)
     with zipfile.ZipFile(path, "a") as file:
         whole = {
             "schema": SCHEMA,
@@ -116,7 +116,7 @@ def build_archive(
             "data": [],
             "inputs": None,
             "self_test": None if expected is None else self_test,
-            "files": digests(file),
+            "files": found,
             **manifest,
         }
         name = f"{path.stem}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"

@@ -259,6 +259,14 @@ def test_a_mar_that_lies_about_a_size_is_refused(tmp_path: Path) -> None:
         verify_archive(mar)
 
 
+@pytest.mark.parametrize("archive_format", ["default", "tgz"])
+def test_a_mar_that_is_a_bomb_is_refused(tmp_path: Path, archive_format: str) -> None:
+    archive = tmp_path / "m.ptpkg"
+    archive.write_bytes(bytes(80 << 20))
+    with pytest.raises(StructureError, match=r"would unpack from .* to 83,886,080 bytes"):
+        verify_archive(make_mar(archive, archive_format))
+
+
 @pytest.mark.parametrize("manifest", [b"{", b"[]", b"[" * 100_000, b'{"model": 3}', b'{"model": {}}'])
 def test_a_mar_with_a_strange_manifest_is_refused(tmp_path: Path, manifest: bytes) -> None:
     with zipfile.ZipFile(tmp_path / "m.mar", "w") as file:
