@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import torch
+from PIL import Image
 
 from project.model import Classifier, Network
 from project.preprocessing import Preprocessor
@@ -17,5 +20,7 @@ def build() -> Classifier:
 
 
 def example_inputs() -> list[dict[str, object]]:
-    """A batch of one request, as TorchServe hands it over."""
-    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}]
+    """A batch of two requests, one of each kind: what no example needs would be left out."""
+    file = io.BytesIO()
+    Image.radial_gradient("L").save(file, "PNG")
+    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}, {"body": file.getvalue()}]
