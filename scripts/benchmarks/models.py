@@ -46,15 +46,15 @@ LEAST = 5  # of the recipes' plans that hold unchanged, and of the packages' mod
 # ---- the steps, each by the command's own function ------------------------------------------
 
 
-def packed(model: Model, folder: Path, row: Row, extern: tuple[str, ...] = ()) -> Path:
+def packed(model: Model, folder: Path, row: Row) -> Path:
     """Plan, and pack by the plan's file; raises PackError."""
-    planned = propose(model.spec, root=model.root, extern=extern)
+    planned = propose(model.spec, root=model.root)
     row.attempts, row.corrections = planned.attempts, planned.corrections
     write_plan(planned.plan, folder / "plan.toml")
     archive = folder / f"{model.name}.ptpkg"
     start = time.perf_counter()
     plan = read_plan(folder / "plan.toml")
-    done = pack(model.spec, archive, root=model.root, plan=plan, extern=extern)
+    done = pack(model.spec, archive, root=model.root, plan=plan)
     row.pack_seconds = time.perf_counter() - start
     row.attempts = max(row.attempts, done.attempts)
     _note(row, done)
@@ -104,7 +104,7 @@ def run(model: Model, folder: Path, rounds: int) -> Row:
         return row
     row.weights = (stock / "entry.pt").stat().st_size
     try:
-        archive = _packed_somehow(model, folder, row)
+        archive = packed(model, folder, row)
     except PackError as error:
         row.failed = _first_words(error)
         return row
@@ -122,17 +122,6 @@ def run(model: Model, folder: Path, rounds: int) -> Row:
         print(*difference, sep="\n", file=sys.stderr)
     row.archive, row.torch = found.get("archive", []), found.get("torch", [])
     return row
-
-
-def _packed_somehow(model: Model, folder: Path, row: Row) -> Path:
-    try:
-        return packed(model, folder, row)
-    except PackError as error:
-        if not model.extern:
-            raise
-        flags = " ".join(f"--extern {glob}" for glob in model.extern)
-        row.by_hand = f"`{flags}`; without: {_first_words(error)}"
-    return packed(model, folder, row, model.extern)
 
 
 def _missing(model: Model) -> str:
