@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
 import torch
-from PIL import Image
 
 from project.model import Classifier, Network
 from project.preprocessing import Preprocessor
@@ -20,7 +19,6 @@ def build() -> Classifier:
 
 
 def example_inputs() -> list[dict[str, object]]:
-    """A batch of two requests, one of each kind: what no example needs would be left out."""
-    file = io.BytesIO()
-    Image.radial_gradient("L").save(file, "PNG")
-    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}, {"body": file.getvalue()}]
+    """A batch as TorchServe hands it over: numbers, and an image file."""
+    file = Path(__file__).parents[1] / "sample.png"
+    return [{"body": {"image": torch.rand(3, 32, 32).tolist()}}, {"body": file.read_bytes()}]
