@@ -19,7 +19,6 @@ class Model:
         spec: its factory.
         needs: modules that must be importable, besides torch; without them the row says so.
         build: scripts to run first, below the root.
-        extern: globs for ``--extern``, tried where packing without them fails.
         by_hand: what else the user had to write, in words.
     """
 
@@ -29,7 +28,6 @@ class Model:
     spec: str
     needs: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
-    extern: tuple[str, ...] = ()
     by_hand: str = ""
 
     @property
@@ -42,8 +40,8 @@ def _recipe(name: str, what: str, *needs: str, build: tuple[str, ...] = ()) -> M
     return Model(name, what, STORE / name, "project.factory:build", needs, build)
 
 
-def _zoo(name: str, what: str, *needs: str, extern: tuple[str, ...] = (), by_hand: str = "") -> Model:
-    return Model(name, what, STORE / "third_party", f"{name}:build", needs, extern=extern, by_hand=by_hand)
+def _zoo(name: str, what: str, *needs: str, by_hand: str = "") -> Model:
+    return Model(name, what, STORE / "third_party", f"{name}:build", needs, by_hand=by_hand)
 
 
 RECIPES = (
@@ -72,7 +70,5 @@ THIRD_PARTY = (
     _zoo("transformers_whisper", "transformers: Whisper", "transformers"),
     _zoo("vit_pytorch_vit", "vit-pytorch: ViT", "vit_pytorch"),
     _zoo("vocos_mel", "vocos: vocoder", "vocos"),
-    _zoo(
-        "x_transformers_decoder", "x-transformers: decoder", "x_transformers", extern=("x_transformers.**",)
-    ),
+    _zoo("x_transformers_decoder", "x-transformers: decoder", "x_transformers"),
 )

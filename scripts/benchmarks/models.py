@@ -46,15 +46,15 @@ LEAST = 5  # of the recipes' plans that hold unchanged, and of the packages' mod
 # ---- the steps, each by the command's own function ------------------------------------------
 
 
-def packed(model: Model, folder: Path, row: Row, extern: tuple[str, ...] = ()) -> Path:
+def packed(model: Model, folder: Path, row: Row) -> Path:
     """Plan, and pack by the plan's file; raises PackError."""
-    planned = propose(model.spec, root=model.root, extern=extern)
+    planned = propose(model.spec, root=model.root)
     row.attempts, row.corrections = planned.attempts, planned.corrections
     write_plan(planned.plan, folder / "plan.toml")
     archive = folder / f"{model.name}.ptpkg"
     start = time.perf_counter()
     plan = read_plan(folder / "plan.toml")
-    done = pack(model.spec, archive, root=model.root, plan=plan, extern=extern)
+    done = pack(model.spec, archive, root=model.root, plan=plan)
     row.pack_seconds = time.perf_counter() - start
     row.attempts = max(row.attempts, done.attempts)
     _note(row, done)
@@ -104,30 +104,24 @@ def run(model: Model, folder: Path, rounds: int) -> Row:
         return row
     row.weights = (stock / "entry.pt").stat().st_size
     try:
-        archive = _packed_somehow(model, folder, row)
+        archive = packed(model, folder, row)
     except PackError as error:
         row.failed = _first_words(error)
         return row
     row.verified = verified(archive)
     row.mar = wrapped(archive, folder)
     job = {"archive": str(archive), "stock": str(stock), "root": str(model.root)}
-    found = _packaged_answer(job, rounds)
+    if model.build:  # operators of its own: see there
+        found = _packaged_answer(job)
+        for way in ("archive", "torch"):
+            found |= _packaged_answer(job, "--rounds", str(rounds), "--by", way)
+    else:
+        found = _packaged_answer(job, "--rounds", str(rounds))
     row.equal = "differences" in found and not any(found["differences"])
     for difference in found.get("differences", [[str(found)]]):
         print(*difference, sep="\n", file=sys.stderr)
     row.archive, row.torch = found.get("archive", []), found.get("torch", [])
     return row
-
-
-def _packed_somehow(model: Model, folder: Path, row: Row) -> Path:
-    try:
-        return packed(model, folder, row)
-    except PackError as error:
-        if not model.extern:
-            raise
-        flags = " ".join(f"--extern {glob}" for glob in model.extern)
-        row.by_hand = f"`{flags}`; without: {_first_words(error)}"
-    return packed(model, folder, row, model.extern)
 
 
 def _missing(model: Model) -> str:
@@ -144,9 +138,16 @@ def _stock_answer(model: Model, folder: Path) -> None:
     subprocess.run([*command, str(model.root), model.spec, str(folder)], check=True)
 
 
-def _packaged_answer(job: dict[str, str], rounds: int) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", str(SUPPORT / "packaged_answer.py"), "--rounds", str(rounds)]
-    done = subprocess.run([*command, json.dumps([job])], capture_output=True, text=True, check=False)
+def _packaged_answer(job: dict[str, str], *options: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(SUPPORT / "packaged_answer.py"),
+        *options,
+        json.dumps([job]),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stderr, file=sys.stderr)
         return {}

@@ -1,10 +1,12 @@
 """What archives answer in two interpreters at once, beside what stock_answer.py wrote.
 
-Run as ``python packaged_answer.py [--rounds N] JSON``, a list of ``{"archive", "stock", "root"}``:
+Run as ``python packaged_answer.py [--rounds N [--by WAY]] JSON``, a list of ``{"archive", "stock", "root"}``:
 an archive, stock_answer.py's FOLDER, and the source's root. All archives are opened in both
 interpreters; each answers in both at once. Prints a JSON list of ``differences``, one list for
 each interpreter, empty where the answers are equal, and, with ``--rounds``, ``archive`` and
 ``torch``: seconds of each load by the archive and by torch.load, in turns, in one interpreter.
+With ``--by torch`` or ``--by archive`` there is only that, and no answer: what brings operators of
+its own cannot be loaded from archive and source in one process.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 INTERPRETERS = 2
+WAYS = ("archive", "torch")
 RTOL, ATOL = 1e-5, 1e-6
 
 
@@ -41,7 +44,7 @@ def differences(archive: str, answer: str) -> list[str]:
     return self_test.differences(stock["expected"], got, RTOL, ATOL)
 
 
-def load_times(archive: str, entry: str, root: str, rounds: int) -> dict[str, list[float]]:
+def load_times(archive: str, entry: str, root: str, rounds: int, ways: list[str]) -> dict[str, list[float]]:
     """Seconds of each load, in turns; one round before is for what each imports."""
     import torch
 
@@ -62,8 +65,8 @@ def load_times(archive: str, entry: str, root: str, rounds: int) -> dict[str, li
 
     sys.path.insert(0, root)  # torch.load takes the code from the source
     close_package(archive)
-    times: dict[str, list[float]] = {"archive": [], "torch": []}
-    works = [("archive", from_archive), ("torch", from_torch)]
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    works = [(way, {"archive": from_archive, "torch": from_torch}[way]) for way in ways]
     for round_number in range(-1, rounds):
         for name, work in works[:: 1 if round_number % 2 else -1]:
             took = work()
@@ -82,6 +85,7 @@ def load_times(archive: str, entry: str, root: str, rounds: int) -> dict[str, li
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--by", choices=WAYS)
     parser.add_argument("jobs")
     options = parser.parse_args()
     jobs: list[dict[str, str]] = json.loads(options.jobs)
@@ -90,13 +94,16 @@ def main() -> None:
     from interpool import InterpreterManager
 
     with InterpreterManager(INTERPRETERS) as manager:
-        found: list[dict[str, Any]] = [{"differences": each} for each in at_once(manager, jobs)]
+        found: list[dict[str, Any]] = [{} for _ in jobs]
+        if not options.by:
+            found = [{"differences": each} for each in at_once(manager, jobs)]
         if options.rounds:
             with manager.acquire_session() as session:
                 measure = session.global_("packaged_answer", "load_times")
                 for job, result in zip(jobs, found, strict=True):
                     entry = str(Path(job["stock"]) / "entry.pt")
-                    times = measure(job["archive"], entry, job["root"], options.rounds)
+                    ways = [options.by] if options.by else list(WAYS)
+                    times = measure(job["archive"], entry, job["root"], options.rounds, ways)
                     result.update(times.to_value())
     json.dump(found, sys.stdout)
 

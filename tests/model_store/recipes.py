@@ -24,7 +24,7 @@ INTERNED = {
     "tagger": {"project", "torch_struct"},
     "detector": {"project"},
 }
-EXTERN = {"bert": {"tokenizers", "transformers"}, "mobilenet": {"PIL"}}
+EXTERN = {"bert": {"tokenizers", "transformers"}, "convnet": {"PIL"}, "mobilenet": {"PIL"}}
 
 
 def build_operators() -> None:

@@ -92,6 +92,7 @@ def test_plans_first_proposal_holds(packed: dict[str, PackReport], name: str) ->
     assert (report.attempts, report.corrections, report.warnings) == (1, [], [])
     assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
     assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
+    assert report.names("mock") == []
     assert report.inputs is not None, "without example inputs there is no self-test"
 
 
