@@ -194,7 +194,7 @@ class _Clock:
 
 def _run(spec: str, root: Path, entry: Any, kind: EntryKind, sample: Sample) -> Any:
     try:
-        with TemporaryDirectory() as model_dir:
+        with TemporaryDirectory(prefix="interpool-model-") as model_dir:
             return answer(entry, kind, sample, context=handler_context(kind, sample, Path(model_dir)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         raise user_error(error, root, f"{spec} raised on its example inputs") from None

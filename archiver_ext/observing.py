@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType, FrameType
+    from types import FrameType
 
     from interpool.archiver_ext.rules import Rules
 
@@ -38,7 +38,7 @@ class Calls:
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """Note what is called from the top level of the project's modules."""
+        """Note what is called from the top level of the project's modules and classes."""
         sys.setprofile(self._while_importing)
         try:
             yield
@@ -63,23 +63,24 @@ class Calls:
             self.ran.add(_native_top(arg))
 
     def _while_importing(self, frame: FrameType, event: str, arg: Any) -> None:
+        # Code that is not "optimized" is a module's or a class's: it runs at import.
+        # Called millions of times while a large library is imported: what is cheap and
+        # rules out most comes first.
         if event == "call":
-            caller, callee = frame.f_back, _top(frame.f_globals.get("__name__"))
-            if frame.f_code.co_name == "<module>":
-                return  # an import
+            caller = frame.f_back
+            if caller is None or caller.f_code.co_flags & inspect.CO_OPTIMIZED:
+                return
+            is_import = frame.f_code.co_name == "<module>"
+            callee = "" if is_import else _top(frame.f_globals.get("__name__"))
         elif event == "c_call":
-            caller, callee = frame, _native_top(arg)
+            caller = frame
+            if caller.f_code.co_flags & inspect.CO_OPTIMIZED:
+                return
+            callee = _native_top(arg)
         else:
             return
-        if not callee or callee in self.called or caller is None or not _is_body(caller.f_code):
-            return
-        if self._is_own(caller.f_code.co_filename):
+        if callee and callee not in self.called and self._is_own(caller.f_code.co_filename):
             self.called[callee] = _line(caller, self._root)
-
-
-def _is_body(code: CodeType) -> bool:
-    """Of a module or class, that is: it runs when the module is imported."""
-    return not code.co_flags & inspect.CO_OPTIMIZED
 
 
 def _top(module: object) -> str:

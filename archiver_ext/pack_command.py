@@ -140,6 +140,13 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
         for each in report.plan.proposals:
             table.add_row(each.action, each.glob, _lines(f"{each.reason}\n{each.line}".strip()))
         console.print(table)
+    for each in report.plan.proposals:
+        if each.action == "mock" and not each.reason.startswith("--"):
+            console.print(
+                f"[yellow]mocked:[/] {plain(each.glob)}: if requests may need it, add an example input that "
+                f"does, or --extern '{plain(each.glob)}'",
+                highlight=False,
+            )
     for correction in report.corrections:
         console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
     show_externs(console, report.externs)

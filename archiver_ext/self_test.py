@@ -8,14 +8,18 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from interpool.archiver_ext.handler_context import handler_context
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from interpool.native.archive_format import EntryKind
+    from interpool.native.archive_format import EntryKind, SelfTest
 
 SEED = 0
 
@@ -85,6 +89,26 @@ def answer(entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED, contex
     return plain(entry.postprocess(entry.inference(entry.preprocess(rows))))
 
 
+def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
+    """What the entry answers to the inputs in an archive's self-test.
+
+    A handler gets the context that it had when it was packed: TorchServe's, with an empty
+    directory as the model's.
+
+    Args:
+        entry: as in answer.
+        kind: what it is.
+        held: the self-test's unpickled content.
+        test: the manifest's word on it.
+
+    Raises:
+        Exception: what the entry raises.
+    """
+    sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
+    with TemporaryDirectory(prefix="interpool-model-") as model_dir:
+        return answer(entry, kind, sample, test["seed"], handler_context(kind, sample, Path(model_dir)))
+
+
 def plain(value: Any) -> Any:
     """An answer as data that needs no class of the model's to be read.
 
@@ -108,13 +132,17 @@ def plain(value: Any) -> Any:
 
 
 def differences(expected: Any, got: Any, rtol: float, atol: float) -> list[str]:
-    """Where two plain answers differ by more than the tolerance, one line each; [] if nowhere."""
+    """Where two plain answers differ by more than the tolerance, one line each; [] if nowhere.
+
+    The tolerance is for floating-point and complex numbers; all else must be equal.
+    """
     return list(_compare("answer", expected, got, rtol, atol))
 
 
 def _compare(place: str, expected: Any, got: Any, rtol: float, atol: float) -> Iterator[str]:
-    numbers = (int, float, complex)
     if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+        if not (expected.is_floating_point() or expected.is_complex()):
+            rtol = atol = 0.0
         try:
             torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
         except AssertionError as error:
@@ -125,7 +153,7 @@ def _compare(place: str, expected: Any, got: Any, rtol: float, atol: float) -> I
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for index, (left, right) in enumerate(zip(expected, got, strict=True)):
             yield from _compare(f"{place}[{index}]", left, right, rtol, atol)
-    elif isinstance(expected, numbers) and isinstance(got, numbers):
+    elif isinstance(expected, (float, complex)) and isinstance(got, (float, complex)):
         same = expected == got or (expected != expected and got != got)
         if not same and not abs(expected - got) <= atol + rtol * abs(expected):
             yield f"{place}: {got!r}, not {expected!r}"

@@ -51,30 +51,26 @@ def run_self_test(
         SelfTestError: the answers differ, or the call raised.
         Exception: what loading the entry raises.
     """
-    from interpool.archiver_ext.handler_context import handler_context
-    from interpool.archiver_ext.self_test import Sample, answer, differences
+    from interpool.archiver_ext.self_test import differences, replay
 
     test = manifest["self_test"]
     assert test is not None
     where = manifest["entry"]
     entry = package.make(where["package"], where["resource"])
     held = package.make(test["package"], test["resource"])
-    try:
-        sample, expected = Sample(tuple(held["args"]), dict(held["kwargs"])), held["expected"]
-    except (TypeError, KeyError, ValueError) as error:
+    if not isinstance(held, dict) or not {"args", "kwargs", "expected"} <= held.keys():
         raise SelfTestError(
-            f"{package.path}: its self-test is not one that `interpool pack` writes ({error!r})", "self-test"
-        ) from None
-    with _same_random_numbers(), tempfile.TemporaryDirectory(prefix="interpool-model-") as model_dir:
-        context = handler_context(where["kind"], sample, Path(model_dir))
+            f"{package.path}: its self-test is not one that `interpool pack` writes", "self-test"
+        )
+    with _same_random_numbers():
         try:
-            got = answer(entry, where["kind"], sample, test["seed"], context)
+            got = replay(entry, where["kind"], held, test)
         except Exception as error:
             raise SelfTestError(
                 f"{package.path}: its self-test raised {type(error).__name__}: {error}", "self-test-raised"
             ) from error
     rtol, atol = test["rtol"] if rtol is None else rtol, test["atol"] if atol is None else atol
-    found = differences(expected, got, rtol, atol)
+    found = differences(held["expected"], got, rtol, atol)
     if found:
         more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise SelfTestError(

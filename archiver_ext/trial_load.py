@@ -11,14 +11,12 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
-from interpool.archiver_ext.self_test import Sample, answer, differences
+from interpool.archiver_ext.self_test import differences, replay
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.importer import HermeticImporter
@@ -114,12 +112,8 @@ def trial_load(archive: Path, sources: dict[str, str]) -> Any:
 
 
 def _self_test(importer: HermeticImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
-    content = importer.load_pickle(test["package"], test["resource"])
-    sample = Sample(content["args"], content["kwargs"])
-    with TemporaryDirectory() as model_dir:
-        context = handler_context(kind, sample, Path(model_dir))
-        got = answer(entry, kind, sample, test["seed"], context)
-    return differences(content["expected"], got, test["rtol"], test["atol"])
+    held = importer.load_pickle(test["package"], test["resource"])
+    return differences(held["expected"], replay(entry, kind, held, test), test["rtol"], test["atol"])
 
 
 def _modules(tb: TracebackType | None) -> list[str]:

@@ -76,7 +76,7 @@ class SelfTest(TypedDict):
     """A pickle of example inputs and the answer that they gave when the archive was made.
 
     See ``interpool.archiver_ext.self_test``. ``rtol`` and ``atol`` bound the difference of
-    two answers as in torch.testing.assert_close.
+    two floating-point numbers as in torch.testing.assert_close.
     """
 
     package: str

@@ -104,9 +104,10 @@ def test_a_close_names_what_was_not_given_back() -> None:
     dropped = session.from_value({})
     del dropped
     busy = manager.acquire_session(timeout=60)
-    hold = Code(busy, "import ctypes\ndef hold(): ctypes.PyDLL(None).usleep(1500000)")["hold"]
+    hold = Code(busy, "import ctypes\ndef hold(): ctypes.PyDLL(None).usleep(3000000)")["hold"]
     thread = threading.Thread(target=hold)
     thread.start()
+    assert eventually(lambda: "does not let go of the GIL" in manager.dump_stacks(patience=0.2))
     with pytest.warns(ResourceWarning) as caught:
         manager.close()
     manager.close()  # says it once

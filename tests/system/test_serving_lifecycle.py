@@ -59,7 +59,8 @@ def _are_new(server: TorchServe, old: set[int]) -> bool:
     return len(ready) == len(old) and not ready & old
 
 
-def test_ten_killed_hosts_leave_nothing_behind(mar: Mar) -> None:
+@pytest.mark.parametrize("count", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
     with torchserve(environment={"INTERPOOL_INTERPRETERS": "1"}) as server:
         _register(server, mar, initial_workers=3)
 
@@ -79,7 +80,7 @@ def test_ten_killed_hosts_leave_nothing_behind(mar: Mar) -> None:
         frontend_fds = server.frontend.num_fds()
         killed: set[int] = set()
         with _requests_running(server, "inside") as answers:
-            for _ in range(10):
+            for _ in range(count):
                 old = _worker_pids(server)
                 killed.add(server.kill_host())
                 wait_for(lambda old=old: _are_new(server, old), 60, "three new workers")
@@ -89,7 +90,7 @@ def test_ten_killed_hosts_leave_nothing_behind(mar: Mar) -> None:
                     60,
                     "a correct answer again",
                 )
-        assert len(killed) == 10
+        assert len(killed) == count
         assert {answer.status for answer in answers} <= {200, 500, 503}
         wait_for(lambda: counts() == before, 20, f"the counts {before}, which are {counts()}")
         wait_for(

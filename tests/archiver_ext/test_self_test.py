@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from interpool.archiver_ext.self_test import Sample, answer, differences, plain
+
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+    label: str
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+def test_answers_become_data_that_needs_no_class_of_the_models() -> None:
+    found = plain(
+        [Output(torch.ones(1, requires_grad=True), "cat"), Pair(1, {2: b"x"}), np.zeros(2), object()]
+    )
+    assert found[0]["label"] == "cat"
+    assert not found[0]["logits"].requires_grad
+    assert found[1] == [1, {"2": b"x"}]
+    assert found[2].tolist() == [0.0, 0.0]
+    assert found[3] == "an object of class object"
+
+
+@pytest.mark.parametrize(
+    ("expected", "got"),
+    [
+        (torch.ones(2), torch.ones(2) + 5e-5),
+        (1.0, 1.00005),
+        (float("nan"), float("nan")),
+        (torch.tensor([float("nan")]), torch.tensor([float("nan")])),
+        ({"a": [torch.arange(3), "b", None]}, {"a": [torch.arange(3), "b", None]}),
+    ],
+)
+def test_rounding_is_no_difference(expected: Any, got: Any) -> None:
+    assert differences(expected, got, **TOLERANCE) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "place"),
+    [
+        (torch.ones(2), torch.ones(2) + 1e-2, "answer"),
+        (torch.ones(2), torch.ones(3), "answer"),
+        (torch.ones(2), torch.ones(2, dtype=torch.float64), "answer"),
+        (torch.tensor([100_000]), torch.tensor([100_001]), "answer"),
+        (100_000, 100_001, "answer"),
+        (1, True, "answer"),
+        (1.0, 1, "answer"),
+        ({"a": ["x", "y"]}, {"a": ["x", "z"]}, "answer['a'][1]"),
+        ({"a": 1}, {"b": 1}, "answer"),
+        ([1], [1, 2], "answer"),
+        ("a", b"a", "answer"),
+    ],
+)
+def test_what_differs_is_named_by_its_place(expected: Any, got: Any, place: str) -> None:
+    (line,) = differences(expected, got, **TOLERANCE)
+    assert line.startswith(f"{place}: ")
+
+
+def test_random_numbers_are_the_same_for_each_call() -> None:
+    def entry(scale: float) -> list[Any]:
+        import random
+
+        return [torch.rand(1) * scale, np.random.rand(), random.random()]
+
+    first, second = (answer(entry, "callable", Sample.of({"scale": 2.0})) for _ in range(2))
+    assert differences(first, second, rtol=0, atol=0) == []
