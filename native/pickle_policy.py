@@ -145,14 +145,15 @@ _TORCH_TREES = (
     "torch.quantization.observer", "torch.special",
 )  # fmt: skip
 
-# What would undo the check at once. Many servers have these, and sympy evaluates any text that
-# it is given for a number.
+# What would undo the check at once. sympy evaluates text that it is given for a number, pydantic
+# text that it is given for a type, and every server has both.
 _NEVER: Final = frozenset(
     {
         "__main__", "_distutils_hack", "_mock", "_pytest", "cffi", "cloudpickle", "dill", "distutils",
         "execnet", "fsspec", "functorch", "interpool", "invoke", "IPython", "jinja2", "joblib", "mako",
-        "mpmath", "numexpr", "paramiko", "pexpect", "pip", "pkg_resources", "plumbum", "psutil", "pytest",
-        "setuptools", "sh", "sympy", "torch_package_importer", "torchgen", "triton", "ts", "wheel", "yaml",
+        "mpmath", "numexpr", "paramiko", "pexpect", "pip", "pkg_resources", "plumbum", "psutil", "pydantic",
+        "pytest", "setuptools", "sh", "sympy", "torch_package_importer", "torchgen", "triton", "ts", "wheel",
+        "yaml",
     }
 )  # fmt: skip
 

@@ -186,6 +186,8 @@ PICKLES = [
                "abc:ABCMeta")),
     Case("sympy", "run Python text by a package that torch brings along", "unpickling", "policy",
          _calls("sympy.core.sympify:sympify", "open('{}', 'w')")),
+    Case("pydantic", "the same, by a package that the server itself uses", "unpickling", "policy",
+         _calls("pydantic.type_adapter:TypeAdapter", "open('{}', 'w')")),
     Case("typing_extensions", "run Python text as if it were a type", "unpickling", "policy",
          _with(lambda good: call(name("typing_extensions:get_type_hints"), call(name("types:SimpleNamespace"))
                + value({"__annotations__": {"x": f"open({good.called!r}, 'w')"}}) + b"b"),
