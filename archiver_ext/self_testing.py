@@ -8,6 +8,7 @@ interpreter that loads the model first.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from interpool.native import errors
 from interpool.native.errors import ArchiveError, SelfTestError
+from interpool.native.reader import MANIFEST_MEMBER, check_digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +106,7 @@ def _same_random_numbers() -> Iterator[None]:
 def self_test_apart(
     archive: Path,
     shown: str,
+    manifest: bytes,
     rtol: float | None,
     atol: float | None,
 ) -> bool:
@@ -112,6 +115,8 @@ def self_test_apart(
     Args:
         archive: the file; its structure and digests have been checked.
         shown: its name, for messages.
+        manifest: the bytes of its manifest as they were checked. Nothing runs but what that vouches
+            for: by the time of the test the file may be another.
         rtol: see run_self_test.
         atol: see run_self_test.
 
@@ -121,7 +126,12 @@ def self_test_apart(
     Raises:
         ArchiveError: SelfTestError, or what the load was refused for.
     """
-    job = {"archive": os.fspath(archive.absolute()), "rtol": rtol, "atol": atol}
+    job = {
+        "archive": os.fspath(archive.absolute()),
+        "manifest": hashlib.sha256(manifest).hexdigest(),
+        "rtol": rtol,
+        "atol": atol,
+    }
     with tempfile.TemporaryFile("w+") as result:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "interpool.archiver_ext.self_testing", str(result.fileno())],
@@ -164,8 +174,7 @@ def run_in_interpreter(job_text: str) -> str:
     job = json.loads(job_text)
     try:
         package = open_package(job["archive"])
-        manifest = package.reader.manifest
-        assert manifest is not None
+        manifest = _require_checked(package, job["manifest"])
         if manifest["self_test"] is None:
             package.load_pickle(manifest["entry"]["package"], manifest["entry"]["resource"])
             return json.dumps({"tested": False})
@@ -181,6 +190,24 @@ def run_in_interpreter(job_text: str) -> str:
             }
         )
     return json.dumps({"tested": True})
+
+
+def _require_checked(package: HermeticPackage, manifest_digest: str) -> Manifest:
+    """The manifest of the snapshot that is going to run, if it is what was checked."""
+    manifest = package.reader.manifest
+    content = b"" if manifest is None else package.reader.get_record(MANIFEST_MEMBER)
+    if manifest is None or hashlib.sha256(content).hexdigest() != manifest_digest:
+        raise was_changed(package.path)
+    with package.reader.open_file() as file:
+        check_digests(package.path, file, package.reader.records, manifest)
+    return manifest
+
+
+def was_changed(archive: str) -> ArchiveError:
+    """For an archive that is no longer what was checked."""
+    return ArchiveError(
+        f"{archive} was changed while it was verified; verify it again, when nobody writes to it", "changed"
+    )
 
 
 def _with_traceback(error: BaseException, cause: BaseException, readable: Any) -> str:

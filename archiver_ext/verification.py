@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from interpool.archiver_ext.externs import check_externs
 from interpool.archiver_ext.mar_reading import FoundArchive, find_archive
-from interpool.archiver_ext.self_testing import self_test_apart
+from interpool.archiver_ext.self_testing import self_test_apart, was_changed
 from interpool.archiver_ext.signature_check import verify_signature
 from interpool.archiver_ext.signing import signature_bytes, signature_state
 from interpool.native.errors import ArchiveError, ManifestError, SignatureError
@@ -176,9 +176,9 @@ class _Verification:
             check_digests(shown, file, records, manifest)
             stage.checked = f"SHA-256 of {len(manifest['files'])} members"
         with self._stage("signature") as stage:
+            manifest_bytes = read_member(shown, file, records[MANIFEST_MEMBER])
             if keys:
                 bundle = signature_bytes(shown, file, records)
-                manifest_bytes = read_member(shown, file, records[MANIFEST_MEMBER])
                 self._report.signed_by = verify_signature(manifest_bytes, bundle, keys, shown)
                 stage.checked = f"signed by key {self._report.signed_by}"
             else:
@@ -189,15 +189,17 @@ class _Verification:
             stage.checked = f"{count} distribution{'' if count == 1 else 's'} installed here"
         with self._stage("self-test") as stage:
             if self_test:
-                self._self_test(stage, manifest, rtol, atol)
+                self._self_test(stage, manifest, manifest_bytes, rtol, atol)
             else:
                 stage.skipped = "not asked for"
             self._require_unchanged()
 
-    def _self_test(self, stage: Stage, manifest: Manifest, rtol: float | None, atol: float | None) -> None:
+    def _self_test(
+        self, stage: Stage, manifest: Manifest, manifest_bytes: bytes, rtol: float | None, atol: float | None
+    ) -> None:
         found = self._found
         test = manifest["self_test"]
-        if not self_test_apart(found.path, found.shown, rtol, atol) or test is None:
+        if not self_test_apart(found.path, found.shown, manifest_bytes, rtol, atol) or test is None:
             stage.checked = "loaded in a fresh interpreter"
             stage.warnings = ["[no-self-test] it holds no example inputs: that it loads is all that is known"]
             return
@@ -225,10 +227,7 @@ class _Verification:
         except OSError:
             now = ()
         if now != self._state:
-            raise ArchiveError(
-                f"{self._shown} was changed while it was verified; verify it again, when nobody writes to it",
-                "changed",
-            )
+            raise was_changed(self._shown)
 
 
 def _identity(info: os.stat_result) -> tuple[int, ...]:

@@ -73,7 +73,9 @@ class Admission:
         from interpool.archiver_ext.verification import required_manifest
 
         manifest = required_manifest(package.path, package.reader.manifest)
-        package.reader.once("admission", lambda: self._check(package, manifest))
+        # By its conditions: what was admitted under weaker ones has not met these.
+        conditions = json.dumps([self.digests, *self.keys])
+        package.reader.once(f"admission {conditions}", lambda: self._check(package, manifest))
         return manifest
 
     def _check(self, package: HermeticPackage, manifest: Manifest) -> str:

@@ -34,6 +34,12 @@ LAUNCHERS = ("python", "python3", "torchrun")
 _PYTHON_LAUNCHER = """#!/bin/sh
 for argument do
     case "$argument" in
+    torch.backends.xeon.run_cpu)
+        # TorchServe tries it once, and goes on without it.
+        echo "interpool: cpu_launcher_enable does not go with signatures: its launcher starts workers that" \
+            "import what they find in an archive before it was checked" >&2
+        exit 1
+        ;;
     */ts/model_service_worker.py) exec {python} -I "$@" ;;
     */ts/utils/setup_model_venv.py | pip)
         echo "interpool: no signature covers what an archive asks to be installed; where signatures" \

@@ -12,6 +12,7 @@ from __future__ import annotations
 import _compat_pickle
 import builtins
 import functools
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping
@@ -85,6 +86,7 @@ _STANDARD: Mapping[str, Collection[str]] = {
     "time": {"monotonic", "perf_counter", "process_time", "time"},
     "types": {"EllipsisType", "GenericAlias", "MappingProxyType", "NoneType", "SimpleNamespace", "UnionType"},
     "typing": _CAPITALS,
+    "typing_extensions": _CAPITALS,
     "unicodedata": {"normalize"},
     "uuid": {"SafeUUID", "UUID"},
     "zoneinfo": {"ZoneInfo"},
@@ -143,13 +145,15 @@ _TORCH_TREES = (
     "torch.quantization.observer", "torch.special",
 )  # fmt: skip
 
-# What would undo the check at once.
+# What would undo the check at once. sympy evaluates text that it is given for a number, pydantic
+# text that it is given for a type, and every server has both.
 _NEVER: Final = frozenset(
     {
         "__main__", "_distutils_hack", "_mock", "_pytest", "cffi", "cloudpickle", "dill", "distutils",
-        "execnet", "interpool", "invoke", "IPython", "jinja2", "joblib", "mako", "paramiko", "pexpect", "pip",
-        "pkg_resources", "plumbum", "psutil", "pytest", "setuptools", "sh", "torch_package_importer", "ts",
-        "wheel", "yaml",
+        "execnet", "fsspec", "functorch", "interpool", "invoke", "IPython", "jinja2", "joblib", "mako",
+        "mpmath", "numexpr", "paramiko", "pexpect", "pip", "pkg_resources", "plumbum", "psutil", "pydantic",
+        "pytest", "setuptools", "sh", "sympy", "torch_package_importer", "torchgen", "triton", "ts", "wheel",
+        "yaml",
     }
 )  # fmt: skip
 
@@ -182,7 +186,7 @@ def allows_name(module: str, name: str) -> bool:
         return module == "torch" or _listed(_TORCH, module, name) or _within(module, _TORCH_TREES)
     if top == "numpy":
         return module == "numpy" or _listed(_NUMPY, module, name)
-    if _is_standard(top):
+    if _is_standard(top) or top in _STANDARD:
         return _listed(_STANDARD, module, name)
     return top not in _NEVER
 
@@ -202,6 +206,11 @@ def allows_value(module: str, name: str, value: Any) -> bool:
         true_name = getattr(value, "__name__", name)
         if not allows_name(home, str(true_name)) and not _is_alias(module, name, value):
             return False
+    if isinstance(value, _FUNCTIONS) and _is_foreign(home):
+        # Also what is only held may be called in the end: by a class, as what its argument is for.
+        names = {name, str(getattr(value, "__name__", name))}
+        if any(_OPENS.search(each) for each in names):
+            return False
     for top, check in _BY_VALUE.items():
         if top in (module, home):
             return check(name, value)
@@ -216,16 +225,28 @@ def allows_call(function: Any) -> bool:
     """
     while isinstance(function, functools.partial):
         function = function.func
-    if not isinstance(function, _FUNCTIONS) or isinstance(function, types.MethodType):
+    if not isinstance(function, _FUNCTIONS):
         return True
     home, name = getattr(function, "__module__", None), function.__name__
     if not isinstance(home, str):
         owner = getattr(function, "__objclass__", type(getattr(function, "__self__", None)))
         home = str(owner.__module__)
-    top = home.partition(".")[0]
-    if top not in ("torch", "numpy") and not _is_standard(top):
+    if _is_archived(home) or (home, name) in _CALLED:
         return True
-    return name.startswith("_") or (home, name) in _CALLED
+    if _is_foreign(home):
+        return _MAKES.search(name) is not None
+    # Many of torch's own in C check nothing of what they are given; methods can save files.
+    unsafe = home.partition(".")[0] == "torch" and not isinstance(function, types.FunctionType)
+    return name.startswith("_") and not unsafe
+
+
+# What functions and methods of installed packages are called that were made for pickles.
+_MAKES = re.compile(r"^_|^newObj$|unpickle|reconstruct|rebuild")
+# And those that read or write files, or take text for code.
+_OPENS = re.compile(
+    r"(?:^|_)(?:compile|download|dump|dumps|eval|exec|execute|import|lambdify|load|loads|open|parse_expr|popen|"
+    r"query|read|run|save|spawn|sympify|system|write)(?:_|$)"
+)
 
 
 _CALLED = {
@@ -239,6 +260,17 @@ _CALLED = {
 
 def _is_standard(top: str) -> bool:
     return top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__"
+
+
+def _is_foreign(home: str) -> bool:
+    """Whether that is a module of an installed package other than torch and numpy."""
+    top = home.partition(".")[0]
+    return top not in ("torch", "numpy") and not _is_standard(top) and not _is_archived(home)
+
+
+def _is_archived(home: str) -> bool:
+    """Whether that is a module of an archive, which torch.package calls by a name of its own."""
+    return home.startswith("<torch_package_")
 
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodType)

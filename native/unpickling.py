@@ -12,7 +12,9 @@ Code in the archive is not bounded by this: it can import what it likes.
 from __future__ import annotations
 
 import enum
+import functools
 import logging
+import operator
 import pickle
 import re
 import sys
@@ -175,14 +177,24 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     # What is called and changed.
 
     def _check_call(self, function: Any, args: Any) -> None:
+        while isinstance(function, functools.partial):
+            args = function.args + (args if isinstance(args, tuple) else ())
+            function = function.func
         first = args[0] if isinstance(args, tuple) and args else None
         if not allows_call(function):
             what = f"{getattr(function, '__module__', None)}:{getattr(function, '__name__', function)}"
             self._refuse("call", f"a pickle in it calls {what}, which it may only hold. {_ADVICE}")
         if function is iter and len(args) != 1:
             self._refuse("call", f"a pickle in it makes an iterator that calls. {_ADVICE}")
-        if function is type and not any(first is each for each in (None, ..., NotImplemented)):
+        if function is operator.getitem and isinstance(first, dict):
+            self._refuse("call", f"a pickle in it makes a dict call for what it has not. {_ADVICE}")
+        if function is not type:
+            self._check_class(function)
+        elif len(args) != 1 or not any(first is each for each in (None, ..., NotImplemented)):
             self._refuse("type", "a pickle in it makes a class of its own")
+        if getattr(function, "__module__", None) == "copyreg" and isinstance(args, tuple):
+            for each in args[:2]:
+                self._check_class(each)
         if (function is bytes or function is bytearray) and isinstance(first, int):
             self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
         if isinstance(first, range) and max(abs(first.start), abs(first.stop)) > WIDEST:
@@ -191,6 +203,11 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             first, torch.storage.TypedStorage
         ):
             self._check_tensor(function.__name__, first, args)
+
+    def _check_class(self, made: Any) -> None:
+        """A class's class is not instantiated: what it makes could answer to any name."""
+        if isinstance(made, type) and issubclass(made, type):
+            self._refuse("type", "a pickle in it makes a class of its own")
 
     def _check_tensor(self, function: str, storage: torch.storage.TypedStorage, args: Any) -> None:
         """A tensor lies within its weights: torch would make them longer, with whatever is there."""
@@ -215,11 +232,15 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         self._remember(self.stack[-1], extent)
 
     def _load_newobj(self) -> None:
+        if len(self.stack) >= 2:
+            self._check_class(self.stack[-2])
         extent = self._extent(self.stack[-1:])
         super().load_newobj()
         self._remember(self.stack[-1], extent)
 
     def _load_newobj_ex(self) -> None:
+        if len(self.stack) >= 3:
+            self._check_class(self.stack[-3])
         extent = self._extent(self.stack[-2:])
         super().load_newobj_ex()
         self._remember(self.stack[-1], extent)

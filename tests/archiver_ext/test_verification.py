@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,28 @@ def test_a_file_that_changes_meanwhile_is_not_verified(build: Callable[..., Path
     with pytest.raises(ArchiveError, match="was changed while it was verified") as caught:
         verify_archive(archive, self_test=False, watch=lambda name, _: Meddler())
     assert caught.value.rule == "changed"
+
+
+@pytest.mark.parametrize(("change", "error"), [("file", ArchiveError), ("source", DigestError)])
+def test_what_takes_its_place_before_the_self_test_does_not_run(
+    build: Callable[..., Path], canary: Path, tmp_path: Path, change: str, error: type
+) -> None:
+    archive = build(expected=RIGHT)
+    private, public = make_keys(tmp_path)
+    sign_archive(archive, private)
+
+    @contextlib.contextmanager
+    def meddle(stage: str, _: object) -> Iterator[None]:
+        if stage == "self-test" and change == "file":
+            build_archive(tmp_path / "unsigned.ptpkg", canary).rename(archive)
+        elif stage == "self-test":
+            replace_bytes(archive, "proving_model.py", b"* 1.0", b"* 2.0")
+        yield
+
+    with pytest.raises(error) as caught:
+        verify_archive(archive, keys=[public], watch=meddle)
+    assert caught.value.rule == ("changed" if change == "file" else "digest")
+    assert not canary.exists()
 
 
 # ---- the self-test ---------------------------------------------------------------------------

@@ -103,6 +103,7 @@ def test_its_launchers_start_a_shim_in_isolation_and_install_nothing(tmp_path: P
     for refused in (
         ["python", "-m", "pip", "install"],
         ["python", "/x/ts/utils/setup_model_venv.py"],
+        ["python", "-m", "torch.backends.xeon.run_cpu", "--ninstances", "1", str(script)],
         ["torchrun"],
     ):
         done = run(*refused)

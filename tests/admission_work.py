@@ -1,0 +1,11 @@
+"""What an interpreter is asked to admit."""
+
+from __future__ import annotations
+
+from interpool.handler.admission import Admission
+from interpool.native.inside.archive import open_package
+
+
+def admit(archive: str, *keys: str) -> None:
+    """As the server does before anything in an archive runs."""
+    Admission(keys).check(open_package(archive))
