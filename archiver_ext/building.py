@@ -36,19 +36,22 @@ from interpool.archiver_ext.explain import (
 from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.graph import importers
 from interpool.archiver_ext.handler_context import handler_context
-from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
+from interpool.archiver_ext.jobs import ARCHIVE_NAME, leave, read_job, write_result
 from interpool.archiver_ext.manifest import append_manifest, digests
 from interpool.archiver_ext.observing import Calls
 from interpool.archiver_ext.opened_files import OpenedFiles
 from interpool.archiver_ext.pickling import explain_unpicklable, was_pickling
 from interpool.archiver_ext.proposals import proposals
 from interpool.archiver_ext.rules import STANDARD_LIBRARY, Globs, RuleAction, Rules, Usage
-from interpool.archiver_ext.self_test import SEED, Sample, answer
+from interpool.archiver_ext.self_test import SEED, Sample, answer, opaque
 from interpool.archiver_ext.spec import build_entry, user_error
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interpool.archiver_ext.plan import Proposal
     from interpool.native.archive_format import EntryKind, SelfTest
 
 
@@ -163,15 +166,25 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         self_test=None if sample is None else _self_test(job["tolerance"]),
     )
     clock.lap("scan")
+    planned = job["planned_data"] is not None
+    proposed = proposals(exporter)
     return {
         "kind": kind,
         "modules": manifest["modules"],
         "externs": manifest["externs"],
-        "proposals": [asdict(each) for each in proposals(exporter)],
+        "proposals": [asdict(each) for each in proposed],
         "data": data,
         "inputs": manifest["inputs"],
         "self_test": manifest["self_test"],
-        "warnings": [*dropped_imports(exporter), *_outside(files), *_in_name_only(exporter)],
+        "warnings": [
+            *dropped_imports(exporter),
+            *_outside(files),
+            *_in_name_only(exporter),
+            *_hardly_tested(spec, expected),
+            *_unused_globs(rules, exporter.verdicts, planned),
+            *(_unplanned(proposed, job["decisions"]) if planned else ()),
+        ],
+        "unseen": _unseen(exporter, spec, job["inputs"]),
         "sources": {
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
@@ -223,6 +236,46 @@ def _in_name_only(exporter: HermeticExporter) -> list[str]:
     tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
     said = "the archive holds no code: it is extern in all but name, and the model is whatever the server has"
     return [f"{said} installed of {', '.join(tops)}"]
+
+
+def _hardly_tested(spec: str, expected: Any) -> list[str]:
+    return [
+        f"the answer of {spec} holds {words}, of which the self-test compares the class only: let the model "
+        "answer tensors, numbers, texts, and lists and dicts of them"
+        for words in opaque(expected)
+    ]
+
+
+def _unused_globs(rules: Rules, met: Iterable[str], planned: bool) -> list[str]:
+    return [
+        f"{where} matches no module that the model needs: a misspelt name, or not needed any more"
+        for where in rules.unused(met)
+        if planned or where.startswith("--")
+    ]
+
+
+def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[str]) -> list[str]:
+    """A plan is older than the code, or lost a line."""
+    planned = set(decisions)
+    return [
+        f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
+        f"{each.reason}. Add a line to the plan, or make it anew"
+        for each in proposed
+        if each.glob not in planned and not each.reason.startswith("--")
+    ]
+
+
+def _unseen(exporter: HermeticExporter, *specs: str) -> list[str]:
+    """The project's modules that were imported and that nothing in the archive is seen to import."""
+    asked = {spec.partition(":")[0] for spec in specs}
+    return sorted(
+        name
+        for name, module in list(sys.modules.items())
+        if name not in exporter.verdicts
+        and name not in asked
+        and isinstance(getattr(module, "__file__", None), str)
+        and exporter.rules.is_own(Path(str(module.__file__)))
+    )
 
 
 def _outside(files: OpenedFiles) -> list[str]:
@@ -302,3 +355,4 @@ def main(workdir: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave()

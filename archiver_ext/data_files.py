@@ -107,7 +107,10 @@ def _checked(root: Path, name: str) -> Path:
     if os.path.isabs(name) or ".." in Path(name).parts:
         raise PackError(f"{name}: a data file must lie in the project, below {root}")
     if not path.exists():
-        raise PackError(f"{name}: there is no such data file below {root}")
+        raise PackError(
+            f"{name}: there is no such data file below {root}\n"
+            "  What to do: put it there, or remove it from the plan's [data], or from --data"
+        )
     if not path.resolve().is_relative_to(root):
         raise PackError(
             f"{name}: this data file is a link that leads out of the project, to {path.resolve()}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,17 @@ def find_inputs(spec: str, kind: EntryKind, root: Path, given: str) -> Sample | 
     """
     if Path(given).suffix in (".json", ".pt", ".pth"):
         sample = Sample.of(_read(Path(given), kind))
+    elif given and ":" not in given:
+        raise PackError(
+            f"--inputs {given}: this is neither a SPEC (package.module:name) nor a .json, .pt or .pth file"
+        )
     elif given:
-        sample = Sample.of(call_spec(given, root))
+        sample = Sample.of(_made(given, root))
     else:
         beside = f"{spec.partition(':')[0]}:{CONVENTION}"
         if not hasattr(find_spec(spec, root).module, CONVENTION):
             return None
-        sample = Sample.of(call_spec(beside, root))
+        sample = Sample.of(_made(beside, root))
     where = given or f"{spec.partition(':')[0]}:{CONVENTION}"
     if kind == "handler" and not (len(sample.args) == 1 and not sample.kwargs and _is_batch(sample.args[0])):
         raise PackError(
@@ -50,6 +55,17 @@ def find_inputs(spec: str, kind: EntryKind, root: Path, given: str) -> Sample | 
             'of rows such as [{"body": ...}]'
         )
     return sample
+
+
+def _made(spec: str, root: Path) -> object:
+    made = call_spec(spec, root)
+    if made is None or isinstance(made, Generator):
+        raise PackError(
+            f"{spec}: the example inputs are {'None' if made is None else 'a generator'}\n"
+            "  What to do: return what the model is called with once, a tuple for several arguments; "
+            "(None,) if it is None"
+        )
+    return made
 
 
 def _is_batch(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from interpool.native.archive_format import ENTRY_PACKAGE
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
 # Names that torch.package itself puts into archives and treats apart.
 _TORCH_PACKAGE_OWN = ("torch_package_importer", "_mock")
@@ -22,6 +24,9 @@ _TORCH_PACKAGE_OWN = ("torch_package_importer", "_mock")
 # torch.package knows `os.path`, whose parent is no package, only once `os` was imported
 # in the archive; the entry's package is what every reader imports first.
 _ENTRY_SOURCE = "import os\n"
+
+# PEP 263; in the first two lines, of which the first must be a comment or empty.
+_ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)?[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
 
 
 class HermeticExporter(PackageExporter):
@@ -101,6 +106,11 @@ class HermeticExporter(PackageExporter):
             self.dependency_graph.add_edge(module_name, parent)
             self.add_dependency(parent)
         self._follow_import_module(module_name)
+
+    def _get_source_of_module(self, module: ModuleType) -> str | None:
+        # Archives hold sources as UTF-8, whatever the file's first lines say.
+        source: str | None = super()._get_source_of_module(module)
+        return source if source is None else _ENCODING.sub(r"\1utf-8", source)
 
     def _follow_import_module(self, module_name: str) -> None:
         """Add what the project's own modules import by ``importlib.import_module`` and a literal name."""

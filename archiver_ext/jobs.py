@@ -11,6 +11,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from interpool.archiver_ext.errors import PackError
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 # torch names the directory in the zip after the file: always this one.
 ARCHIVE_NAME = "archive.ptpkg"
+
+# Python waits for threads that are no daemons; idle pools of threads end by themselves at once.
+_GRACE_SECONDS = 2.0
 
 Step = Literal["building", "trial_load"]
 
@@ -68,6 +73,18 @@ def read_job(step: Step, workdir: Path) -> dict[str, Any]:
 def write_result(step: Step, workdir: Path, result: dict[str, Any]) -> None:
     """Hand the child's result back; the last thing that the child does."""
     _path(workdir, step, "result").write_text(json.dumps(result), encoding="utf-8")
+
+
+def leave() -> None:
+    """Let the child end, its result written, even if threads that the user's code started never do."""
+
+    def end() -> None:
+        time.sleep(_GRACE_SECONDS)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 def _path(workdir: Path, step: Step, what: str) -> Path:

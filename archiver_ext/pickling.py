@@ -44,6 +44,11 @@ def _advice(error: BaseException) -> str:
             "before the model is given to pack, fold the parametrizations into plain weights: "
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module"
         )
+    if "<torch_package_" in str(error):
+        return (
+            "it was loaded from another archive, whose code is not packed again: build the model from its "
+            "source, and load only its state_dict() from there"
+        )
     return (
         "make it a class or function at the top level of a module, or make it when the model is "
         "first used, not when it is built"

@@ -121,6 +121,7 @@ def read_plan(path: Path) -> Plan:
     if not isinstance(found.get("spec"), str) or not isinstance(found.get("inputs", ""), str):
         raise PackError(f"{path}: spec, and inputs if it is there, must be texts")
     tables = {name: _table(found, name, path) for name in ("data", *ACTIONS)}
+    _check_one_action_each({action: tables[action] for action in ACTIONS}, path)
     return Plan(
         spec=found["spec"],
         inputs=found.get("inputs", ""),
@@ -144,6 +145,17 @@ def _table(found: dict[str, Any], name: str, path: Path) -> dict[str, str]:
                 'is put in quotation marks: "einops.**" = "why"'
             )
     return table
+
+
+def _check_one_action_each(tables: Mapping[str, Mapping[str, str]], path: Path) -> None:
+    under: dict[str, str] = {}
+    for action, table in tables.items():
+        for glob in table:
+            if glob in under:
+                raise PackError(
+                    f"{path}: {glob!r} stands under [{under[glob]}] and [{action}]; leave it in one"
+                )
+            under[glob] = action
 
 
 def _glob(glob: str, action: str, path: Path) -> str:

@@ -20,7 +20,7 @@ from torch.package.glob_group import GlobGroup
 from interpool.archiver_ext.distributions import canonical, distribution_of, required_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 RuleAction = Literal["intern", "extern", "mock", "deny"]
 
@@ -117,6 +117,17 @@ class Rules:
             ("mock", globs.mock),
             ("extern", globs.extern),
             ("intern", globs.intern),
+        ]
+
+    def unused(self, modules: Iterable[str]) -> list[str]:
+        """Decisions that match none of the modules: where they stand, and the glob. A denial need not."""
+        met = list(modules)
+        return [
+            verdict.reason
+            if verdict.reason.startswith("--")
+            else f"the plan's [{verdict.action}] {verdict.glob}"
+            for verdict, group in self._groups
+            if verdict.action != "deny" and not any(map(group.matches, met))
         ]
 
     def verdict(self, module: str) -> Verdict:

@@ -6,7 +6,7 @@ One way of calling a model and of comparing answers, for who packs, verifies and
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interpool.native.archive_format import EntryKind, SelfTest
 
 SEED = 0
+_OPAQUE = "an object of class "
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
 def plain(value: Any) -> Any:
     """An answer as data that needs no class of the model's to be read.
 
-    Objects of other classes become their class's name.
+    Sets become sorted lists, arrays tensors or lists, objects of other classes their class's name.
     """
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
@@ -126,9 +127,28 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Sequence):
         return [plain(part) for part in value]
+    if isinstance(value, Set):
+        return sorted(map(plain, value), key=repr)
     if hasattr(value, "__array__"):
-        return torch.as_tensor(value.__array__())
-    return f"an object of class {type(value).__qualname__}"
+        return _array(value.__array__())
+    return f"{_OPAQUE}{type(value).__qualname__}"
+
+
+def _array(array: Any) -> Any:
+    try:
+        return torch.as_tensor(array)
+    except (TypeError, ValueError):  # texts, dates, objects, another machine's byte order
+        return plain(array.tolist())
+
+
+def opaque(answered: Any) -> list[str]:
+    """Of a plain answer, what the self-test compares by class only, in words."""
+    if isinstance(answered, str):
+        return [answered] if answered.startswith(_OPAQUE) else []
+    parts = (
+        answered.values() if isinstance(answered, dict) else answered if isinstance(answered, list) else ()
+    )
+    return list(dict.fromkeys(words for part in parts for words in opaque(part)))
 
 
 def differences(expected: Any, got: Any, rtol: float, atol: float) -> list[str]:

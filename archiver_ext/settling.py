@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from interpool.native.archive_format import Action
 
 ATTEMPTS = 8
+_SHOWN = 5
 Progress = Callable[[str], None]
 Decisions = dict[str, tuple["Action", str]]
 
@@ -116,7 +117,7 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
                 plan = Plan(request.spec, request.inputs, built["data"], _proposals(built))
                 return Settled(built, plan, attempt, lessons.corrections, seconds)
             learned = lessons.of_trial(failed, _proposals(built))
-            error = _trial_error(request.spec, failed)
+            error = _trial_error(request.spec, failed, built["unseen"])
         if request.plan is not None or not learned:
             raise error
     raise PackError(
@@ -203,7 +204,7 @@ def _try(request: Request, workdir: Path, built: dict[str, Any]) -> dict[str, An
     return run_step("trial_load", workdir, job, cwd=workdir)
 
 
-def _trial_error(spec: str, failed: dict[str, Any]) -> PackError:
+def _trial_error(spec: str, failed: dict[str, Any], unseen: Sequence[str]) -> PackError:
     if failed["traceback"]:
         what = f"the archive of {spec} does not {failed['doing']} in a fresh process: {failed['error']}"
     else:
@@ -217,6 +218,13 @@ def _trial_error(spec: str, failed: dict[str, Any]) -> PackError:
     for symptom, advice in _ADVICE.items():
         if symptom in failed["error"]:
             message += f"\n  What to do: {advice}"
+    if unseen:
+        message += (
+            f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
+            + (f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else "")
+            + ". What is imported by a name that is computed (pkgutil, entry points, a configuration) is "
+            "not seen: if the model needs it, import it by an import statement too"
+        )
     return PackError(message, failed["traceback"])
 
 

@@ -152,6 +152,11 @@ def user_error(error: BaseException, root: Path, what: str) -> PackError:
     line = _syntax_line(error, root) or own_frame(error.__traceback__, root)
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     message = f"{line}\n  {what}: {said}" if line else f"{what}: {said}"
+    if isinstance(error, SystemExit):
+        message += (
+            "\n  What to do: put what is for the command line (parse_args, sys.exit, training) under "
+            "if __name__ == '__main__'"
+        )
     return PackError(message, readable_traceback(error))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interpool.archiver_ext.jobs import ARCHIVE_NAME, read_job, write_result
+from interpool.archiver_ext.jobs import ARCHIVE_NAME, leave, read_job, write_result
 from interpool.archiver_ext.self_test import differences, replay
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
@@ -169,3 +169,4 @@ def main(workdir: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave()

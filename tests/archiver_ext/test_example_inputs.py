@@ -22,6 +22,8 @@ FACTORY = {
         def one(): return [3, 4]
         def several(): return 1, 2
         rows = [{"body": "text"}]
+        def forgotten(): [1]
+        def stream(): yield 1
     """
 }
 
@@ -86,3 +88,17 @@ def test_inputs_that_are_no_batch_are_refused_for_a_handler(importable: Write, k
     root = importable(FACTORY)
     with pytest.raises(PackError, match="one batch as TorchServe gives it"):
         find_inputs("specpkg.factory:build", kind, root, "specpkg.factory:several")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("specpkg.factory:forgotten", "the example inputs are None"),
+        ("specpkg.factory:stream", "the example inputs are a generator"),
+        ("inputs.npy", "neither a SPEC"),
+    ],
+)
+def test_inputs_that_cannot_be_meant_are_refused(importable: Write, given: str, said: str) -> None:
+    root = importable(FACTORY)
+    with pytest.raises(PackError, match=said):
+        find_inputs("specpkg.factory:build", "module", root, given)

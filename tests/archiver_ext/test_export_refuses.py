@@ -153,3 +153,14 @@ def test_standard_library_is_denied_but_never_mocked(
     error = refused_export("mypkg.m:build", importable(source), tmp_path, **{option: ("json",)})
     assert error.message.startswith("mypkg/m.py:1: import json\n")
     assert said in error.message
+
+
+def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write, tmp_path: Path) -> None:
+    source = """
+        class Entry:
+            def __call__(self): ...
+        Entry.__module__ = "<torch_package_0>.elsewhere"
+        entry = Entry()
+    """
+    error = refused_export("mypkg.m:entry", importable({"mypkg/m.py": source}), tmp_path)
+    assert "it was loaded from another archive" in error.message

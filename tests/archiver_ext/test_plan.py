@@ -182,6 +182,7 @@ def test_a_model_that_raises_on_its_inputs_is_refused_with_the_users_line(
         ("schema = 1\nspec = 'a:b'\nmock = 1", r"\[mock\] must be a table"),
         ("schema = 1\nspec = 'a:b'\n[mock]\nscipy.x = 'why'", "a glob with dots"),
         ("schema = 1\nspec = 'a:b'\n[mock]\n'a**' = 'why'", "must stand alone"),
+        ("schema = 1\nspec = 'a:b'\n[extern]\n'a.**' = 'x'\n[mock]\n'a.**' = 'y'", "leave it in one"),
     ],
 )
 def test_a_bad_plan_file_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -50,3 +50,9 @@ def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
     assert rules.verdict("a.d") == Verdict("extern", "--extern a.**")
     assert rules.verdict("a.b.d") == Verdict("mock", "--mock a.b.**")
     assert rules.verdict("a.b.c") == Verdict("deny", "--deny a.b.c")
+
+
+def test_decisions_about_nothing_are_told_but_for_denials(tmp_path: Path) -> None:
+    globs = Globs(extern=("yaml.**", "yalm.**"), deny=("pandas.**",))
+    rules = Rules(tmp_path, globs, {"einop.**": ("intern", "why")})
+    assert rules.unused(["yaml.nodes", "einops"]) == ["--extern yalm.**", "the plan's [intern] einop.**"]

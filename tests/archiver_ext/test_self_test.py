@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from interpool.archiver_ext.self_test import Sample, answer, differences, plain
+from interpool.archiver_ext.self_test import Sample, answer, differences, opaque, plain
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -31,6 +31,28 @@ def test_answers_become_data_that_needs_no_class_of_the_models() -> None:
     assert found[1] == [1, {"2": b"x"}]
     assert found[2].tolist() == [0.0, 0.0]
     assert found[3] == "an object of class object"
+
+
+@pytest.mark.parametrize(
+    ("array", "data"),
+    [
+        (np.array(["cat", "dog"]), ["cat", "dog"]),
+        (np.array([{"a": 1}, None], dtype=object), [{"a": 1}, None]),
+        (np.array([1.0, 2.0], dtype=">f4"), [1.0, 2.0]),
+    ],
+)
+def test_an_array_that_no_tensor_can_hold_becomes_a_list(array: Any, data: list[Any]) -> None:
+    assert plain(array) == data
+
+
+def test_a_set_is_compared_by_what_is_in_it() -> None:
+    assert plain({"b", "a"}) == ["a", "b"]
+
+
+def test_what_is_compared_by_its_class_only_is_known() -> None:
+    assert opaque(plain({"a": [object(), object()], "b": (1, "text", torch.ones(1))})) == [
+        "an object of class object"
+    ]
 
 
 @pytest.mark.parametrize(

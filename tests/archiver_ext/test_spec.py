@@ -86,6 +86,11 @@ def test_factories_are_called_and_objects_taken(root: Path, name: str, made: str
         ("specpkg.raising:x", "specpkg/helper.py:2: raise ValueError", "no such weights"),
         ("specpkg.missing:x", "specpkg/missing.py:1: import specpkg.nothing", "does not import"),
         ("specpkg.leaves:build", "specpkg/leaves.py:2: raise SystemExit(3)", "SystemExit: 3"),
+        (
+            "specpkg.leaves:build",
+            "specpkg/leaves.py:2: raise SystemExit(3)",
+            "under if __name__ == '__main__'",
+        ),
     ],
 )
 def test_bad_spec_is_refused_with_the_users_line_first(root: Path, spec: str, start: str, also: str) -> None:
