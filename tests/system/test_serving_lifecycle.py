@@ -218,15 +218,16 @@ def test_serve_says_what_is_absent(missing: str, tmp_path: Path) -> None:
 
 
 def test_no_shim_or_host_of_these_tests_is_left() -> None:
-    ours = [
-        process
-        for process in psutil.process_iter()
-        if process.uids().real == os.getuid() and process.ppid() == 1 and _is_host(process)
-    ]
-    assert ours == []
+    assert [process for process in psutil.process_iter() if _is_host_of_ours(process)] == []
 
 
-def _is_host(process: psutil.Process) -> bool:
+def _is_host_of_ours(process: psutil.Process) -> bool:
+    """Whether it is a host that was started from here, and not by tests that run beside these."""
     with contextlib.suppress(psutil.Error):
-        return "interpool.handler.host" in " ".join(process.cmdline())
+        if process.uids().real != os.getuid() or process.ppid() != 1:
+            return False
+        if "interpool.handler.host" not in " ".join(process.cmdline()):
+            return False
+        worker = process.environ().get("PYTEST_XDIST_WORKER")
+        return worker == os.environ.get("PYTEST_XDIST_WORKER")
     return False
