@@ -15,7 +15,6 @@ import traceback
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch.package import package_exporter
@@ -35,12 +34,12 @@ from interpool.archiver_ext.explain import (
 )
 from interpool.archiver_ext.exporter import HermeticExporter
 from interpool.archiver_ext.graph import importers
-from interpool.archiver_ext.handler_context import handler_context
 from interpool.archiver_ext.jobs import ARCHIVE_NAME, leave, read_job, write_result
 from interpool.archiver_ext.manifest import append_manifest, digests
 from interpool.archiver_ext.observing import Calls
 from interpool.archiver_ext.opened_files import OpenedFiles
 from interpool.archiver_ext.pickling import explain_unpicklable, was_pickling
+from interpool.archiver_ext.plan import is_option
 from interpool.archiver_ext.proposals import proposals
 from interpool.archiver_ext.rules import STANDARD_LIBRARY, Globs, RuleAction, Rules, Usage
 from interpool.archiver_ext.self_test import SEED, Sample, answer, opaque
@@ -114,7 +113,7 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
     rules = Rules(
         root,
         Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}),
-        {glob: (action, reason) for glob, (action, reason) in job["decisions"].items()},
+        job["decisions"],
     )
     data = dict.fromkeys(find_data(root, job["data"]), "--data")
     clock = _Clock()
@@ -175,7 +174,6 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
         "proposals": [asdict(each) for each in proposed],
         "data": data,
         "inputs": manifest["inputs"],
-        "self_test": manifest["self_test"],
         "warnings": [
             *dropped_imports(exporter),
             *_outside(files),
@@ -207,8 +205,7 @@ class _Clock:
 
 def _run(spec: str, root: Path, entry: Any, kind: EntryKind, sample: Sample) -> Any:
     try:
-        with TemporaryDirectory(prefix="interpool-model-") as model_dir:
-            return answer(entry, kind, sample, context=handler_context(kind, sample, Path(model_dir)))
+        return answer(entry, kind, sample)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         raise user_error(error, root, f"{spec} raised on its example inputs") from None
 
@@ -250,7 +247,7 @@ def _unused_globs(rules: Rules, met: Iterable[str], planned: bool) -> list[str]:
     return [
         f"{where} matches no module that the model needs: a misspelt name, or not needed any more"
         for where in rules.unused(met)
-        if planned or where.startswith("--")
+        if planned or is_option(where)
     ]
 
 
@@ -261,7 +258,7 @@ def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[str]) -> list[s
         f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
         f"{each.reason}. Add a line to the plan, or make it anew"
         for each in proposed
-        if each.glob not in planned and not each.reason.startswith("--")
+        if each.glob not in planned and not each.by_option
     ]
 
 
@@ -325,9 +322,9 @@ def _last_local(error: BaseException, function: str) -> str:
 
 def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
     """torch.package takes these from the server whatever it is told."""
+    rules = Rules(exporter.rules.root)
     for name in exporter.names("mock"):
-        plain = Rules(exporter.rules.root).verdict(name)
-        if plain.reason == STANDARD_LIBRARY or name.partition(".")[0] == "torch":
+        if rules.verdict(name).reason == STANDARD_LIBRARY or name.partition(".")[0] == "torch":
             raise PackError(
                 f"{cause_line(exporter, spec, name)}\n  {exporter.verdicts[name].reason} names "
                 f"{name}, which torch.package always takes from the server\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch.package.package_exporter import PackagingErrorReason
 
+from interpool.archiver_ext.plan import is_option
 from interpool.archiver_ext.rules import module_file
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def broken_modules(exporter: HermeticExporter) -> dict[str, str]:
 def may_change(exporter: HermeticExporter, module: str) -> bool:
     """Whether the rules decided about somebody else's module, and not the user."""
     verdict = exporter.verdicts.get(module)
-    return verdict is not None and bool(verdict.glob) and not verdict.reason.startswith("--")
+    return verdict is not None and bool(verdict.glob) and not is_option(verdict.reason)
 
 
 def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:

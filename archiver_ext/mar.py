@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar_reading import MAR_MANIFEST
 from interpool.archiver_ext.opening import MarFormat, open_archive
+from interpool.archiver_ext.workdir import workdir_for
 from interpool.native.reader import check_digests
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def make_mar(request: MarRequest, check_config: Callable[[Path], None] | None = 
             )
         check_digests(str(request.package), opened.file, opened.records, opened.manifest)
     checked = time.monotonic()
-    with _workdir(target) as workdir:
+    with workdir_for(target) as workdir:
         made = _archived(request, name, workdir)
         size = sum(file.stat().st_size for file in (made.rglob("*") if made.is_dir() else [made]))
         _put(made, target, workdir)
@@ -245,16 +246,6 @@ def _archived(request: MarRequest, name: str, workdir: Path) -> Path:
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
-
-
-@contextlib.contextmanager
-def _workdir(target: Path) -> Iterator[Path]:
-    # Beside the target, so that the last step is a rename within one file system.
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
-            yield Path(name)
-    except PermissionError as error:
-        raise PackError(f"cannot write {target}: {error}") from None
 
 
 @contextlib.contextmanager

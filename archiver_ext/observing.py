@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import linecache
 import sys
 import threading
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from interpool.archiver_ext.tracebacks import frame_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -104,7 +105,7 @@ class Calls:
         else:
             return
         if callee and callee not in self.called and self._is_own(caller.f_code.co_filename):
-            self.called[callee] = _line(caller, self._root)
+            self.called[callee] = frame_line(caller, self._root)
 
 
 def _top(module: object) -> str:
@@ -115,10 +116,3 @@ def _native_top(function: Any) -> str:
     owner = getattr(function, "__self__", None)
     module = getattr(function, "__module__", None) or getattr(type(owner), "__module__", None)
     return _top(module)
-
-
-def _line(frame: FrameType, root: Path) -> str:
-    path = Path(frame.f_code.co_filename).resolve()
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    shown = path.relative_to(root) if path.is_relative_to(root) else path
-    return f"{shown}:{frame.f_lineno}: {text}"

@@ -5,12 +5,13 @@ Reading by native code that opens files itself cannot be seen.
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from interpool.archiver_ext.tracebacks import frame_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,11 +77,11 @@ class OpenedFiles:
         owner = _owner(frame, self._rules, top_level=self._phase == "importing")
         if owner is None:
             return
-        is_own = self._rules.is_own(path)
-        if is_own:
-            self.inside.setdefault(str(path.relative_to(self._rules.root)), _shown(owner, self._rules.root))
+        root = self._rules.root
+        if self._rules.is_own(path):
+            self.inside.setdefault(str(path.relative_to(root)), frame_line(owner, root))
         elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
-            self.outside.setdefault(str(path), _shown(owner, self._rules.root))
+            self.outside.setdefault(str(path), frame_line(owner, root))
 
 
 def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameType | None:
@@ -104,9 +105,3 @@ def _beyond_standard_library(frame: FrameType | None) -> FrameType | None:
 
 def _is_project(filename: str, rules: Rules) -> bool:
     return not filename.startswith("<") and rules.is_own(Path(filename))
-
-
-def _shown(frame: FrameType, root: Path) -> str:
-    filename = frame.f_code.co_filename
-    path = Path(filename).resolve().relative_to(root)
-    return f"{path}:{frame.f_lineno}: {linecache.getline(filename, frame.f_lineno).strip()}"

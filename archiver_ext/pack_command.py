@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +111,7 @@ def pack_command(
             output,
             plan=plan,
             inputs=_inputs(inputs, no_inputs),
-            progress=functools.partial(status.update),
+            progress=status.update,
             **options,
         )
     if as_json:
@@ -143,7 +142,7 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
             table.add_row(each.action, each.glob, _lines(f"{each.reason}\n{each.line}".strip()))
         console.print(table)
     for each in report.plan.proposals:
-        if each.action == "mock" and not each.reason.startswith("--"):
+        if each.action == "mock" and not each.by_option:
             console.print(
                 f"[yellow]mocked:[/] {plain(each.glob)}: if requests may need it, add an example input that "
                 f"does, or --extern '{plain(each.glob)}'",

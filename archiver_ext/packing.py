@@ -5,7 +5,6 @@ This module imports neither torch nor the user's code: both live in child proces
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from dataclasses import asdict, dataclass
@@ -16,9 +15,10 @@ from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.jobs import ARCHIVE_NAME
 from interpool.archiver_ext.plan import Plan, check_glob
 from interpool.archiver_ext.settling import Progress, Request, Settled, settle
+from interpool.archiver_ext.workdir import workdir_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from interpool.native.archive_format import Action, EntryKind, Extern, ModuleRecord
 
@@ -130,9 +130,9 @@ def pack(
         raise PackError(
             f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
         )
-    globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
+    globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
     request = _request(spec, root, plan, inputs, globs, data, (rtol, atol))
-    with _workdir(target) as workdir:
+    with workdir_for(target) as workdir:
         settled = settle(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
         size = packed.stat().st_size
@@ -156,7 +156,7 @@ def propose(
 
     Arguments and errors are those of pack.
     """
-    globs = {"intern": [*intern], "extern": [*extern], "mock": [*mock], "deny": [*deny]}
+    globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
     request = _request(spec, root, None, inputs, globs, data, (RTOL, ATOL))
     with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
         return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
@@ -167,29 +167,30 @@ def _request(
     root: Path | None,
     plan: Plan | None,
     inputs: str | None,
-    globs: dict[str, list[str]],
+    globs: dict[str, Iterable[str]],
     data: Iterable[str],
     tolerance: tuple[float, float],
 ) -> Request:
     project = Path(root or Path.cwd()).resolve()
     if not project.is_dir():
         raise PackError(f"the project's root {project} is not a directory")
-    for action, patterns in globs.items():
-        _check_globs(action, patterns)
+    patterns = {action: [*given] for action, given in globs.items()}
+    _check_globs(patterns)
     if plan is not None and plan.spec != spec:
         raise PackError(
             f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"
         )
-    given = inputs or (plan.inputs if plan is not None else "")
-    return Request(spec, project, globs, [*data], plan, given, inputs is not None, tolerance)
+    where = inputs or (plan.inputs if plan is not None else "")
+    return Request(spec, project, patterns, [*data], plan, where, inputs is not None, tolerance)
 
 
-def _check_globs(action: str, patterns: Sequence[str]) -> None:
-    for pattern in patterns:
-        try:
-            check_glob(pattern)
-        except ValueError as error:
-            raise PackError(f"--{action} {pattern}: {error}") from None
+def _check_globs(globs: dict[str, list[str]]) -> None:
+    for action, patterns in globs.items():
+        for pattern in patterns:
+            try:
+                check_glob(pattern)
+            except ValueError as error:
+                raise PackError(f"--{action} {pattern}: {error}") from None
 
 
 def _facts(spec: str, settled: Settled) -> dict[str, Any]:
@@ -206,13 +207,3 @@ def _facts(spec: str, settled: Settled) -> dict[str, Any]:
         "corrections": settled.corrections,
         "seconds": settled.seconds,
     }
-
-
-@contextlib.contextmanager
-def _workdir(target: Path) -> Iterator[Path]:
-    # Beside the target, so that the last step is a rename within one file system.
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
-            yield Path(name)
-    except PermissionError as error:
-        raise PackError(f"cannot write {target}: {error}") from None

@@ -45,6 +45,11 @@ class Proposal:
     reason: str
     line: str = ""
 
+    @property
+    def by_option(self) -> bool:
+        """Whether an option of the user's decided, and not the plan or the rules."""
+        return is_option(self.reason)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -164,6 +169,11 @@ def _glob(glob: str, action: str, path: Path) -> str:
     except ValueError as error:
         raise PackError(f"{path}: [{action}] {glob!r}: {error}") from None
     return glob
+
+
+def is_option(reason: str) -> bool:
+    """Whether a reason is an option of the user's, such as ``--extern einops.**``."""
+    return reason.startswith("--")
 
 
 def check_glob(glob: str) -> None:

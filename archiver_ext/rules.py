@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from torch.package.glob_group import GlobGroup
 
 from interpool.archiver_ext.distributions import canonical, distribution_of, required_by
+from interpool.archiver_ext.plan import is_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was seen of third-party modules, by top-level name; see Observation.
+    """What was seen of third-party modules, by top-level name; see Calls in observing.py.
 
     Attributes:
         ran: code that ran on the example inputs; None if there were none.
@@ -123,9 +124,7 @@ class Rules:
         """Decisions that match none of the modules: where they stand, and the glob. A denial need not."""
         met = list(modules)
         return [
-            verdict.reason
-            if verdict.reason.startswith("--")
-            else f"the plan's [{verdict.action}] {verdict.glob}"
+            verdict.reason if is_option(verdict.reason) else f"the plan's [{verdict.action}] {verdict.glob}"
             for verdict, group in self._groups
             if verdict.action != "deny" and not any(map(group.matches, met))
         ]

@@ -59,42 +59,46 @@ class Sample:
         }
 
 
-def answer(entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED, context: Any = None) -> Any:
+def answer(entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED) -> Any:
     """What the entry answers, as plain data.
 
     Seeds torch, numpy and random first. A module runs in evaluation and inference mode, as
-    it is served; a handler is initialized with ``context`` and gets one batch.
+    it is served; a handler is initialized and gets one batch, both with TorchServe's context, in
+    which the model's directory is an empty one.
 
     Args:
         entry: the archive's entry, not initialized yet if it is a handler.
         kind: what it is.
         sample: its inputs.
         seed: for random numbers.
-        context: TorchServe's, for handlers.
 
     Returns:
         None, numbers, strings, bytes, detached tensors, and lists and dicts of them.
     """
-    if kind == "handler" and callable(getattr(entry, "initialize", None)):
-        entry.initialize(context)
+    if kind == "handler":
+        return _handled(entry, sample, seed)
     _seed(seed)
     if kind == "module":
         entry.eval()
         with torch.inference_mode():
             return plain(entry(*sample.args, **sample.kwargs))
-    if kind == "callable":
-        return plain(entry(*sample.args, **sample.kwargs))
+    return plain(entry(*sample.args, **sample.kwargs))
+
+
+def _handled(entry: Any, sample: Sample, seed: int) -> Any:
     (rows,) = sample.args
-    if callable(getattr(entry, "handle", None)):
-        return plain(entry.handle(rows, context))
-    return plain(entry.postprocess(entry.inference(entry.preprocess(rows))))
+    with TemporaryDirectory(prefix="interpool-model-") as model_dir:
+        context = handler_context(rows, Path(model_dir))
+        if callable(getattr(entry, "initialize", None)):
+            entry.initialize(context)
+        _seed(seed)
+        if callable(getattr(entry, "handle", None)):
+            return plain(entry.handle(rows, context))
+        return plain(entry.postprocess(entry.inference(entry.preprocess(rows))))
 
 
 def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
     """What the entry answers to the inputs in an archive's self-test.
-
-    A handler gets the context that it had when it was packed: TorchServe's, with an empty
-    directory as the model's.
 
     Args:
         entry: as in answer.
@@ -106,8 +110,7 @@ def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
         Exception: what the entry raises.
     """
     sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
-    with TemporaryDirectory(prefix="interpool-model-") as model_dir:
-        return answer(entry, kind, sample, test["seed"], handler_context(kind, sample, Path(model_dir)))
+    return answer(entry, kind, sample, test["seed"])
 
 
 def plain(value: Any) -> Any:

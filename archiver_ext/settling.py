@@ -147,7 +147,7 @@ class _Lessons:
 
     def of_trial(self, failed: dict[str, Any], proposals: tuple[Proposal, ...]) -> bool:
         """Decide otherwise after a trial that failed; whether anything was learned."""
-        open_to = {_top(each.glob): each.action for each in proposals if not each.reason.startswith("--")}
+        open_to = {_top(each.glob): each.action for each in proposals if not each.by_option}
         said = failed["error"].splitlines()[0][:160]
         named = _MOCKED.search(failed["error"])
         if named is not None and open_to.get(named["top"]) == "mock":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import pickle
 import traceback
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch.package
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 _OUR_FILES = str(Path(__file__).parent)
 _TORCH_PACKAGE = str(Path(torch.package.__file__).parent)
@@ -24,6 +26,14 @@ def is_machinery(filename: str) -> bool:
         or filename in (pickle.__file__, contextlib.__file__)
         or "importlib" in filename
     )
+
+
+def frame_line(frame: FrameType, root: Path) -> str:
+    """Where a frame is, as ``path:line: text``, with the path below ``root`` if it lies there."""
+    filename = frame.f_code.co_filename
+    path = Path(filename).resolve()
+    shown = path.relative_to(root) if path.is_relative_to(root) else path
+    return f"{shown}:{frame.f_lineno}: {linecache.getline(filename, frame.f_lineno).strip()}"
 
 
 def readable_traceback(error: BaseException, shown: Callable[[str], str] = str) -> str:

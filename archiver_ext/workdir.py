@@ -1,0 +1,27 @@
+"""Where what is being made lies until it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interpool.archiver_ext.errors import PackError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def workdir_for(target: Path) -> Iterator[Path]:
+    """A directory of our own, beside the target: so the last step is a rename within one file system.
+
+    Raises:
+        PackError: nothing can be written there.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
+            yield Path(name)
+    except PermissionError as error:
+        raise PackError(f"cannot write {target}: {error}") from None
