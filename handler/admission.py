@@ -20,8 +20,8 @@ from interpool.handler.config import HostSettings, ModelSettings
 from interpool.native.errors import SelfTestError
 
 if TYPE_CHECKING:
-    from interpool.native.archive_format import Manifest
-    from interpool.native.inside.archive import HermeticPackage
+    from interpool.native.archive.format import Manifest
+    from interpool.native.inside.packages import HermeticPackage
 
 # To the model log, as TorchServe's own lines about a load.
 logger = logging.getLogger()
@@ -70,7 +70,7 @@ class Admission:
             ArchiveError: it is refused; the subclass and its rule say why.
         """
         # Here and below not at the top: the pool host, which hands the conditions on, stays small.
-        from interpool.archiver_ext.verification import required_manifest
+        from interpool.archiver_ext.verify.verification import required_manifest
 
         manifest = required_manifest(package.path, package.reader.manifest)
         # By its conditions: what was admitted under weaker ones has not met these.
@@ -79,10 +79,10 @@ class Admission:
         return manifest
 
     def _check(self, package: HermeticPackage, manifest: Manifest) -> str:
-        from interpool.archiver_ext.externs import check_externs
-        from interpool.archiver_ext.signature_check import verify_signature_apart
-        from interpool.archiver_ext.signing import signature_bytes
-        from interpool.native.reader import MANIFEST_MEMBER, check_digests, read_member
+        from interpool.archiver_ext.verify.externs import check_externs
+        from interpool.archiver_ext.verify.signature_check import verify_signature_apart
+        from interpool.archiver_ext.verify.signing import signature_bytes
+        from interpool.native.archive.reader import MANIFEST_MEMBER, check_digests, read_member
 
         started = time.monotonic()
         checked = ["structure", "manifest"]
@@ -125,7 +125,7 @@ class Admission:
         package.reader.once("self-test", lambda: self._test(package, manifest))
 
     def _test(self, package: HermeticPackage, manifest: Manifest) -> str:
-        from interpool.archiver_ext.self_testing import run_self_test
+        from interpool.archiver_ext.verify.self_testing import run_self_test
 
         started = time.monotonic()
         run_self_test(package, manifest)

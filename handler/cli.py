@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
-from interpool.handler import shim
+from interpool.handler.frontend import shim
+from interpool.handler.stock_worker import interpool_handler
 from interpool.native.errors import ArchiveError, InterpoolError
 
 # What the torchserve command does.
@@ -42,7 +43,7 @@ class Commands(click.Group):
 
     @staticmethod
     def _archiver() -> dict[str, click.Command]:
-        from interpool.archiver_ext.cli import commands
+        from interpool.archiver_ext.commands.subcommands import commands
 
         return {str(command.name): command for command in commands}
 
@@ -76,12 +77,12 @@ def _fail(message: str, status: int) -> NoReturn:
 
 
 def _handler_file() -> Path:
-    return Path(__file__).resolve().with_name(f"{shim.HANDLER_STEM}.py")
+    return Path(str(interpool_handler.__file__)).resolve()
 
 
 def _server_side() -> object:
     """What the archiver, a layer below, asks its context for."""
-    from interpool.archiver_ext.archive_command import ServerSide
+    from interpool.archiver_ext.commands.archive import ServerSide
 
     def check_config(file: Path) -> None:
         from interpool.handler.config import ModelSettings
@@ -108,8 +109,8 @@ def serve(ctx: click.Context) -> None:
     `interpool serve --foreground --model-store DIR` serves until it is interrupted; without
     --foreground the server goes on in the background, and `interpool serve --stop` stops it.
     """
-    from interpool.handler.doctor import java_path
-    from interpool.handler.overlay import overlay
+    from interpool.handler.frontend.doctor import java_path
+    from interpool.handler.frontend.overlay import overlay
 
     home = overlay()
     asked = set(ctx.args)
@@ -142,7 +143,7 @@ def serve(ctx: click.Context) -> None:
 @main.command()
 def home() -> None:
     """Print the overlay's path, for TS_MODEL_SERVER_HOME."""
-    from interpool.handler.overlay import overlay
+    from interpool.handler.frontend.overlay import overlay
 
     click.echo(overlay())
 
@@ -158,7 +159,7 @@ def handler() -> None:
 @click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
 def status(as_json: bool, stacks: bool) -> None:
     """Show the live pools: interpreters, models, workers, memory."""
-    from interpool.handler.status import describe_pool, live_pools
+    from interpool.handler.host.status import describe_pool, live_pools
 
     pools = live_pools(stacks)
     if as_json:
@@ -175,8 +176,8 @@ def status(as_json: bool, stacks: bool) -> None:
 @click.option("--output", type=click.Path(path_type=Path), help="where programs look, by default")
 def prepare(slots: int, imports: tuple[str, ...], output: Path | None) -> None:
     """Make the private copies that a C++ program without a Python needs, ahead of it."""
-    from interpool.native.prepare import default_file
-    from interpool.native.prepare import prepare as make
+    from interpool.native.pool.prepare import default_file
+    from interpool.native.pool.prepare import prepare as make
 
     file = output or default_file()
     copies = make(file, slots, imports)
@@ -200,9 +201,9 @@ def doctor(imports: bool, names: tuple[str, ...]) -> None:
     `interpool doctor --imports numpy my_extension` imports each module into two private
     interpreters at once, in a process of its own: a crash is a line of the answer.
     """
-    from interpool.handler.doctor import checks as serving_checks
-    from interpool.native.doctor import checks as native_checks
-    from interpool.native.import_trial import checks as import_checks
+    from interpool.handler.frontend.doctor import checks as serving_checks
+    from interpool.native.diagnostics.doctor import checks as native_checks
+    from interpool.native.diagnostics.import_trial import checks as import_checks
 
     if imports != bool(names):
         raise click.UsageError("--imports and the modules' names go together")

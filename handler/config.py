@@ -63,7 +63,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from interpool.handler.errors import SettingsError
-from interpool.handler.shim import DEFAULT_POOL
+from interpool.handler.frontend.shim import DEFAULT_POOL
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
 

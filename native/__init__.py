@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interpool.native.errors import InterpoolError as InterpoolError
-    from interpool.native.manager import InterpreterManager as InterpreterManager
-    from interpool.native.manager import InterpreterSession as InterpreterSession
-    from interpool.native.manager import MovableObject as MovableObject
-    from interpool.native.manager import Package as Package
-    from interpool.native.manager import PyObj as PyObj
+    from interpool.native.pool.manager import InterpreterManager as InterpreterManager
+    from interpool.native.pool.manager import InterpreterSession as InterpreterSession
+    from interpool.native.pool.manager import MovableObject as MovableObject
+    from interpool.native.pool.manager import Package as Package
+    from interpool.native.pool.manager import PyObj as PyObj
 
 _EXPORTS = {
-    "InterpreterManager": "interpool.native.manager",
-    "InterpreterSession": "interpool.native.manager",
-    "MovableObject": "interpool.native.manager",
-    "Package": "interpool.native.manager",
-    "PyObj": "interpool.native.manager",
+    "InterpreterManager": "interpool.native.pool.manager",
+    "InterpreterSession": "interpool.native.pool.manager",
+    "MovableObject": "interpool.native.pool.manager",
+    "Package": "interpool.native.pool.manager",
+    "PyObj": "interpool.native.pool.manager",
     "InterpoolError": "interpool.native.errors",
 }
 

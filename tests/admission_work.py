@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interpool.handler.admission import Admission
-from interpool.native.inside.archive import open_package
+from interpool.native.inside.packages import open_package
 
 
 def admit(archive: str, *keys: str) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.manifest import digests
-from interpool.archiver_ext.pickle_globals import pickle_globals
-from interpool.native.archive_format import (
+from interpool.archiver_ext.pack.manifest import digests
+from interpool.archiver_ext.pack.pickle_globals import pickle_globals
+from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
     MANIFEST_PACKAGE,

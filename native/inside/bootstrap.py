@@ -20,7 +20,8 @@ def install() -> None:
     site.main()
     import torch  # noqa: F401  (each interpreter has its own from the start)
 
-    from interpool.native.inside import inductor, settings, sources
+    from interpool.native.inside import inductor, sources
+    from interpool.native.inside import process_guards as settings
 
     sources.install()  # after torch's thousand imports, for which nobody can have given a source
     inductor.install()

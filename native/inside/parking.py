@@ -16,7 +16,7 @@ def when_parked(let_go: Callable[[], None]) -> None:
 
 def park() -> None:
     """Let go of models, and give the memory back."""
-    from interpool.native.inside import archive
+    from interpool.native.inside import packages as archive
 
     for let_go in _callbacks:
         let_go()

@@ -31,10 +31,10 @@ from model_list import RECIPES, THIRD_PARTY, Model
 from model_tables import Row, code_lines, facts, put, recipes_table, third_party_table
 
 from interpool.archiver_ext import PackError, pack
-from interpool.archiver_ext.mar import MarRequest, make_mar
-from interpool.archiver_ext.packing import PackReport, propose
-from interpool.archiver_ext.plan import read_plan, write_plan
-from interpool.archiver_ext.verification import verify_archive
+from interpool.archiver_ext.mar.making import MarRequest, make_mar
+from interpool.archiver_ext.pack.packing import PackReport, propose
+from interpool.archiver_ext.pack.plan import read_plan, write_plan
+from interpool.archiver_ext.verify.verification import verify_archive
 from interpool.native.errors import ArchiveError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +80,7 @@ def verified(archive: Path) -> bool:
 
 def wrapped(archive: Path, folder: Path) -> int:
     """Make the .mar that `interpool archive` makes; gives its size in bytes."""
-    handler = ROOT / "handler/interpool_handler.py"
+    handler = ROOT / "handler/stock_worker/interpool_handler.py"
     return make_mar(MarRequest(package=archive, handler=str(handler), export_path=folder)).size
 
 

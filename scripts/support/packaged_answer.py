@@ -33,9 +33,9 @@ def differences(archive: str, answer: str) -> list[str]:
     """Where the archive's answer differs from the stock one, a line each."""
     import torch
 
-    from interpool.archiver_ext import self_test
-    from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
-    from interpool.native.inside.archive import load_object
+    from interpool.archiver_ext.verify import self_test
+    from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
+    from interpool.native.inside.packages import load_object
 
     stock = torch.load(answer, weights_only=True)
     entry = load_object(archive, ENTRY_PACKAGE, ENTRY_RESOURCE)
@@ -48,8 +48,8 @@ def load_times(archive: str, entry: str, root: str, rounds: int, ways: list[str]
     """Seconds of each load, in turns; one round before is for what each imports."""
     import torch
 
-    from interpool.native.archive_format import ENTRY_PACKAGE, ENTRY_RESOURCE
-    from interpool.native.inside.archive import close_package, load_object
+    from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
+    from interpool.native.inside.packages import close_package, load_object
 
     def from_archive() -> float:
         start = time.perf_counter()

@@ -7,7 +7,7 @@ import json
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from interpool.native.archive_format import SCHEMA
+from interpool.native.archive.format import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,10 +10,10 @@ import pytest
 import torch
 from native.support.packages import manifest_with
 
-from interpool.archiver_ext.data_files import save_data
-from interpool.archiver_ext.exporter import HermeticExporter
-from interpool.archiver_ext.rules import Rules
-from interpool.native.importer import HermeticImporter
+from interpool.archiver_ext.pack.data_files import save_data
+from interpool.archiver_ext.pack.exporter import HermeticExporter
+from interpool.archiver_ext.pack.rules import Rules
+from interpool.native.archive.importer import HermeticImporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,12 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from interpool.archiver_ext.archive_command import archive_command
-from interpool.archiver_ext.inspection import inspect_archive
-from interpool.archiver_ext.mar import FORMATS, MarReport
-from interpool.archiver_ext.why import Link, Why
+from interpool.archiver_ext.commands.archive import archive_command
+from interpool.archiver_ext.inspect.inspection import inspect_archive
+from interpool.archiver_ext.inspect.why import Link, Why
+from interpool.archiver_ext.mar.making import FORMATS, MarReport
 from interpool.handler.cli import EXIT_STATUS
-from interpool.native.archive_format import Manifest
+from interpool.native.archive.format import Manifest
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.example_inputs import find_inputs
+from interpool.archiver_ext.pack.example_inputs import find_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from archiver_ext.conftest import Write
 
-    from interpool.native.archive_format import EntryKind
+    from interpool.native.archive.format import EntryKind
 
 FACTORY = {
     "specpkg/factory.py": """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.building import export
+from interpool.archiver_ext.pack.building import export
 
 if TYPE_CHECKING:
     from pathlib import Path

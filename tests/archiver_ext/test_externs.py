@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from interpool.archiver_ext.externs import check_externs
-from interpool.native.archive_format import Manifest
+from interpool.archiver_ext.verify.externs import check_externs
+from interpool.native.archive.format import Manifest
 from interpool.native.errors import ExternError
 
 HERE = ".".join(map(str, sys.version_info[:3]))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext import pack
-from interpool.archiver_ext.opening import open_archive
+from interpool.archiver_ext.mar.opening import open_archive
 
 if TYPE_CHECKING:
     from pathlib import Path

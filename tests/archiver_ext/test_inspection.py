@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from interpool.archiver_ext.cli import commands
-from interpool.archiver_ext.inspection import inspect_archive
-from interpool.archiver_ext.mar import FORMATS, MarRequest, make_mar
-from interpool.native.archive_format import SCHEMA, parse_manifest
+from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.inspect.inspection import inspect_archive
+from interpool.archiver_ext.mar.making import FORMATS, MarRequest, make_mar
+from interpool.native.archive.format import SCHEMA, parse_manifest
 from interpool.native.errors import ArchiveError, StructureError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from interpool.archiver_ext.opening import MarFormat
+    from interpool.archiver_ext.mar.opening import MarFormat
 
 MANIFEST = {
     "schema": SCHEMA,

@@ -7,7 +7,7 @@ import sys
 
 SOURCE = """
 import threading
-from interpool.archiver_ext.jobs import leave
+from interpool.archiver_ext.pack.jobs import leave
 threading.Thread(target=threading.Event().wait).start()
 leave()
 """

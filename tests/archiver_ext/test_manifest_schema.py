@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from interpool import archiver_ext
-from interpool.archiver_ext.opening import open_archive
-from interpool.archiver_ext.self_test import Sample
-from interpool.native import archive_format
-from interpool.native.archive_format import SCHEMA
+from interpool.archiver_ext.mar.opening import open_archive
+from interpool.archiver_ext.verify.self_test import Sample
+from interpool.native.archive import format as archive_format
+from interpool.native.archive.format import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

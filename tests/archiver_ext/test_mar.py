@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from model_archiver.arg_parser import ArgParser
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.cli import commands
-from interpool.archiver_ext.mar import FORMATS, MarRequest, make_mar
-from interpool.archiver_ext.opening import MarFormat
+from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.mar.making import FORMATS, MarRequest, make_mar
+from interpool.archiver_ext.mar.opening import MarFormat
 from interpool.native.errors import ArchiveError, DigestError
 
 (ARCHIVE,) = [command for command in commands if command.name == "archive"]

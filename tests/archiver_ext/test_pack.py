@@ -12,7 +12,7 @@ import pytest
 from archiver_ext.stock import run_stock
 
 from interpool.archiver_ext import PackReport, pack
-from interpool.native.archive_format import (
+from interpool.native.archive.format import (
     MANIFEST_PACKAGE,
     MANIFEST_RESOURCE,
     Manifest,

@@ -7,9 +7,10 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from interpool.archiver_ext import PackError, PackReport, pack_command
-from interpool.archiver_ext.cli import commands
-from interpool.archiver_ext.plan import Plan, Proposal
+from interpool.archiver_ext import PackError, PackReport
+from interpool.archiver_ext.commands import pack as pack_command
+from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.pack.plan import Plan, Proposal
 
 if TYPE_CHECKING:
     from archiver_ext.conftest import Write

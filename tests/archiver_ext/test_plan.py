@@ -12,8 +12,8 @@ import torch
 from click.testing import CliRunner
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing import PackReport, pack
-from interpool.archiver_ext.plan import Plan, Proposal, read_plan
+from interpool.archiver_ext.pack.packing import PackReport, pack
+from interpool.archiver_ext.pack.plan import Plan, Proposal, read_plan
 from interpool.handler.cli import main
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.archiver_ext.rules import Globs, Rules, Verdict
+from interpool.archiver_ext.pack.rules import Globs, Rules, Verdict
 
 
 @pytest.fixture

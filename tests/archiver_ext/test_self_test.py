@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from interpool.archiver_ext.self_test import Sample, answer, differences, opaque, plain
+from interpool.archiver_ext.verify.self_test import Sample, answer, differences, opaque, plain
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 

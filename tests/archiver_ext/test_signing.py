@@ -15,16 +15,16 @@ import pytest
 from click.testing import CliRunner
 from proving import build_archive, make_keys, replace_bytes
 
-from interpool.archiver_ext.cli import commands
-from interpool.archiver_ext.signature_check import verify_signature, verify_signature_apart
-from interpool.archiver_ext.signing import (
+from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.verify.signature_check import verify_signature, verify_signature_apart
+from interpool.archiver_ext.verify.signing import (
     claimed_fingerprint,
     sign_archive,
     signature_state,
 )
-from interpool.archiver_ext.signing_keys import fingerprint
+from interpool.archiver_ext.verify.signing_keys import fingerprint
+from interpool.native.archive.reader import MANIFEST_MEMBER, SIGNATURE_MEMBER, read_records
 from interpool.native.errors import ArchiveError, DigestError, SignatureError
-from interpool.native.reader import MANIFEST_MEMBER, SIGNATURE_MEMBER, read_records
 
 Keys = tuple[Path, Path]
 
@@ -252,7 +252,7 @@ def test_a_bundle_that_names_no_key_names_none(bundle: bytes) -> None:
 def test_without_model_signing_the_error_says_what_to_install(archive: Path, keys: Keys) -> None:
     code = (
         "import sys; sys.modules['model_signing'] = None\n"
-        "from pathlib import Path; from interpool.archiver_ext.signing import sign_archive\n"
+        "from pathlib import Path; from interpool.archiver_ext.verify.signing import sign_archive\n"
         f"sign_archive(Path({str(archive)!r}), Path({str(keys[0])!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.opening import OpenedArchive, open_archive
-from interpool.archiver_ext.storages import StorageRecord, TensorRecord, read_storages
-from interpool.native.reader import read_records
+from interpool.archiver_ext.inspect.storages import StorageRecord, TensorRecord, read_storages
+from interpool.archiver_ext.mar.opening import OpenedArchive, open_archive
+from interpool.native.archive.reader import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

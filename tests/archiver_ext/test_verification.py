@@ -18,10 +18,10 @@ from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging import generate_model_archive
 from proving import build_archive, make_keys, replace_bytes
 
-from interpool.archiver_ext.cli import commands
-from interpool.archiver_ext.signing import sign_archive
-from interpool.archiver_ext.verification import STAGES, report_of, verify_archive
-from interpool.handler import shim
+from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.verify.signing import sign_archive
+from interpool.archiver_ext.verify.verification import STAGES, report_of, verify_archive
+from interpool.handler.stock_worker import interpool_handler
 from interpool.native.errors import (
     ArchiveError,
     DigestError,
@@ -33,7 +33,7 @@ from interpool.native.errors import (
 )
 
 RIGHT = torch.tensor([3.0, 12.0])
-HANDLER = Path(shim.__file__).with_name("interpool_handler.py")
+HANDLER = Path(str(interpool_handler.__file__))
 
 
 @pytest.fixture

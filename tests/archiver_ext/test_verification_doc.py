@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from interpool.archiver_ext.verification import STAGES, Stage, VerifyReport
-from interpool.archiver_ext.verify_command import PASSWORD_VARIABLE, sign_command, verify_command
+from interpool.archiver_ext.commands.verify import PASSWORD_VARIABLE, sign_command, verify_command
+from interpool.archiver_ext.verify.verification import STAGES, Stage, VerifyReport
 from interpool.handler.config import HostSettings, ModelSettings
 
 DOCS = Path(__file__).parents[2] / "docs"

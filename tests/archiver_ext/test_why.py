@@ -11,9 +11,9 @@ import pytest
 from archiver_ext.handmade import archive_of
 from click.testing import CliRunner, Result
 
-from interpool.archiver_ext.cli import commands
-from interpool.archiver_ext.opening import open_archive
-from interpool.archiver_ext.why import MOST_CHAINS, Why, why
+from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.inspect.why import MOST_CHAINS, Why, why
+from interpool.archiver_ext.mar.opening import open_archive
 from interpool.native.errors import InterpoolError
 
 (WHY,) = [command for command in commands if command.name == "why"]

@@ -30,18 +30,18 @@ from interpool.native.errors import ArchiveError, ManifestError
 
 with atheris.instrument_imports(
     include=[
-        "interpool.native.archive_format",
-        "interpool.native.json_shapes",
-        "interpool.native.member_names",
-        "interpool.native.pickle_policy",
-        "interpool.native.reader",
-        "interpool.native.unpickling",
-        "interpool.native.zip_structure",
+        "interpool.native.archive.format",
+        "interpool.native.archive.typed_json",
+        "interpool.native.archive.member_names",
+        "interpool.native.archive.pickle_policy",
+        "interpool.native.archive.reader",
+        "interpool.native.archive.unpickler",
+        "interpool.native.archive.zip_structure",
     ]
 ):
-    from interpool.native.archive_format import parse_manifest
-    from interpool.native.reader import check_digests, read_manifest, read_member, read_records
-    from interpool.native.unpickling import restrict
+    from interpool.native.archive.format import parse_manifest
+    from interpool.native.archive.reader import check_digests, read_manifest, read_member, read_records
+    from interpool.native.archive.unpickler import restrict
 
 warnings.simplefilter("ignore")
 FOLDER = Path(tempfile.mkdtemp())  # below TMPDIR: whoever starts this sets and removes it

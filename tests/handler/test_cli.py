@@ -47,7 +47,7 @@ def test_commands_end_with_them(tmp_path: Path) -> None:
     assert run("archive", tmp_path / "not.ptpkg", "--archive-format", "rar").exit_code == 2
     assert run("serf").exit_code == 2
     assert run("handler").exit_code == 0
-    with patch("interpool.handler.doctor.java_path", return_value=None):
+    with patch("interpool.handler.frontend.doctor.java_path", return_value=None):
         assert run("serve").exit_code == 5
 
 

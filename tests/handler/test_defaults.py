@@ -10,8 +10,8 @@ import pytest
 import torch
 from ts.context import Context, RequestProcessor
 
-from interpool.handler.defaults import DefaultHandler
-from interpool.handler.outputs import CannotSplit, sendable, split
+from interpool.handler.backend.defaults import DefaultHandler
+from interpool.handler.backend.outputs import CannotSplit, sendable, split
 
 
 class Doubles(torch.nn.Module):

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import interpool.native
-from interpool.handler import control, shim
-from interpool.handler.host import PoolHost, remove_stale
+from interpool.handler.frontend import shim
+from interpool.handler.host import control
+from interpool.handler.host.pool_host import PoolHost, remove_stale
 from interpool.native.errors import LeaseTimeoutError
 
 
@@ -171,7 +172,7 @@ def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: 
     stream = _connect(path)
     _until(lambda: _states(runtime) == ["connected"])
     assert _Pool.connections[0]["affinity"] == str(model)
-    assert _Pool.connections[0]["module"] == "interpool.handler.service"
+    assert _Pool.connections[0]["module"] == "interpool.handler.backend.service"
     _Pool.end(0)
     assert worker.answer() == "bye"
     assert worker.answer() == ""
@@ -239,7 +240,7 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / ".ts.sock.9000"
-    monkeypatch.setattr("interpool.handler.host.MODEL_CHECK_S", 0.1)
+    monkeypatch.setattr("interpool.handler.host.pool_host.MODEL_CHECK_S", 0.1)
     worker = _Shim(runtime, f"unix:{path}", model)
     assert worker.answer() == "ready"
     model.rename(tmp_path / "moved")
@@ -317,7 +318,7 @@ def test_a_host_without_a_frontend_does_not_start(tmp_path: Path) -> None:
         [
             sys.executable,
             "-m",
-            "interpool.handler.host",
+            "interpool.handler.host.pool_host",
             f"--frontend={2**22 + 1}",
             f"--runtime-dir={tmp_path}",
             "--pool=p",

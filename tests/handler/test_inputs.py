@@ -1,4 +1,4 @@
-"""What a request's body means: the table in ``interpool.handler.inputs``, row by row."""
+"""What a request's body means: the table in ``interpool.handler.backend.inputs``, row by row."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interpool.handler.backend.inputs import Arguments, arguments
 from interpool.handler.errors import InputError
-from interpool.handler.inputs import Arguments, arguments
 
 JSON = {"content-type": "application/json"}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler import overlay as module
 from interpool.handler.errors import OverlayError
-from interpool.handler.overlay import REQUIRED, installed_ts, overlay
-from interpool.handler.shim import overlay_record
+from interpool.handler.frontend import overlay as module
+from interpool.handler.frontend.overlay import REQUIRED, installed_ts, overlay
+from interpool.handler.frontend.shim import overlay_record
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,11 @@ def test_it_is_built_once() -> None:
 
 
 def test_many_processes_build_one() -> None:
-    command = [sys.executable, "-c", "from interpool.handler.overlay import overlay; print(overlay())"]
+    command = [
+        sys.executable,
+        "-c",
+        "from interpool.handler.frontend.overlay import overlay; print(overlay())",
+    ]
     with ThreadPoolExecutor(6) as threads:
         runs = list(
             threads.map(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from local_server import wait_for
 
-from interpool.handler import shim
+from interpool.handler.frontend import shim
+from interpool.handler.stock_worker import interpool_handler
 
 
 def _manifest(directory: Path, **model: str) -> Path:
@@ -40,7 +41,7 @@ def test_a_model_without_a_manifest_is_not_hermetic(tmp_path: Path) -> None:
 
 
 def test_the_handler_file_has_the_name_it_is_known_by() -> None:
-    assert Path(shim.__file__).with_name(f"{shim.HANDLER_STEM}.py").is_file()
+    assert Path(str(interpool_handler.__file__)).stem == shim.HANDLER_STEM
 
 
 def test_torchserves_arguments_are_understood() -> None:
@@ -112,7 +113,7 @@ def test_a_lock_on_a_removed_directory_is_taken_again(tmp_path: Path) -> None:
 
 
 def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> None:
-    from interpool.handler import control
+    from interpool.handler.host import control
 
     directory = tmp_path / ("x" * 150)
     directory.mkdir()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from interpool.handler import status
 from interpool.handler.cli import main
+from interpool.handler.host import status
 
 
 def _pool(**more: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler import stdio
-from interpool.handler.wire import FrameReader, ReplyWriter, TruncatedFrameError
+from interpool.handler.backend import stdio
+from interpool.handler.backend.wire import FrameReader, ReplyWriter, TruncatedFrameError
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from model_store.recipes import (
 )
 
 from interpool.archiver_ext import PackReport, pack
-from interpool.archiver_ext.inspection import inspect_archive
+from interpool.archiver_ext.inspect.inspection import inspect_archive
 
 NAMES = list(INTERNED)
 SERVED = ("bert", "convnet")  # by the demo

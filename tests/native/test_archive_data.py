@@ -25,10 +25,10 @@ import pytest
 import torch
 from packages import build_package, manifest_with
 
-from interpool.native.archive_format import MANIFEST_PACKAGE, MANIFEST_RESOURCE
+from interpool.native.archive.data_files import base_folder
+from interpool.native.archive.format import MANIFEST_PACKAGE, MANIFEST_RESOURCE
+from interpool.native.archive.importer import HermeticImporter
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
-from interpool.native.extraction import base_folder
-from interpool.native.importer import HermeticImporter
 
 SOURCES = {
     "data_model/__init__.py": "",
@@ -238,7 +238,7 @@ def test_a_library_is_the_same_file_as_long_as_the_process_lives(
 HOLDER = """
     import json, sys
     import torch
-    from interpool.native.importer import HermeticImporter
+    from interpool.native.archive.importer import HermeticImporter
 
     reader = torch._C.PyTorchFileReader(sys.argv[1])
     manifest = json.loads(reader.get_record("interpool-archive/manifest.json"))

@@ -12,7 +12,7 @@ import torch
 from interpool_testing import Code, eventually, together
 from packages import build_scale
 
-import interpool.native.manager
+import interpool.native.pool.manager
 from interpool.native import InterpreterManager
 
 FLOOR, CEILING = 2, 8
@@ -138,7 +138,7 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
             session,
             """
             import sys
-            from interpool.native.inside import archive
+            from interpool.native.inside import packages as archive
             found = (getattr(sys, "was_parked", False), len(archive._packages))
             """,
         )
@@ -191,7 +191,7 @@ def test_a_named_number_is_exact_and_no_number_leaves_room(
         def __init__(self, count: int, _path: object, most: int, *_times: float) -> None:
             asked.append((count, most))
 
-    monkeypatch.setattr(interpool.native.manager._native, "Pool", Pool)
+    monkeypatch.setattr(interpool.native.pool.manager._native, "Pool", Pool)
     monkeypatch.setattr("os.cpu_count", lambda: 6)
     InterpreterManager(*arguments[0], **arguments[1])
     assert asked == [(floor, ceiling)]

@@ -16,10 +16,10 @@ from native.hostile.cases import MANIFEST, PICKLE, SOURCE, Case, Good, build_goo
 from native.hostile.ledger import CASES, table, written_table
 from native.hostile.zips import Member, zip_of
 
-from interpool.archiver_ext.cli import commands
+from interpool.archiver_ext.commands.subcommands import commands
 from interpool.native import InterpreterManager
+from interpool.native.archive.reader import check_digests, read_manifest, read_records
 from interpool.native.errors import ArchiveError, StructureError
-from interpool.native.reader import check_digests, read_manifest, read_records
 
 (INSPECT,) = [command for command in commands if command.name == "inspect"]
 
@@ -40,7 +40,7 @@ def still_serves(
     (good.traces / "imported").unlink()
     yield
     with every_interpreter(manager) as sessions:
-        load = "interpool.native.inside.archive", "load_object"
+        load = "interpool.native.inside.packages", "load_object"
         models = [session.global_(*load)(str(path), "model", "model.pkl") for session in sessions]
         assert [each(torch.ones(4)).to_value().tolist() for each in models] == [[3.0] * 4] * len(sessions)
     assert model(torch.ones(4)).tolist() == [3.0] * 4

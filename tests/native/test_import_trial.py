@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from compile import build
 
 from interpool.handler.cli import main
-from interpool.native.doctor import Check
-from interpool.native.import_trial import checks
+from interpool.native.diagnostics.doctor import Check
+from interpool.native.diagnostics.import_trial import checks
 
 EXTENSIONS = Path(__file__).parent / "extensions"
 

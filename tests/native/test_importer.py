@@ -20,7 +20,7 @@ import pytest
 import torch
 from packages import build_package
 
-from interpool.native.importer import HermeticImporter
+from interpool.native.archive.importer import HermeticImporter
 
 Open = Callable[..., HermeticImporter]
 STANDARD = (

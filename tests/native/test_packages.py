@@ -26,7 +26,9 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_every_interpreter(manager: InterpreterManager, path: Path) -> list[Any]:
     with every_interpreter(manager) as sessions:
         models = [
-            session.global_("interpool.native.inside.archive", "load_object")(str(path), "model", "model.pkl")
+            session.global_("interpool.native.inside.packages", "load_object")(
+                str(path), "model", "model.pkl"
+            )
             for session in sessions
         ]
         return [model(ONES).to_value().tolist() for model in models]
@@ -160,7 +162,7 @@ def test_packages_with_modules_of_the_same_names_stay_apart(
     together([lambda i=i: work(i) for i in range(8)])  # type: ignore[misc]
     # Both in one interpreter, each with its own module's state.
     with manager.acquire_session(timeout=60) as session:
-        load = session.global_("interpool.native.inside.archive", "load_object")
+        load = session.global_("interpool.native.inside.packages", "load_object")
         loaded = [load(str(path), "model", "model.pkl") for path in (plus, minus)]
         first = [model(ONES).to_value()["calls"] for model in loaded]
         loaded[0](ONES)
@@ -193,7 +195,7 @@ def test_an_archive_that_is_wanted_everywhere_at_once_opens_everywhere(
         path.write_bytes(first.read_bytes())
         with every_interpreter(manager) as sessions:
             loads = [
-                session.global_("interpool.native.inside.archive", "load_object") for session in sessions
+                session.global_("interpool.native.inside.packages", "load_object") for session in sessions
             ]
             works = [partial(load, str(path), "model", "model.pkl") for load in loads]
             answers = [model().to_value() for model in together(works)]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from interpool.native import doctor, provision
+from interpool.native import provision
+from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from native.hostile.cases import Good, build_good
 from native.hostile.zips import Member, zip_of
 from torch.package import PackageExporter
 
+from interpool.native.archive.reader import check_digests, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError
-from interpool.native.reader import check_digests, read_manifest, read_member, read_records
 
 bounded = settings(
     max_examples=300,

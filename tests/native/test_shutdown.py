@@ -16,7 +16,7 @@ from packages import build_scale
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import PoolClosedError
-from interpool.native.leaks import warn_of_open_leases
+from interpool.native.pool.leaks import warn_of_open_leases
 
 THINGS = ("manager", "session", "object", "tensor")
 ORDERS = list(itertools.permutations(THINGS))

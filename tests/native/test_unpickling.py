@@ -28,9 +28,9 @@ import pytest
 import torch
 from torch.package import PackageExporter, PackageImporter
 
-from interpool.archiver_ext.pickle_globals import globals_of, pickle_globals
+from interpool.archiver_ext.pack.pickle_globals import globals_of, pickle_globals
+from interpool.native.archive.unpickler import restrict
 from interpool.native.errors import PickleError
-from interpool.native.unpickling import restrict
 
 linear = torch.nn.Linear(2, 3)
 

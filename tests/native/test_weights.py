@@ -19,7 +19,7 @@ from interpool.native import InterpreterManager, InterpreterSession
 
 MIB = 2**20
 SIZE = 16 * MIB  # floats: 64 MiB
-ARCHIVE = "interpool.native.inside.archive"
+ARCHIVE = "interpool.native.inside.packages"
 
 
 @pytest.fixture

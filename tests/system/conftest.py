@@ -9,11 +9,11 @@ from local_server import TorchServe, wait_for
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging import generate_model_archive
 
-from interpool.archiver_ext.packing import pack
-from interpool.handler import shim
+from interpool.archiver_ext.pack.packing import pack
+from interpool.handler.stock_worker import interpool_handler
 
 HERE = Path(__file__).parent
-HANDLER = Path(shim.__file__).with_name("interpool_handler.py")
+HANDLER = Path(str(interpool_handler.__file__))
 
 Pack = Callable[..., Path]
 Mar = Callable[..., str]

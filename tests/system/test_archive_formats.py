@@ -15,7 +15,7 @@ from archiver_ext.stock import run_stock
 from local_server import INTERPOOL, TorchServe
 from system.conftest import HERE, Pack
 
-from interpool.archiver_ext.mar import FORMATS
+from interpool.archiver_ext.mar.making import FORMATS
 
 ROWS = [[1.0, -2.0, 0.5], [0.0, 0.0, 3.0]]
 CONFIG = "batchSize: 2\nmaxBatchDelay: 50\nhandler:\n  scale: 2.5\ninterpool:\n  tracebacks: true\n"

@@ -226,7 +226,7 @@ def _is_host_of_ours(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         if process.uids().real != os.getuid() or process.ppid() != 1:
             return False
-        if "interpool.handler.host" not in " ".join(process.cmdline()):
+        if "interpool.handler.host.pool_host" not in " ".join(process.cmdline()):
             return False
         worker = process.environ().get("PYTEST_XDIST_WORKER")
         return worker == os.environ.get("PYTEST_XDIST_WORKER")

@@ -13,8 +13,8 @@ from local_server import TorchServe, torchserve, wait_for
 from proving import TORCH, build_archive, make_keys, replace_bytes
 from system.conftest import HANDLER, HERE, Mar, wait_for_log
 
-from interpool.archiver_ext.signing import sign_archive
-from interpool.handler.overlay import overlay
+from interpool.archiver_ext.verify.signing import sign_archive
+from interpool.handler.frontend.overlay import overlay
 
 RIGHT = torch.tensor([3.0, 12.0])  # what the model answers to three ones
 Build = Callable[..., Path]

@@ -24,7 +24,7 @@ struct Recipe {
 // entered. May be destroyed under any GIL.
 class INTERPOOL_PUBLIC Movable {
  public:
-  static constexpr const char* kModule = "interpool.native.inside.movable";
+  static constexpr const char* kModule = "interpool.native.movable";
 
   // `keeps`: what has to live as long as the object can be made. Without an
   // `affinity` it is one of its own.

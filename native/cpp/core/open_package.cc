@@ -12,7 +12,7 @@
 namespace interpool {
 namespace {
 
-constexpr const char* kArchive = "interpool.native.inside.archive";
+constexpr const char* kArchive = "interpool.native.inside.packages";
 
 // Guards the table; a leaf lock.
 std::mutex mutex;

@@ -319,7 +319,7 @@ Provisioner provisioner_of(const py::object& private_copy, const py::object& lib
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
-  module.doc() = "The pool of private interpreters; see interpool.native.manager.";
+  module.doc() = "The pool of private interpreters; see interpool.native.pool.manager.";
   py::register_exception_translator(&translate);
 
   module.def(

@@ -131,7 +131,7 @@ PICKLES = [
     Case("operator.attrgetter", "get attributes past the check of getattr", "unpickling", "policy",
          _calls("operator:attrgetter", "__globals__")),
     Case("interpool itself", "use the server's own code", "unpickling", "policy",
-         _calls("interpool.native.inside.archive:open_package", "{}")),
+         _calls("interpool.native.inside.packages:open_package", "{}")),
     Case("dotted name of an extern", "go from a listed module to os", "unpickling", "dotted-name",
          _with(lambda good: call(stacked("torch", "serialization.os.system"),
                                  value(f"touch {good.called}")))),

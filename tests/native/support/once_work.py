@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from interpool.native.inside.archive import open_package
+from interpool.native.inside.packages import open_package
 
 
 def do_once(archive: str, log: str, seconds: float, fail: bool) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch.package import PackageExporter
 
-from interpool.native.archive_format import SCHEMA, Manifest
+from interpool.native.archive.format import SCHEMA, Manifest
 
 
 def build_package(

@@ -1,0 +1,132 @@
+"""``interpool archive``: torch-model-archiver's flags, with defaults that suit hermetic archives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
+from interpool.archiver_ext.mar.opening import MarFormat
+
+_RUNTIMES = ("python", "python3", "LSP")
+_FILE = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True)
+class ServerSide:
+    """What only the serving layer, above this one, can tell; the command group's ``obj``.
+
+    Attributes:
+        handler: the path of its handler file.
+        check_config: raises InterpoolError for a model-config.yaml that it would not take.
+    """
+
+    handler: str
+    check_config: Callable[[Path], None]
+
+
+@click.command("archive")
+@click.argument("package", required=False, type=_FILE)
+@click.option("--serialized-file", type=_FILE, help="the hermetic archive, if it is not named by itself")
+@click.option("--model-name", default="", help="default: the archive's file name without its suffix")
+@click.option("-v", "--version", default="1.0", show_default=True, help="the model's version")
+@click.option(
+    "--handler",
+    help="handler file, or file:function; default: interpool's own, which answers from the pool",
+)
+@click.option(
+    "--archive-format",
+    type=click.Choice(FORMATS),
+    default="zip-store",
+    show_default=True,
+    help="zip-store and default: NAME.mar, stored or deflated; tgz: NAME.tar.gz; no-archive: a directory",
+)
+@click.option(
+    "--export-path",
+    type=_FILE,
+    default=Path(),
+    help="directory to write to, such as the model store; default: the current one",
+)
+@click.option(
+    "--extra-files",
+    multiple=True,
+    metavar="FILES",
+    help="files, wildcards or directories to put beside the package, with commas between; may be repeated",
+)
+@click.option("--model-file", type=_FILE, help="a Python file, for handlers of your own that want one")
+@click.option("-r", "--requirements-file", type=_FILE, help="for servers with install_py_dep_per_model")
+@click.option("-c", "--config-file", type=_FILE, help="model-config.yaml")
+@click.option("--runtime", type=click.Choice(_RUNTIMES), default="python", show_default=True)
+@click.option("-f", "--force", is_flag=True, help="replace what is there")
+@click.option("--json", "as_json", is_flag=True, help="print the report as JSON")
+def archive_command(
+    package: Path | None,
+    serialized_file: Path | None,
+    model_name: str,
+    version: str,
+    handler: str | None,
+    archive_format: MarFormat,
+    export_path: Path,
+    extra_files: tuple[str, ...],
+    model_file: Path | None,
+    requirements_file: Path | None,
+    config_file: Path | None,
+    runtime: str,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Wrap the hermetic archive PACKAGE (m.ptpkg) into a .mar for TorchServe.
+
+    Takes torch-model-archiver's flags, in the same meaning. The archive's structure and
+    digests are checked first.
+    """
+    if (package is None) == (serialized_file is None):
+        raise click.UsageError("give the archive, or --serialized-file, and not both")
+    named = package or serialized_file
+    assert named is not None
+    server = click.get_current_context().find_object(ServerSide)
+    handler = handler or (server.handler if server else None)
+    if handler is None:
+        raise click.UsageError("give --handler")
+    request = MarRequest(
+        package=named,
+        handler=handler,
+        model_name=model_name,
+        version=version,
+        export_path=export_path,
+        archive_format=archive_format,
+        extra_files=tuple(each.strip() for given in extra_files for each in given.split(",") if each.strip()),
+        model_file=model_file,
+        requirements_file=requirements_file,
+        config_file=config_file,
+        runtime=runtime,
+        force=force,
+    )
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    with console.status(f"wrapping {named}"):
+        report = make_mar(request, server.check_config if server else None)
+    if as_json:
+        click.echo(json.dumps(report.as_dict()))
+    else:
+        _show(console, report)
+
+
+def _show(console: Console, report: MarReport) -> None:
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {escape(warning)}")
+    facts = f"{report.archive_format}, {report.size / 1e6:.2f} MB, {sum(report.seconds.values()):.1f} s"
+    console.print(
+        f"[green]wrapped[/] {escape(str(report.output))} ({facts}): "
+        f"model {escape(report.model_name)}, version {escape(report.version)}"
+    )
+    console.print(
+        f"next, with {escape(str(report.output.parent))} as the server's --model-store:\n"
+        f'  curl -X POST "http://127.0.0.1:8081/models?url={report.url}&initial_workers=1&synchronous=true"',
+        markup=False,
+    )

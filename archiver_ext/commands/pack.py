@@ -1,0 +1,161 @@
+"""``interpool plan`` and ``interpool pack``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from interpool.archiver_ext.commands.showing import modules_table, plain, show_externs
+from interpool.archiver_ext.pack.packing import ATOL, RTOL, PackReport, PlanReport, pack, propose
+from interpool.archiver_ext.pack.plan import Plan, read_plan, write_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def _common(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of both."""
+    what = "modules to {}, in torch.package's syntax (einops.**); wins over plan and rules; may be repeated"
+    options = [
+        click.option(
+            "--root",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="your project's directory; default: the current one",
+        ),
+        click.option(
+            "--inputs",
+            default="",
+            metavar="SPEC|FILE",
+            help="example inputs: a SPEC, a .json or a .pt file; default: example_inputs beside SPEC",
+        ),
+        click.option("--no-inputs", is_flag=True, help="do not run the model: no self-test, fewer reasons"),
+        click.option("--intern", multiple=True, metavar="GLOB", help=what.format("put into the archive")),
+        click.option("--extern", multiple=True, metavar="GLOB", help=what.format("take from the server")),
+        click.option("--mock", multiple=True, metavar="GLOB", help=what.format("replace by a stand-in")),
+        click.option("--deny", multiple=True, metavar="GLOB", help=what.format("refuse")),
+        click.option(
+            "--data",
+            multiple=True,
+            metavar="GLOB",
+            help="files below the root that the code opens and that pack cannot see, such as "
+            "'mypkg/vocab/*.txt' read by compiled code; may be repeated",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="print the report as JSON"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("plan")
+@click.argument("spec")
+@click.option("-o", "--output", type=_FILE, help="write the plan to this file, for pack --plan")
+@_common
+def plan_command(
+    spec: str, output: Path | None, inputs: str, no_inputs: bool, as_json: bool, **options: Any
+) -> None:
+    """Say what pack would do with the model that SPEC names, and why; makes no archive.
+
+    The model is built, run on its example inputs, packed and loaded in a temporary place. A
+    package that runs goes into the archive if it is small and pure Python, and is taken from
+    the server if not; what is imported and never runs is mocked. A plan is a file to keep beside
+    the model, to change, and to give to `interpool pack --plan`.
+    """
+    console = Console(stderr=as_json)
+    with console.status(f"planning {spec}") as status:
+        report = propose(spec, inputs=_inputs(inputs, no_inputs), progress=status.update, **options)
+    if output is not None:
+        write_plan(report.plan, output)
+    if as_json:
+        click.echo(json.dumps(report.as_dict()))
+        return
+    _show_report(console, report)
+    where = f"--plan {output} " if output is not None else ""
+    console.print(f"next: interpool pack {spec} {where}-o model.ptpkg", markup=False, highlight=False)
+
+
+@click.command("pack")
+@click.argument("spec")
+@click.option("-o", "--output", required=True, type=_FILE, help="the archive to write")
+@click.option("--plan", "plan_file", type=_FILE, help="a plan to follow as it is, from interpool plan")
+@click.option("--rtol", type=click.FloatRange(0), default=RTOL, show_default=True, help="of the self-test")
+@click.option("--atol", type=click.FloatRange(0), default=ATOL, show_default=True, help="of the self-test")
+@_common
+def pack_command(
+    spec: str,
+    output: Path,
+    plan_file: Path | None,
+    inputs: str,
+    no_inputs: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Pack the model that SPEC names (mypkg.factory:build) into a hermetic archive.
+
+    A function is called without arguments, any other object is packed itself. Example inputs,
+    from a function `example_inputs` beside it or --inputs, and the answer to them go in as a
+    self-test. Of several globs that match a module, the first of deny, mock, extern, intern wins.
+    """
+    console = Console(stderr=as_json)
+    plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
+    with console.status(f"packing {spec}") as status:
+        report = pack(
+            spec,
+            output,
+            plan=plan,
+            inputs=_inputs(inputs, no_inputs),
+            progress=status.update,
+            **options,
+        )
+    if as_json:
+        click.echo(json.dumps(report.as_dict()))
+        return
+    _show_report(console, report)
+    tried = "and answered its self-test" if report.inputs is not None else "(no example inputs: no self-test)"
+    written = sum(report.seconds.get(step, 0.0) for step in ("export", "digest"))
+    console.print(
+        f"[green]packed[/] {plain(str(report.output))} ({report.kind}, {report.size / 1e6:.2f} MB; "
+        f"{written:.1f} s to write it, {sum(report.seconds.values()) - written:.1f} s to build, run, scan "
+        f"and try it); it was loaded in a fresh process {tried}",
+        highlight=False,
+    )
+
+
+def _inputs(given: str, none: bool) -> str | None:
+    if given and none:
+        raise click.UsageError("--inputs and --no-inputs exclude each other")
+    return None if none else given
+
+
+def _show_report(console: Console, report: PlanReport | PackReport) -> None:
+    console.print(modules_table(report.modules))
+    if report.plan.proposals:
+        table = Table("action", "package", "why, and the line that asked for it", title="to decide about")
+        for each in report.plan.proposals:
+            table.add_row(each.action, each.glob, _lines(f"{each.reason}\n{each.line}".strip()))
+        console.print(table)
+    for each in report.plan.proposals:
+        if each.action == "mock" and not each.by_option:
+            console.print(
+                f"[yellow]mocked:[/] {plain(each.glob)}: if requests may need it, add an example input that "
+                f"does, or --extern '{plain(each.glob)}'",
+                highlight=False,
+            )
+    for correction in report.corrections:
+        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
+    show_externs(console, report.externs)
+    for file, line in report.plan.data.items():
+        console.print(f"data: {plain(file)} ({plain(line)})", highlight=False)
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(plain, text.splitlines()))

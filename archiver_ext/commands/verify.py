@@ -1,0 +1,157 @@
+"""``interpool verify`` and ``interpool sign``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from interpool.archiver_ext.verify.signing import sign_archive
+from interpool.archiver_ext.verify.verification import VerifyReport, report_of, verify_archive
+from interpool.native.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PASSWORD_VARIABLE = "INTERPOOL_KEY_PASSWORD"
+
+_LONG = 64 << 20  # bytes from which on hashing takes long enough to show
+
+
+@click.command("verify")
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PUB.pem",
+    help="public key: the archive must be signed by it, or by another one given; may be repeated",
+)
+@click.option("--require-signature", is_flag=True, help="refuse to go without a --key")
+@click.option("--no-self-test", is_flag=True, help="run none of its code")
+@click.option("--rtol", type=click.FloatRange(min=0), help="of the answers; default: the manifest's")
+@click.option("--atol", type=click.FloatRange(min=0), help="of the answers; default: the manifest's")
+@click.option("--json", "as_json", is_flag=True, help="print the report as JSON")
+def verify_command(
+    archive: Path,
+    keys: tuple[Path, ...],
+    require_signature: bool,
+    no_self_test: bool,
+    rtol: float | None,
+    atol: float | None,
+    as_json: bool,
+) -> None:
+    """Prove an archive: m.ptpkg, or the m.mar (also .tar.gz, or a directory) around it.
+
+    In this order: its structure, its manifest, the digest of every file in it, its signature,
+    what it needs of this machine, and last its self-test, in a fresh interpreter. Without keys
+    the signature is not checked. Nothing in the archive runs before the self-test.
+    """
+    console = Console(stderr=True)
+    try:
+        report = verify_archive(
+            archive,
+            keys=keys,
+            require_signature=require_signature,
+            self_test=not no_self_test,
+            rtol=rtol,
+            atol=atol,
+            watch=None if as_json else lambda name, file: _progress(console, name, file),
+        )
+    except ArchiveError as error:
+        refused = report_of(error)
+        if refused is not None and as_json:
+            click.echo(json.dumps(refused.as_dict()))
+        elif refused is not None:
+            _show(Console(), refused)
+        raise
+    if as_json:
+        click.echo(json.dumps(report.as_dict()))
+    else:
+        _show(Console(), report)
+
+
+@click.command("sign")
+@click.argument("archive", type=click.Path(path_type=Path))
+@click.option(
+    "--key",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="PRIVATE.pem",
+    help="private key of an elliptic curve",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="the signed archive; default: in place",
+)
+@click.option("--ask-password", is_flag=True, help=f"ask for the key's password; else {PASSWORD_VARIABLE}")
+def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bool) -> None:
+    """Sign an archive with a private key, or sign it anew.
+
+    Make a pair of keys with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`
+    and `openssl ec -in key.pem -pubout -out pub.pem`.
+    """
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if ask_password:
+        password = click.prompt("the key's password", hide_input=True, err=True)
+    done = sign_archive(archive, key, output=output, password=password)
+    click.echo(f"{'signed anew' if done.replaced else 'signed'} {done.archive} with key {done.fingerprint}")
+
+
+# ---- for people -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _progress(console: Console, name: str, file: IO[bytes]) -> Iterator[None]:
+    """A bar while a large file is hashed, else the stage's name."""
+    size = os.fstat(file.fileno()).st_size
+    if name != "digests" or size < _LONG:
+        with console.status(name):
+            yield
+        return
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task(name, total=size)
+        done = threading.Event()
+
+        def follow() -> None:
+            # The members are read in the order in which they lie in the file.
+            while not done.wait(0.2):
+                progress.update(bar, completed=os.lseek(file.fileno(), 0, os.SEEK_CUR))
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            done.set()
+            follower.join()
+
+
+def _show(console: Console, report: VerifyReport) -> None:
+    for stage in report.stages:
+        refused = report.refusal is not None and stage is report.stages[-1]
+        if refused:
+            mark, said = "[red]refused[/]", ""
+        elif stage.skipped:
+            mark, said = "[yellow]skipped[/]", stage.skipped
+        else:
+            mark, said = "[green]ok[/]     ", stage.checked
+        console.print(
+            f"{mark} {stage.name:<9} {escape(said)} ({stage.seconds:.2f} s)", highlight=False, soft_wrap=True
+        )
+        for warning in stage.warnings:
+            console.print(f"        [yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+    if report.refusal is None:
+        console.print(f"[green]verified[/] {escape(report.archive)}", highlight=False, soft_wrap=True)

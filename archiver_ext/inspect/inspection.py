@@ -1,0 +1,89 @@
+"""Says what is in an archive, without running any of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interpool.archiver_ext.inspect.storages import StorageRecord, read_storages
+from interpool.archiver_ext.mar.opening import Wrapping, open_archive
+from interpool.archiver_ext.verify.signing import SignatureState, signature_state
+
+if TYPE_CHECKING:
+    from interpool.native.archive.format import Action, Manifest
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in an archive. The digests have not been compared, nor the signature checked.
+
+    Attributes:
+        archive: as given; ``m.mar`` when the package was found inside one.
+        manifest: the package's.
+        sizes: bytes of each member, by its name below the zip's root.
+        size: of the package, in bytes.
+        storages: largest first.
+        signature: what the package says of its signature.
+        wrapping: the .mar, or None.
+        notes: what could not be read, in words.
+    """
+
+    archive: Path
+    manifest: Manifest
+    sizes: dict[str, int]
+    size: int
+    storages: list[StorageRecord]
+    signature: SignatureState
+    wrapping: Wrapping | None
+    notes: list[str]
+
+    def count(self, action: Action) -> int:
+        """How many modules were treated so."""
+        return sum(done["action"] == action for done in self.manifest["modules"].values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form; docs/commands.md says what its keys mean."""
+        manifest = self.manifest
+        return {
+            "archive": str(self.archive),
+            "mar": asdict(self.wrapping) if self.wrapping else None,
+            "schema": manifest["schema"],
+            "size": self.size,
+            "entry": manifest["entry"],
+            "made_with": manifest["made_with"],
+            "counts": {action: self.count(action) for action in ("intern", "extern", "mock")},
+            "modules": manifest["modules"],
+            "externs": manifest["externs"],
+            "globals": manifest["globals"],
+            "data": manifest["data"],
+            "inputs": manifest["inputs"],
+            "self_test": manifest["self_test"],
+            "signature": asdict(self.signature),
+            "storages": [asdict(storage) for storage in self.storages],
+            "members": self.sizes,
+            "notes": self.notes,
+        }
+
+
+def inspect_archive(archive: Path) -> Inspection:
+    """Read an archive's manifest, sizes and pickles.
+
+    Args:
+        archive: a hermetic archive, or a .mar of any format that holds one.
+
+    Raises:
+        ArchiveError: missing, damaged, or without a manifest.
+    """
+    with open_archive(archive) as opened:
+        storages, notes = read_storages(opened)
+        return Inspection(
+            archive=archive,
+            manifest=opened.manifest,
+            sizes={name: record.size for name, record in opened.records.items()},
+            size=opened.size,
+            storages=storages,
+            signature=signature_state(opened.records, opened.file),
+            wrapping=opened.wrapping,
+            notes=notes,
+        )

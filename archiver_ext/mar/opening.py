@@ -1,0 +1,117 @@
+"""Opens a hermetic archive wherever it lies, by itself or in a .mar, to look at it.
+
+None of its code runs, and this module imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from interpool.archiver_ext.mar.reading import MAR_MANIFEST, FoundArchive, find_archive
+from interpool.native.archive.format import Manifest
+from interpool.native.archive.reader import Record, read_manifest, read_records
+from interpool.native.errors import ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MarFormat = Literal["default", "zip-store", "tgz", "no-archive"]
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """The TorchServe archive around a package.
+
+    Attributes:
+        archive_format: as torch-model-archiver calls it.
+        model: what its MANIFEST.json says of the model: modelName, modelVersion, handler,
+            serializedFile and so on.
+        files: bytes of each file beside the package, by name.
+    """
+
+    archive_format: MarFormat
+    model: dict[str, Any]
+    files: dict[str, int]
+
+
+@dataclass(frozen=True)
+class OpenedArchive:
+    """A hermetic archive, opened for reading; its structure was found good.
+
+    Attributes:
+        path: as given.
+        shown: its name for messages.
+        file: the package's bytes.
+        size: of the package, in bytes.
+        records: its members, by name below its root folder.
+        manifest: what it says of itself. Its digests have not been compared.
+        wrapping: the TorchServe archive around it, or None.
+    """
+
+    path: Path
+    shown: str
+    file: IO[bytes]
+    size: int
+    records: dict[str, Record]
+    manifest: Manifest
+    wrapping: Wrapping | None
+
+    def read(self, name: str) -> bytes | None:
+        """A member's content; None if there is none, or it is compressed."""
+        record = self.records.get(name)
+        if record is None or not record.stored:
+            return None
+        self.file.seek(record.offset)
+        return self.file.read(record.size)
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[OpenedArchive]:
+    """Open the archive at ``path``, or the one in the .mar there, in any of its formats.
+
+    Raises:
+        ArchiveError: missing, damaged, no hermetic archive, or around none.
+    """
+    with find_archive(path) as found:
+        records = read_records(found.shown, found.file)
+        manifest = read_manifest(found.shown, found.file, records)
+        if manifest is None:
+            raise ManifestError(
+                f"{found.shown}: it has no manifest, so it was not made by interpool pack; make it anew"
+            )
+        size = found.file.seek(0, os.SEEK_END)
+        wrapping = _wrapping(path, found)
+        yield OpenedArchive(path, found.shown, found.file, size, records, manifest, wrapping)
+
+
+def _wrapping(path: Path, found: FoundArchive) -> Wrapping | None:
+    if not found.format:
+        return None
+    model = found.mar_manifest["model"]
+    stored = False
+    if found.format == "directory":
+        files = {
+            str(file.relative_to(path)): file.lstat().st_size for file in path.rglob("*") if file.is_file()
+        }
+    elif found.format == "tgz":
+        with tarfile.open(path) as tar:
+            files = {
+                "/".join(PurePosixPath(member.name).parts[1:]): member.size
+                for member in tar
+                if member.isreg()
+            }
+    else:
+        with zipfile.ZipFile(path) as outer:
+            stored = outer.getinfo(model["serializedFile"]).compress_type == zipfile.ZIP_STORED
+            files = {info.filename: info.file_size for info in outer.infolist() if not info.is_dir()}
+    zip_format: MarFormat = "zip-store" if stored else "default"
+    formats: dict[str, MarFormat] = {"directory": "no-archive", "tgz": "tgz", "zip": zip_format}
+    around = (model["serializedFile"], MAR_MANIFEST)
+    beside = {name: size for name, size in sorted(files.items()) if name not in around}
+    return Wrapping(formats[found.format], model, beside)

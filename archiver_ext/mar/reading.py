@@ -1,0 +1,274 @@
+"""Finds the hermetic archive in what TorchServe is given: a .mar in any of its formats.
+
+Nothing is extracted but the one member that the manifest names, into a file of our own. So no
+name in the .mar is ever used as a path, whatever it is made of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from interpool.native.archive.zip_structure import MOST_RATIO
+from interpool.native.errors import ArchiveError, ManifestError, StructureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+
+_MANIFEST_LIMIT = 1 << 20
+_MEMBER_LIMIT = 100_000
+_CHUNK = 1 << 20
+_FREE_BYTES = 64 << 20  # of weights that are all alike there may be some
+
+
+@dataclass(frozen=True)
+class FoundArchive:
+    """A hermetic archive, opened.
+
+    Attributes:
+        shown: its name for messages: ``m.ptpkg``, or ``m.mar (m.ptpkg in it)``.
+        file: its bytes.
+        path: the file's; of one that was inside a .mar, the temporary copy's.
+        format: what was around it: "" for nothing, ``zip``, ``tgz`` or ``directory``.
+        mar_manifest: the .mar's own manifest, {} without a .mar.
+    """
+
+    shown: str
+    file: IO[bytes]
+    path: Path
+    format: str
+    mar_manifest: dict[str, Any]
+
+
+@contextlib.contextmanager
+def find_archive(path: Path) -> Iterator[FoundArchive]:
+    """Open the hermetic archive at ``path``, or the one inside the .mar there.
+
+    Args:
+        path: an archive, or a .mar: zip (default, zip-store), tgz, or a no-archive directory.
+
+    Raises:
+        ArchiveError: it cannot be read, or holds no archive where its manifest says.
+    """
+    if path.is_dir():
+        with _in_directory(path) as found:
+            yield found
+        return
+    with _open(path, str(path)) as file:
+        start = file.read(2)
+        file.seek(0)
+        if start == b"\x1f\x8b":
+            with _in_tgz(path, file) as found:
+                yield found
+            return
+        try:
+            outer = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+            outer = None  # the archive's own reader says what is wrong with it
+        if outer is not None and MAR_MANIFEST in outer.namelist():
+            with _in_zip(path, outer) as found:
+                yield found
+            return
+        file.seek(0)
+        yield FoundArchive(str(path), file, path, "", {})
+
+
+def _open(path: Path, shown: str) -> IO[bytes]:
+    try:
+        # Not blocking: a pipe's other end would never come.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if not path.is_symlink():
+            raise ArchiveError(f"{shown}: cannot be read ({error.strerror})", "unreadable") from None
+        return _open(path.resolve(), shown)
+    file = open(descriptor, "rb")  # noqa: SIM115 -- the caller's to close
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise ArchiveError(f"{shown}: is neither a file nor a model's directory", "unreadable")
+    return file
+
+
+# ---- the .mar's formats -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _in_directory(path: Path) -> Iterator[FoundArchive]:
+    manifest_file = path / MAR_MANIFEST
+    with _plain(manifest_file, path) as file:
+        text = file.read(_MANIFEST_LIMIT + 1)
+    manifest = _parse(text, path)
+    name = _serialized_file(manifest, path)
+    with _plain(path / name, path) as file:
+        yield FoundArchive(str(path / name), file, path / name, "directory", manifest)
+
+
+def _plain(file: Path, model: Path) -> IO[bytes]:
+    """A file of a no-archive directory, which must be one of its own."""
+    if file.is_symlink() or (file.parent.is_symlink() and file.parent != model):
+        raise StructureError(
+            f"{model}: {file.relative_to(model)} is a link: what it leads to is no part of the model. "
+            "Put the file itself there",
+            "mar-link",
+        )
+    if not file.exists():
+        raise ManifestError(f"{model}: it has no {file.relative_to(model)}: it is no TorchServe model", "mar")
+    return _open(file, str(file))
+
+
+@contextlib.contextmanager
+def _in_zip(path: Path, outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
+    names = outer.namelist()
+    if len(names) > _MEMBER_LIMIT:
+        raise StructureError(f"{path} holds {len(names)} files; a .mar has a handful", "mar-count")
+    manifest = _parse(_zip_bytes(path, outer, MAR_MANIFEST), path)
+    name = _serialized_file(manifest, path)
+    for wanted in (MAR_MANIFEST, name):
+        if names.count(wanted) != 1:
+            many = "twice" if wanted in names else "not at all"
+            raise ManifestError(f"{path} holds {wanted} {many}: it names no serialized file in it", "mar")
+    info = outer.getinfo(name)
+    if stat.S_ISLNK(info.external_attr >> 16):
+        raise StructureError(f"{path}: {name} is a link, not an archive", "mar-link")
+    _refuse_bomb(path, name, info.compress_size, info.file_size)
+    with _own_file(path, info.file_size) as inner:
+        with _zip_errors(path, name), outer.open(info) as member:
+            _copy(path, name, member, inner, info.file_size)
+        yield FoundArchive(f"{path} ({name} in it)", inner, Path(inner.name), "zip", manifest)
+
+
+def _zip_bytes(path: Path, outer: zipfile.ZipFile, name: str) -> bytes:
+    with _zip_errors(path, name), outer.open(name) as member:
+        return member.read(_MANIFEST_LIMIT + 1)
+
+
+@contextlib.contextmanager
+def _zip_errors(path: Path, name: str) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise StructureError(f"{path}: {name} in it is damaged ({error}). Copy it again", "mar") from None
+
+
+@contextlib.contextmanager
+def _in_tgz(path: Path, file: IO[bytes]) -> Iterator[FoundArchive]:
+    """The manifest comes last, as torch-model-archiver writes it: so the file is read twice."""
+    with contextlib.ExitStack() as stack:
+        try:
+            root, manifest = _tgz_manifest(path, file)
+            name = _serialized_file(manifest, path)
+            file.seek(0)
+            inner = _tgz_member(path, file, root, name, stack)
+        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+            raise StructureError(f"{path} is a damaged .tar.gz ({error}). Copy it again", "mar") from None
+        yield FoundArchive(f"{path} ({name} in it)", inner, Path(inner.name), "tgz", manifest)
+
+
+def _tgz_member(path: Path, file: IO[bytes], root: str, name: str, stack: contextlib.ExitStack) -> IO[bytes]:
+    with tarfile.open(fileobj=file, mode="r|gz") as members:
+        for member in _members(path, members):
+            if _clean(member.name) != f"{root}{name}":
+                continue
+            inside = members.extractfile(member) if member.isreg() else None
+            if inside is None:
+                raise StructureError(f"{path}: {name} is a link or a directory, not an archive", "mar-link")
+            _refuse_bomb(path, name, os.fstat(file.fileno()).st_size, member.size)
+            inner = stack.enter_context(_own_file(path, member.size))
+            _copy(path, name, inside, inner, member.size)
+            return inner
+    raise ManifestError(f"{path}: its manifest names no serialized file in it ({name})", "mar")
+
+
+def _tgz_manifest(path: Path, file: IO[bytes]) -> tuple[str, dict[str, Any]]:
+    with tarfile.open(fileobj=file, mode="r|gz") as members:
+        for member in _members(path, members):
+            name = _clean(member.name)
+            root, _, rest = name.rpartition(MAR_MANIFEST)
+            if not rest and name.endswith(MAR_MANIFEST) and root.count("/") <= 1 and member.isreg():
+                inside = members.extractfile(member)
+                assert inside is not None
+                return root, _parse(inside.read(_MANIFEST_LIMIT + 1), path)
+    raise ManifestError(f"{path}: it has no {MAR_MANIFEST}: it is no TorchServe model", "mar")
+
+
+def _members(path: Path, members: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for count, member in enumerate(members, 1):
+        if count > _MEMBER_LIMIT:
+            raise StructureError(
+                f"{path} holds more than {_MEMBER_LIMIT} files; a .mar has a handful", "mar-count"
+            )
+        yield member
+
+
+def _clean(name: str) -> str:
+    return name.removeprefix("./")
+
+
+# ---- what they share --------------------------------------------------------------------------
+
+
+def _parse(text: bytes, path: Path) -> dict[str, Any]:
+    if len(text) > _MANIFEST_LIMIT:
+        raise ManifestError(f"{path}: its {MAR_MANIFEST} is longer than any manifest", "mar")
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{path}: its {MAR_MANIFEST} is not JSON ({error})", "mar") from None
+    if not isinstance(manifest, dict):
+        raise ManifestError(f"{path}: its {MAR_MANIFEST} is not a JSON object", "mar")
+    return manifest
+
+
+def _serialized_file(manifest: dict[str, Any], path: Path) -> str:
+    model = manifest.get("model")
+    name = model.get("serializedFile") if isinstance(model, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ManifestError(f"{path}: its {MAR_MANIFEST} names no serialized file in it", "mar")
+    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        raise StructureError(f"{path}: its serialized file's name {name!r} is a path, not a name", "mar-path")
+    return name
+
+
+def _refuse_bomb(path: Path, name: str, packed_size: int, size: int) -> None:
+    if size > _FREE_BYTES + MOST_RATIO * packed_size:
+        raise StructureError(
+            f"{path}: {name} in it would unpack from {packed_size:,} to {size:,} bytes, as bombs do", "ratio"
+        )
+
+
+@contextlib.contextmanager
+def _own_file(path: Path, size: int) -> Iterator[IO[bytes]]:
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if size > free:
+        raise StructureError(
+            f"{path}: the archive in it says that it has {size:,} bytes; {tempfile.gettempdir()} has room "
+            f"for {free:,}. If it is really that large, set TMPDIR to a larger place",
+            "mar-size",
+        )
+    # Of mode 0600, and with a name: its self-test opens it in another process.
+    with tempfile.NamedTemporaryFile(prefix="interpool-", suffix=".ptpkg") as file:
+        yield file
+
+
+def _copy(path: Path, name: str, source: IO[bytes], target: IO[bytes], size: int) -> None:
+    left = size
+    while chunk := source.read(_CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            break
+        target.write(chunk)
+    if left:
+        raise StructureError(f"{path}: {name} in it is not of the size that it says", "mar-size")
+    target.flush()
+    target.seek(0)

@@ -1,0 +1,355 @@
+"""The process that builds the user's object and writes the archive.
+
+It is a process of its own so that the user's code runs with its own ``sys.path`` and
+cannot disturb the caller, and with a fixed hash seed: sets of strings are pickled in
+hash order, and equal models must give equal bytes.
+
+Run as ``python -P -m interpool.archiver_ext.pack.building WORKDIR`` by run_step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from torch.package import package_exporter
+from torch.package.package_exporter import PackagingError
+
+from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.pack.data_files import find_data, save_data
+from interpool.archiver_ext.pack.example_inputs import find_inputs
+from interpool.archiver_ext.pack.explain import (
+    broken_modules,
+    cause_line,
+    dropped_imports,
+    explain_failure,
+    may_change,
+    own_line,
+    shown_path,
+)
+from interpool.archiver_ext.pack.exporter import HermeticExporter
+from interpool.archiver_ext.pack.graph import importers
+from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME, leave, read_job, write_result
+from interpool.archiver_ext.pack.manifest import append_manifest, digests
+from interpool.archiver_ext.pack.observing import Calls
+from interpool.archiver_ext.pack.opened_files import OpenedFiles
+from interpool.archiver_ext.pack.pickling import explain_unpicklable, was_pickling
+from interpool.archiver_ext.pack.plan import is_option
+from interpool.archiver_ext.pack.proposals import proposals
+from interpool.archiver_ext.pack.rules import STANDARD_LIBRARY, Globs, RuleAction, Rules, Usage
+from interpool.archiver_ext.pack.spec import build_entry, user_error
+from interpool.archiver_ext.tracebacks import readable_traceback
+from interpool.archiver_ext.verify.self_test import SEED, Sample, answer, opaque
+from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interpool.archiver_ext.pack.plan import Proposal
+    from interpool.native.archive.format import EntryKind, SelfTest
+
+
+class BuildJob(TypedDict):
+    """What is to be built.
+
+    Attributes:
+        spec: the SPEC.
+        root: the project's directory.
+        globs: the user's patterns by action.
+        data: globs of files to put in beside the code.
+        planned_data: the plan's files, by path below the root; None without a plan, and then
+            the files that are seen to be read.
+        decisions: action and reason by glob: a plan's, or what a trial load taught.
+        needed: packages that a trial load could not do without, and why.
+        inputs: where the example inputs are, or "" for the convention.
+        run: whether to run the model on them.
+        tolerance: rtol and atol of the self-test.
+    """
+
+    spec: str
+    root: str
+    globs: dict[str, list[str]]
+    data: list[str]
+    planned_data: dict[str, str] | None
+    decisions: dict[str, tuple[RuleAction, str]]
+    needed: dict[str, str]
+    inputs: str
+    run: bool
+    tolerance: tuple[float, float]
+
+
+class Unpackable(PackError):
+    """Modules cannot be packed as decided.
+
+    Attributes:
+        modules: why not, by dotted name.
+    """
+
+    def __init__(self, message: str, modules: dict[str, str], user_traceback: str = "") -> None:
+        super().__init__(message, user_traceback)
+        self.modules = modules
+
+
+def export(job: BuildJob, archive: Path) -> dict[str, Any]:
+    """Build the SPEC's object and write it, with its manifest, to ``archive``.
+
+    The object is pickled before it runs on its example inputs, as running may change it, and
+    what ran decides what is done with the modules that it met.
+
+    Returns:
+        JSON-able facts for the report: kind, modules, externs, proposals, data, inputs,
+        warnings, sources (the project's own files by module) and seconds.
+
+    Raises:
+        PackError: see build_entry; or the object or a module cannot be packed.
+        Unpackable: modules cannot be packed as decided.
+    """
+    spec, root = job["spec"], Path(job["root"])
+    rules = Rules(
+        root,
+        Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}),
+        job["decisions"],
+    )
+    data = dict.fromkeys(find_data(root, job["data"]), "--data")
+    clock = _Clock()
+    calls, files = Calls(rules), OpenedFiles(rules)
+    with calls.importing(), files.importing():
+        entry, kind = build_entry(spec, root)
+        sample = find_inputs(spec, kind, root, job["inputs"]) if job["run"] else None
+    clock.lap("build")
+    exporter = HermeticExporter(archive, rules)
+    expected = None
+    try:
+        with exporter.deferring() as pickled:
+            _save(exporter, f"the object that {spec} gives", ENTRY_RESOURCE, entry)
+            clock.lap("export")
+            if sample is not None:
+                with calls.running(), files.running():
+                    expected = _run(spec, root, entry, kind, sample)
+                clock.lap("run")
+            rules.usage = Usage(
+                ran=None if sample is None else frozenset(calls.ran),
+                called=calls.called,
+                pickled=frozenset(name.partition(".")[0] for name in pickled),
+                needed=job["needed"],
+            )
+        if sample is not None:
+            _save_self_test(exporter, spec, sample, expected)
+        _check_overrides(exporter, spec)
+        data |= files.inside if job["planned_data"] is None else job["planned_data"]
+        members = save_data(exporter, root, data)
+        clock.lap("scan")
+        exporter.close()
+    except PackagingError:
+        raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
+    except PackError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        raise _scan_error(exporter, spec, error) from None
+    clock.lap("export")
+    files_digests = digests(archive)
+    clock.lap("digest")
+    manifest = append_manifest(
+        archive,
+        kind,
+        exporter.verdicts,
+        files_digests,
+        imported_by=importers(exporter),
+        data=members,
+        inputs=None if sample is None else sample.describe(),
+        self_test=None if sample is None else _self_test(job["tolerance"]),
+    )
+    clock.lap("scan")
+    planned = job["planned_data"] is not None
+    proposed = proposals(exporter)
+    return {
+        "kind": kind,
+        "modules": manifest["modules"],
+        "externs": manifest["externs"],
+        "proposals": [asdict(each) for each in proposed],
+        "data": data,
+        "inputs": manifest["inputs"],
+        "warnings": [
+            *dropped_imports(exporter),
+            *_outside(files),
+            *_in_name_only(exporter),
+            *_hardly_tested(spec, expected),
+            *_unused_globs(rules, exporter.verdicts, planned),
+            *(_unplanned(proposed, job["decisions"]) if planned else ()),
+        ],
+        "unseen": _unseen(exporter, spec, job["inputs"]),
+        "sources": {
+            name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
+        },
+        "seconds": clock.seconds,
+    }
+
+
+class _Clock:
+    """Sums wall time by what it was spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, what: str) -> None:
+        now = time.monotonic()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - self._last
+        self._last = now
+
+
+def _run(spec: str, root: Path, entry: Any, kind: EntryKind, sample: Sample) -> Any:
+    try:
+        return answer(entry, kind, sample)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        raise user_error(error, root, f"{spec} raised on its example inputs") from None
+
+
+def _save_self_test(exporter: HermeticExporter, spec: str, sample: Sample, expected: Any) -> None:
+    content = {"args": sample.args, "kwargs": sample.kwargs, "expected": expected}
+    _save(exporter, f"the self-test of {spec}", SELF_TEST_RESOURCE, content)
+
+
+def _self_test(tolerance: tuple[float, float]) -> SelfTest:
+    rtol, atol = tolerance
+    return {
+        "package": ENTRY_PACKAGE,
+        "resource": SELF_TEST_RESOURCE,
+        "seed": SEED,
+        "rtol": rtol,
+        "atol": atol,
+    }
+
+
+def _in_name_only(exporter: HermeticExporter) -> list[str]:
+    """An archive without code says nothing of what the server will run."""
+    if exporter.names("intern"):
+        return []
+    tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
+    said = "the archive holds no code: it is extern in all but name, and the model is whatever the server has"
+    return [f"{said} installed of {', '.join(tops)}"]
+
+
+def _hardly_tested(spec: str, expected: Any) -> list[str]:
+    return [
+        f"the answer of {spec} holds {words}, of which the self-test compares the class only: let the model "
+        "answer tensors, numbers, texts, and lists and dicts of them"
+        for words in opaque(expected)
+    ]
+
+
+def _unused_globs(rules: Rules, met: Iterable[str], planned: bool) -> list[str]:
+    return [
+        f"{where} matches no module that the model needs: a misspelt name, or not needed any more"
+        for where in rules.unused(met)
+        if planned or is_option(where)
+    ]
+
+
+def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[str]) -> list[str]:
+    """A plan is older than the code, or lost a line."""
+    planned = set(decisions)
+    return [
+        f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
+        f"{each.reason}. Add a line to the plan, or make it anew"
+        for each in proposed
+        if each.glob not in planned and not each.by_option
+    ]
+
+
+def _unseen(exporter: HermeticExporter, *specs: str) -> list[str]:
+    """The project's modules that were imported and that nothing in the archive is seen to import."""
+    asked = {spec.partition(":")[0] for spec in specs}
+    return sorted(
+        name
+        for name, module in list(sys.modules.items())
+        if name not in exporter.verdicts
+        and name not in asked
+        and isinstance(getattr(module, "__file__", None), str)
+        and exporter.rules.is_own(Path(str(module.__file__)))
+    )
+
+
+def _outside(files: OpenedFiles) -> list[str]:
+    return [
+        f"{line}\n  reads {path}, which lies outside of the project and is not in the archive: the line "
+        "will fail where there is no such file"
+        for path, line in sorted(files.outside.items())
+    ]
+
+
+def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -> None:
+    try:
+        exporter.save_pickle(ENTRY_PACKAGE, resource, value)
+    except PackagingError:
+        raise
+    except (Exception, SystemExit) as error:
+        if was_pickling(error):
+            raise explain_unpicklable(error, what, exporter.rules.root) from None
+        raise
+
+
+def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> PackError:
+    """torch.package imports what it scans, with all that happens then."""
+    scanned = _last_local(error, "_get_dependencies")
+    imported = _last_local(error, "_import_module") or scanned
+    line = own_line(exporter, scanned, imported) or cause_line(exporter, spec, scanned)
+    error_text = f"importing it failed: {type(error).__name__}: {error}"
+    return Unpackable(
+        f"{line}\n  packing follows every import, also in functions, and importing {imported} "
+        f"failed: {type(error).__name__}: {error}\n"
+        "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
+        "nothing needs it, remove the import",
+        {name: error_text for name in (imported, scanned) if may_change(exporter, name)},
+        readable_traceback(error),
+    )
+
+
+def _last_local(error: BaseException, function: str) -> str:
+    """``module_name`` in the innermost frame of one of the exporter's functions."""
+    found = [
+        frame.f_locals.get("module_name", "")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == function
+    ]
+    return str(found[-1]) if found else ""
+
+
+def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
+    """torch.package takes these from the server whatever it is told."""
+    rules = Rules(exporter.rules.root)
+    for name in exporter.names("mock"):
+        if rules.verdict(name).reason == STANDARD_LIBRARY or name.partition(".")[0] == "torch":
+            raise PackError(
+                f"{cause_line(exporter, spec, name)}\n  {exporter.verdicts[name].reason} names "
+                f"{name}, which torch.package always takes from the server\n"
+                "  What to do: remove the import or the option"
+            )
+
+
+def main(workdir: Path) -> None:
+    """Do the job in ``workdir``; a refusal is a result like any other."""
+    job: BuildJob = read_job("building", workdir)  # type: ignore[assignment]
+    sys.path.insert(0, job["root"])
+    sys.argv = [job["spec"]]
+    # One line per storage, about torch.package's own use of it.
+    warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
+    # TorchScript modules: torch.package can, and asks whether one is sure.
+    package_exporter._gate_torchscript_serialization = False
+    try:
+        result = export(job, workdir / ARCHIVE_NAME)
+    except Unpackable as error:
+        result = {"error": error.message, "traceback": error.user_traceback, "broken": error.modules}
+    except PackError as error:
+        result = {"error": error.message, "traceback": error.user_traceback, "broken": {}}
+    write_result("building", workdir, result)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    leave()

@@ -1,0 +1,153 @@
+"""The project's files that its code opens: found, checked and put into the archive."""
+
+from __future__ import annotations
+
+import glob
+import os
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interpool.archiver_ext.errors import PackError
+from interpool.native.archive.format import MANIFEST_PACKAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interpool.archiver_ext.pack.exporter import HermeticExporter
+
+_COMPILED = "__pycache__"
+_LONGEST_NAME = 480
+
+
+def find_data(root: Path, globs: Iterable[str]) -> list[str]:
+    """The files that the user's globs name, as paths relative to the project's root, sorted.
+
+    ``**`` stands for any number of folders. Python's own caches are left out, and so are
+    Python sources, unless a glob ends in ``.py``.
+
+    Args:
+        root: the project's directory.
+        globs: such as ``mypkg/vocab/*.txt``, relative to the root.
+
+    Raises:
+        PackError: a glob matches no file, or leads out of the project.
+    """
+    found: set[str] = set()
+    for pattern in globs:
+        if os.path.isabs(pattern) or ".." in Path(pattern).parts:
+            raise PackError(
+                f"--data {pattern}: it must be relative to the project's root {root} and stay below it"
+            )
+        matches = [os.path.normpath(name) for name in glob.iglob(pattern, root_dir=root, recursive=True)]
+        files = {name for name in matches if _is_wanted(root, name, pattern)}
+        if not files:
+            folder = next((name for name in matches if (root / name).is_dir()), "")
+            hint = f"; {folder} is a folder, whose files are --data '{folder}/**'" if folder else ""
+            raise PackError(f"--data {pattern}: no file below {root} has such a name{hint}")
+        found |= files
+    return sorted(found)
+
+
+def _is_wanted(root: Path, name: str, pattern: str) -> bool:
+    if not (root / name).is_file() or _COMPILED in Path(name).parts:
+        return False
+    return not name.endswith(".py") or pattern.endswith(".py")
+
+
+def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> list[str]:
+    """Put files of the project into the archive, at the paths that they have in it.
+
+    There importlib.resources finds them too. A file that is the source of a module in the
+    archive is in it already, and only listed.
+
+    Args:
+        exporter: not closed yet; all objects and modules have been saved.
+        root: the project's directory, resolved.
+        names: the files, as paths relative to the root.
+
+    Returns:
+        The members' names, for the manifest's ``data``: sorted.
+
+    Raises:
+        PackError: a file is missing, no plain file, outside of the project, has the name of
+            something else in the archive, or one that no archive can hold.
+    """
+    saved: list[str] = []
+    known = {_member(exporter, module).lower(): "" for module in exporter.names("intern")}
+    for name in sorted({Path(name).as_posix() for name in names}):
+        file = _checked(root, name)
+        taken = _taken_by(exporter, name)
+        if not taken and not _is_source(exporter, name):
+            # torch finds members without regard to case.
+            other = known.setdefault(name.lower(), name)
+            taken = "" if other == name else f"{other or 'a module'} has the same name but for its case"
+        if taken:
+            raise PackError(
+                f"{name}: this data file cannot be in the archive, where {taken}\n"
+                "  What to do: move or rename the file, or the folder that it is in"
+            )
+        if not _is_source(exporter, name):
+            try:
+                exporter.save_file(name, file.read_bytes())
+            except OSError as error:
+                raise PackError(f"{name}: this data file cannot be read: {error.strerror}") from None
+        saved.append(name)
+    return saved
+
+
+def _checked(root: Path, name: str) -> Path:
+    path = root / name
+    normal = unicodedata.normalize("NFC", name)
+    if not name.isprintable() or "\\" in name or name != normal or len(name.encode()) > _LONGEST_NAME:
+        raise PackError(
+            f"{name!a}: a data file's name must be at most {_LONGEST_NAME} bytes of printable UTF-8 in "
+            "composed form, without backslashes\n  What to do: rename the file"
+        )
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        raise PackError(f"{name}: a data file must lie in the project, below {root}")
+    if not path.exists():
+        raise PackError(
+            f"{name}: there is no such data file below {root}\n"
+            "  What to do: put it there, or remove it from the plan's [data], or from --data"
+        )
+    if not path.resolve().is_relative_to(root):
+        raise PackError(
+            f"{name}: this data file is a link that leads out of the project, to {path.resolve()}\n"
+            "  What to do: copy the file into the project"
+        )
+    if not path.is_file():
+        raise PackError(
+            f"{name}: a data file must be a plain file, and this is "
+            f"{f'a folder, whose files are {name}/**' if path.is_dir() else 'none'}"
+        )
+    return path
+
+
+def _member(exporter: HermeticExporter, module: str) -> str:
+    is_package = exporter.dependency_graph.nodes.get(module, {}).get("is_package", False)
+    return f"{module.replace('.', '/')}{'/__init__.py' if is_package else '.py'}"
+
+
+def _is_source(exporter: HermeticExporter, name: str) -> bool:
+    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return module in exporter.names("intern") and name == _member(exporter, module)
+
+
+def _taken_by(exporter: HermeticExporter, name: str) -> str:
+    """What else in the archive has this name, or that of a folder on its way; "" if nothing."""
+    first, *_ = parts = name.split("/")
+    if first in (".data", MANIFEST_PACKAGE):
+        return f"{first} is the archive's own folder"
+    if name.endswith(".py"):
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if module in exporter.names("mock"):
+            return f"{module} is mocked"
+    for end in range(1, len(parts)):
+        module = ".".join(parts[:end])
+        if module in exporter.names("extern"):
+            return f"{module} is taken from the server"
+        node = exporter.dependency_graph.nodes.get(module, {})
+        if module in exporter.names("intern", "mock") and not node.get("is_package", False):
+            return f"{module} is a module, and its name cannot be a folder's too"
+    return ""

@@ -1,0 +1,217 @@
+"""Says why modules cannot be packaged, starting with the user's own line."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch.package.package_exporter import PackagingErrorReason
+
+from interpool.archiver_ext.pack.plan import is_option
+from interpool.archiver_ext.pack.rules import module_file
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.pack.exporter import HermeticExporter
+
+_SHOWN = 5
+
+_REASONS = {
+    PackagingErrorReason.IS_EXTENSION_MODULE: (
+        "is compiled code, which no archive can hold",
+        "install it where the model is served and add --extern {top}.**",
+    ),
+    PackagingErrorReason.NO_DUNDER_FILE: (
+        "has no source file",
+        "take it from the server with --extern {top}.** , or leave it out with --mock {module}",
+    ),
+    PackagingErrorReason.SOURCE_FILE_NOT_FOUND: (
+        "has no Python source that could be read",
+        "take it from the server with --extern {top}.** , or leave it out with --mock {module}",
+    ),
+    PackagingErrorReason.DEPENDENCY_RESOLUTION_FAILED: (
+        "has source whose imports cannot be resolved",
+        "mend its import statements, or take it from the server with --extern {top}.**",
+    ),
+    PackagingErrorReason.DENIED: (
+        "is denied by {reason}",
+        "remove the import, or leave the module out with --mock {module}",
+    ),
+    PackagingErrorReason.MOCKED_BUT_STILL_USED: (
+        "is mocked by {reason}, but the object to pack holds instances of its classes",
+        "take it from the server with --extern {top}.** , or put it in with --intern {top}.**",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """Where a module was first asked for: ``line`` is "" for the pickled object itself."""
+
+    line: str
+    chain: tuple[str, ...]
+
+
+def explain_failure(exporter: HermeticExporter, spec: str) -> str:
+    """The message for an export that torch.package refused.
+
+    Args:
+        exporter: after its close() raised.
+        spec: the SPEC being packed.
+    """
+    broken = {
+        name: node["error"] for name, node in exporter.dependency_graph.nodes.items() if "error" in node
+    }
+    grouped: dict[tuple[str, PackagingErrorReason], list[tuple[str, _Cause]]] = defaultdict(list)
+    for name, reason in broken.items():
+        cause = _find_cause(exporter, name)
+        grouped[cause.line, reason].append((name, cause))
+    blocks = [
+        _block(exporter, spec, line, reason, modules)
+        for (line, reason), modules in sorted(grouped.items(), key=lambda item: not item[0][0])
+    ]
+    return "\n\n".join(blocks)
+
+
+def broken_modules(exporter: HermeticExporter) -> dict[str, str]:
+    """Modules that torch.package refused and the user has not decided about, with what is wrong."""
+    return {
+        name: _REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(
+            top=name.partition(".")[0], module=name, reason="the rules"
+        )
+        for name, node in exporter.dependency_graph.nodes.items()
+        if "error" in node and may_change(exporter, name)
+    }
+
+
+def may_change(exporter: HermeticExporter, module: str) -> bool:
+    """Whether the rules decided about somebody else's module, and not the user."""
+    verdict = exporter.verdicts.get(module)
+    return verdict is not None and bool(verdict.glob) and not is_option(verdict.reason)
+
+
+def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:
+    """The user's line nearest to a module's import, or words for the object itself."""
+    return find_line(exporter, module) or _the_object(spec)
+
+
+def find_line(exporter: HermeticExporter, module: str) -> str:
+    """The user's line nearest to a module's import, ``path:line: text``; "" for the object itself."""
+    return _find_cause(exporter, module).line
+
+
+def _the_object(spec: str) -> str:
+    return f"the object that {spec} gives"
+
+
+def _block(
+    exporter: HermeticExporter,
+    spec: str,
+    line: str,
+    reason: PackagingErrorReason,
+    modules: list[tuple[str, _Cause]],
+) -> str:
+    what, mend = _REASONS.get(reason, (str(reason.value), "choose another action for it"))
+    first = modules[0][0]
+    verdict = exporter.verdicts.get(first)
+    words = {
+        "top": first.partition(".")[0],
+        "module": first,
+        "reason": verdict.reason if verdict is not None else "",
+    }
+    head = line or _the_object(spec)
+    text = [f"{head}\n  needs {first}, which {what.format(**words)}"]
+    chain = modules[0][1].chain
+    if len(chain) > 2:
+        text.append("  by way of " + " -> ".join(chain))
+    if len(modules) > 1:
+        others = ", ".join(name for name, _ in modules[1 : 1 + _SHOWN])
+        more = len(modules) - 1 - _SHOWN
+        text.append(f"  and so are {others}" + (f" and {more} more" if more > 0 else ""))
+    text.append("  What to do: " + mend.format(**words))
+    return "\n".join(text)
+
+
+def _find_cause(exporter: HermeticExporter, module: str) -> _Cause:
+    """The user's line nearest to the module, and the modules from there to it."""
+    came_from: dict[str, str] = {}
+    waiting = deque([module])
+    pickled: tuple[str, ...] = ()
+    while waiting:
+        name = waiting.popleft()
+        for user in exporter.get_rdeps(name):
+            if user in came_from or user == module:
+                continue
+            came_from[user] = name
+            if user.startswith("<"):
+                pickled = pickled or _chain(came_from, user, module)[1:]
+            elif exporter.is_own(user) and (line := own_line(exporter, user, name)):
+                return _Cause(line, _chain(came_from, user, module))
+            waiting.append(user)
+    return _Cause("", pickled)
+
+
+def _chain(came_from: dict[str, str], start: str, end: str) -> tuple[str, ...]:
+    chain = [start]
+    while chain[-1] != end:
+        chain.append(came_from[chain[-1]])
+    return tuple(chain)
+
+
+def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
+    """Where the project's module ``user`` imports ``imported``, as ``path:line: text``.
+
+    "" if no statement there does.
+    """
+    for site in exporter.import_sites(user):
+        if imported in site.modules:
+            return f"{shown_path(exporter, user)}:{site.line}: {site.text}"
+    return ""
+
+
+def shown_path(exporter: HermeticExporter, module: str) -> str:
+    """A project module's file, relative to the project's root."""
+    path = module_file(module)
+    if path is None:
+        return module
+    try:
+        return str(Path(path).resolve().relative_to(exporter.rules.root))
+    except ValueError:
+        return str(path)
+
+
+def dropped_imports(exporter: HermeticExporter) -> list[str]:
+    """Warnings about the project's imports that the archive cannot honour.
+
+    torch.package leaves out, without a word, what cannot be imported while packing,
+    and so does ours with ``importlib.import_module``.
+    """
+    warnings = []
+    for name in exporter.names("intern"):
+        if not exporter.is_own(name):
+            continue
+        for site in exporter.import_sites(name):
+            where = f"{shown_path(exporter, name)}:{site.line}: {site.text}"
+            if site.dynamic:
+                if not _known(exporter, site.modules) and exporter.rules.verdict(site.modules[0]).action in (
+                    "intern",
+                    "mock",
+                ):
+                    warnings.append(
+                        f"{where}\n  {site.modules[0]} cannot be found here, so it is not in the archive: "
+                        "the line will fail where the model is served"
+                    )
+            elif not site.guarded and not _known(exporter, site.modules):
+                warnings.append(
+                    f"{where}\n  could not be imported here, so it is not in the archive: "
+                    "the line will fail where the model is served"
+                )
+    return warnings
+
+
+def _known(exporter: HermeticExporter, modules: tuple[str, ...]) -> bool:
+    return any(
+        module in exporter.dependency_graph.nodes or module.startswith("torch_package_importer")
+        for module in modules
+    )

@@ -1,0 +1,175 @@
+"""torch.package's exporter, deciding by our rules and closing its silent traps."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torch.package.package_exporter import PackageExporter, PackagingErrorReason
+
+from interpool.archiver_ext.pack.imports import ImportSite, find_imports
+from interpool.archiver_ext.pack.rules import IN_PROJECT, RuleAction, Rules, Verdict, module_file
+from interpool.native.archive.format import ENTRY_PACKAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import ModuleType
+
+# Names that torch.package itself puts into archives and treats apart.
+_TORCH_PACKAGE_OWN = ("torch_package_importer", "_mock")
+
+# torch.package knows `os.path`, whose parent is no package, only once `os` was imported
+# in the archive; the entry's package is what every reader imports first.
+_ENTRY_SOURCE = "import os\n"
+
+# PEP 263; in the first two lines, of which the first must be a comment or empty.
+_ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)?[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
+
+
+class HermeticExporter(PackageExporter):
+    """Writes a torch.package of one object by the project's rules.
+
+    Beyond the base class: every module gets its verdict from ``rules``; parent
+    packages of interned modules go in, and what the project imports by import_module; a
+    module of the project that has a standard library module's name stays the project's; the
+    top-level package of an external submodule is external too; equal objects give equal bytes.
+
+    Attributes:
+        verdicts: what was decided for each module met, by dotted name.
+    """
+
+    def __init__(self, archive: Path, rules: Rules) -> None:
+        super().__init__(str(archive))
+        self.rules = rules
+        self.verdicts: dict[str, Verdict] = {}
+        self._deferred: dict[str, bool] | None = None
+        self._reduced: dict[int, int] = {}
+        if rules.globs.mock:
+            # Ahead of all verdicts: torch.package checks a pickle's classes against it.
+            self.mock(rules.globs.mock)
+
+    @contextlib.contextmanager
+    def deferring(self) -> Iterator[dict[str, bool]]:
+        """Decide about no module in here, but at the end; gives their names as they are met.
+
+        So an object can be pickled before it is known what it needs: running it tells, and
+        may change it.
+        """
+        deferred: dict[str, bool] = {}
+        self._deferred = deferred
+        try:
+            yield deferred
+        finally:
+            self._deferred = None
+        for module_name, dependencies in deferred.items():
+            self.add_dependency(module_name, dependencies)
+
+    def add_dependency(self, module_name: str, dependencies: bool = True) -> None:
+        """Decide about one module that something in the archive needs."""
+        if module_name in self.verdicts:
+            return
+        if self._deferred is not None:
+            self._deferred[module_name] = dependencies
+            return
+        if module_name in _TORCH_PACKAGE_OWN:
+            super().add_dependency(module_name, dependencies)
+            return
+        verdict = self.rules.verdict(module_name)
+        self.verdicts[module_name] = verdict
+        if verdict.action == "intern":
+            self._add_source(module_name, dependencies)
+            return
+        if verdict.action == "deny":
+            # Not by a pattern: torch.package takes the standard library before it asks them.
+            self.dependency_graph.add_node(module_name, error=PackagingErrorReason.DENIED)
+            return
+        # The pattern is this one name: what others match, our rules decide.
+        if verdict.action == "extern":
+            self.extern(module_name)
+        else:
+            self.mock(module_name)
+        super().add_dependency(module_name, dependencies)
+
+    def _add_source(self, module_name: str, dependencies: bool) -> None:
+        module = sys.modules.get(module_name)
+        if module is not None and _is_namespace(module):
+            self.save_source_string(module_name, "", is_package=True, dependencies=False)
+        else:
+            self.save_module(module_name, dependencies)
+        parent = module_name.rpartition(".")[0]
+        # torch.package would leave the parent's __init__.py out, and with it whatever
+        # it registers when it runs.
+        if parent:
+            self.dependency_graph.add_edge(module_name, parent)
+            self.add_dependency(parent)
+        self._follow_import_module(module_name)
+
+    def _get_source_of_module(self, module: ModuleType) -> str | None:
+        # Archives hold sources as UTF-8, whatever the file's first lines say.
+        source: str | None = super()._get_source_of_module(module)
+        return source if source is None else _ENCODING.sub(r"\1utf-8", source)
+
+    def _follow_import_module(self, module_name: str) -> None:
+        """Add what the project's own modules import by ``importlib.import_module`` and a literal name."""
+        if not self.is_own(module_name):
+            return
+        for site in self.import_sites(module_name):
+            if site.dynamic and module_file(site.modules[0]) is not None:
+                self.dependency_graph.add_edge(module_name, site.modules[0])
+                self.add_dependency(site.modules[0])
+
+    def _persistent_id(self, obj: object) -> Any:
+        # torch numbers what packs itself by its address; equal models must give equal bytes.
+        found = super()._persistent_id(obj)  # type: ignore[no-untyped-call]
+        if isinstance(found, tuple) and found[0] == "reduce_package":
+            number = self._reduced.setdefault(found[1], len(self._reduced))
+            return (found[0], number, *found[2:])
+        return found
+
+    def save_file(self, name: str, content: bytes) -> None:
+        """Add a member by its path below the archive's root, which save_binary cannot name."""
+        self._write(name, content)  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Write what is left. The exporter is of no use afterwards.
+
+        Raises:
+            torch.package.PackagingError: some module cannot be packaged as decided.
+        """
+        self._add_external_parents()
+        if "os.path" in self.verdicts:
+            self.save_source_string(ENTRY_PACKAGE, _ENTRY_SOURCE, is_package=True)
+        super().close()  # type: ignore[no-untyped-call]
+
+    def _add_external_parents(self) -> None:
+        # With only `os.path` external, `import os.path` in the archive would give an
+        # empty package `os`.
+        inside = {name.partition(".")[0] for name in self.names("intern", "mock")}
+        for name in self.names("extern"):
+            top = name.partition(".")[0]
+            if top not in inside and self.rules.verdict(top).action == "extern":
+                self.add_dependency(top)
+
+    def names(self, *actions: RuleAction) -> list[str]:
+        """Modules with one of these verdicts, in the order they were met."""
+        return [name for name, verdict in self.verdicts.items() if verdict.action in actions]
+
+    def import_sites(self, module_name: str) -> list[ImportSite]:
+        """The imports in an interned module's source, in order."""
+        node = self.dependency_graph.nodes.get(module_name, {})
+        source = node.get("source")
+        if not isinstance(source, str):
+            return []
+        return find_imports(source, module_name, bool(node.get("is_package")))
+
+    def is_own(self, module_name: str) -> bool:
+        """Whether the module is the user's own source."""
+        verdict = self.verdicts.get(module_name)
+        return verdict is not None and verdict == Verdict("intern", IN_PROJECT)
+
+
+def _is_namespace(module: object) -> bool:
+    return getattr(module, "__file__", None) is None and hasattr(module, "__path__")

@@ -1,0 +1,62 @@
+"""Who asked for each module: the exporter's graph, with the lines of the import statements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from interpool.native.archive.format import ENTRY_PACKAGE
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.pack.exporter import HermeticExporter
+    from interpool.native.archive.format import Importer
+
+_PICKLE = f"<{ENTRY_PACKAGE}."
+
+
+def importers(exporter: HermeticExporter) -> dict[str, list[Importer]]:
+    """The importers of each module that was met, by dotted name, sorted.
+
+    An importer stands once for each line that names the module. Line 0 is an importer
+    without such a line: a pickle that holds one of the module's objects, or a module whose
+    parent package it is. An external package that nothing else asks for is there for its
+    submodules, which stand as its importers then.
+
+    Args:
+        exporter: closed or not, but with all its modules added.
+    """
+    asked: dict[str, set[str]] = defaultdict(set)
+    for user, module in exporter.dependency_graph.edges:
+        # The entry's package imports what every reader needs: nobody's wish.
+        if user != ENTRY_PACKAGE:
+            asked[user].add(module)
+    found: dict[str, set[tuple[str, int]]] = {name: set() for name in exporter.verdicts}
+    for user, modules in asked.items():
+        lines = _lines(exporter, user, modules)
+        for module in modules & found.keys():
+            found[module].update((_shown(user), line) for line in lines.get(module, (0,)))
+    for name in exporter.names("extern"):
+        top = name.partition(".")[0]
+        if top != name and top in found and all(user.startswith(f"{top}.") for user, _ in found[top]):
+            found[top].add((name, 0))
+    return {
+        module: [{"module": user, "line": line} for user, line in sorted(users)]
+        for module, users in found.items()
+    }
+
+
+def _lines(exporter: HermeticExporter, user: str, modules: set[str]) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = defaultdict(list)
+    for site in exporter.import_sites(user):
+        # `from a import b` asks for a.b where there is such a module, and for a otherwise.
+        module = next((name for name in site.modules if name in modules), None)
+        if module is not None:
+            lines[module].append(site.line)
+    return lines
+
+
+def _shown(user: str) -> str:
+    """A pickle's node, ``<interpool-archive.entry.pkl>``, as its member's name."""
+    if user.startswith(_PICKLE):
+        return f"{ENTRY_PACKAGE}/{user.removeprefix(_PICKLE).removesuffix('>')}"
+    return user

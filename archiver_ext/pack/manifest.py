@@ -1,0 +1,135 @@
+"""Makes an archive's manifest and appends it to the finished torch.package."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from interpool.archiver_ext.pack.distributions import distribution_of
+from interpool.archiver_ext.pack.pickle_globals import pickle_globals
+from interpool.native.archive.format import (
+    ENTRY_PACKAGE,
+    ENTRY_RESOURCE,
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    SCHEMA,
+    EntryKind,
+    Extern,
+    Importer,
+    MadeWith,
+    Manifest,
+    ModuleRecord,
+    SelfTest,
+)
+from interpool.native.archive.reader import Record, digest_of, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from interpool.archiver_ext.pack.rules import Verdict
+
+# torch.package writes no clock into its zips, and neither do we.
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def append_manifest(
+    archive: Path,
+    kind: EntryKind,
+    verdicts: dict[str, Verdict],
+    files: dict[str, str],
+    *,
+    imported_by: Mapping[str, list[Importer]],
+    data: list[str],
+    inputs: Any,
+    self_test: SelfTest | None,
+) -> Manifest:
+    """Append the manifest to a torch.package that is complete otherwise.
+
+    Args:
+        archive: the file, closed by its exporter; changed in place.
+        kind: what the entry is.
+        verdicts: what was decided for each module, by dotted name.
+        files: what ``digests`` gave for it.
+        imported_by: who asked for each of them (see interpool.archiver_ext.pack.graph).
+        data: members that code finds through ``__file__``.
+        inputs: the example inputs' signature, JSON-able.
+        self_test: where the self-test lies, if there is one.
+
+    Returns:
+        The manifest as written.
+    """
+    taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
+    with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
+        manifest: Manifest = {
+            "schema": SCHEMA,
+            "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
+            "made_with": _versions(),
+            "externs": _externs(verdicts),
+            "modules": _modules(verdicts, imported_by),
+            "globals": taken,
+            "data": data,
+            "inputs": inputs,
+            "self_test": self_test,
+            "files": files,
+        }
+        root = PurePosixPath(file.namelist()[0]).parts[0]
+        member = zipfile.ZipInfo(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", _NO_DATE)
+        file.writestr(member, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return manifest
+
+
+def digests(archive: Path) -> dict[str, str]:
+    """SHA-256, in hex, of each member's content, by its name below the root directory.
+
+    Takes several members at a time: neither reading nor hashing holds the GIL.
+    """
+    shown = str(archive)
+    with archive.open("rb") as file:
+        records = read_records(shown, file)
+
+    def one(record: Record) -> str:
+        with archive.open("rb") as own:
+            return digest_of(shown, own, record)
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        return dict(zip(records, threads.map(one, records.values()), strict=True))
+
+
+def _versions() -> MadeWith:
+    try:
+        own = metadata.version("interpool")
+    except metadata.PackageNotFoundError:
+        own = "not installed"
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "interpool": own,
+    }
+
+
+def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
+    tops = {name.partition(".")[0] for name, verdict in verdicts.items() if verdict.action == "extern"}
+    externs: list[Extern] = []
+    for top in sorted(tops):
+        found = distribution_of(top)
+        if found is not None:
+            externs.append({"module": top, "distribution": found.name, "version": found.version})
+    return externs
+
+
+def _modules(
+    verdicts: dict[str, Verdict], imported_by: Mapping[str, list[Importer]]
+) -> dict[str, ModuleRecord]:
+    return {
+        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": imported_by.get(name, [])}
+        for name, verdict in sorted(verdicts.items())
+        if verdict.action != "deny"
+    }

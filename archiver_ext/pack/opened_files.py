@@ -1,0 +1,107 @@
+"""Which files a model reads, seen by an audit hook.
+
+Reading by native code that opens files itself cannot be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interpool.archiver_ext.tracebacks import frame_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from interpool.archiver_ext.pack.rules import Rules
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_SOURCES = (".py", ".pyc", ".pyi")
+_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+class OpenedFiles:
+    """Notes files that are opened for reading.
+
+    Attributes:
+        inside: those under the project's root, relative to it, with the project's line.
+        outside: those elsewhere that the project's own code opened.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.inside: dict[str, str] = {}
+        self.outside: dict[str, str] = {}
+        self._rules = rules
+        self._phase = ""
+        self._busy = False
+        sys.addaudithook(self._hook)
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """Note what modules read while they are imported, and not what functions read."""
+        yield from self._in("importing")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Note all that is read."""
+        yield from self._in("running")
+
+    def _in(self, phase: str) -> Iterator[None]:
+        self._phase = phase
+        try:
+            yield
+        finally:
+            self._phase = ""
+
+    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
+        if not self._phase or self._busy or event not in ("open", "ctypes.dlopen"):
+            return
+        self._busy = True  # what is done here opens files, too
+        try:
+            self._note(args[0], args[2] if event == "open" else 0, sys._getframe(1))
+        except (OSError, ValueError):
+            pass  # not a path
+        finally:
+            self._busy = False
+
+    def _note(self, name: Any, flags: Any, frame: FrameType | None) -> None:
+        if not isinstance(name, (str, bytes)) or (isinstance(flags, int) and flags & _WRITING):
+            return
+        path = Path(os.fsdecode(name)).resolve()
+        if path.suffix in _SOURCES or not path.is_file():
+            return
+        owner = _owner(frame, self._rules, top_level=self._phase == "importing")
+        if owner is None:
+            return
+        root = self._rules.root
+        if self._rules.is_own(path):
+            self.inside.setdefault(str(path.relative_to(root)), frame_line(owner, root))
+        elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
+            self.outside.setdefault(str(path), frame_line(owner, root))
+
+
+def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameType | None:
+    """The innermost frame of the project's; when only importing counts, None in a function's call."""
+    found: FrameType | None = None
+    while frame is not None:
+        if _is_project(frame.f_code.co_filename, rules):
+            found = found or frame
+            if top_level and frame.f_code.co_name == "<module>":
+                return found
+        frame = frame.f_back
+    return None if top_level else found
+
+
+def _beyond_standard_library(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not the standard library's: who asked it to open the file."""
+    while frame is not None and frame.f_code.co_filename.startswith((_STANDARD_LIBRARY, "<")):
+        frame = frame.f_back
+    return frame
+
+
+def _is_project(filename: str, rules: Rules) -> bool:
+    return not filename.startswith("<") and rules.is_own(Path(filename))

@@ -1,0 +1,209 @@
+"""``pack`` and ``plan``: from a SPEC to a hermetic archive that has been seen to load and to answer.
+
+This module imports neither torch nor the user's code: both live in child processes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME
+from interpool.archiver_ext.pack.plan import Plan, check_glob
+from interpool.archiver_ext.pack.settling import Progress, Request, Settled, settle
+from interpool.archiver_ext.workdir import workdir_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord
+
+RTOL = 1e-4
+ATOL = 1e-5
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """What packing found out, and decided.
+
+    Attributes:
+        spec: as given.
+        kind: what the entry is.
+        plan: decisions about other people's packages, and the data files.
+        modules: action, reason and importers of every module met, by dotted name.
+        externs: third-party top-level modules that the server must have.
+        inputs: the example inputs' signature, or None.
+        warnings: what the archive cannot honour, each starting with the user's line.
+        attempts: how often the archive was built until it held.
+        corrections: what the rules had decided wrongly, and what showed it.
+        seconds: wall time of build, export (writing the object), run (on the example inputs), scan (of
+            what it needs), digest and trial.
+    """
+
+    spec: str
+    kind: EntryKind
+    plan: Plan
+    modules: dict[str, ModuleRecord]
+    externs: list[Extern]
+    inputs: Any
+    warnings: list[str]
+    attempts: int
+    corrections: list[str]
+    seconds: dict[str, float]
+
+    def names(self, action: Action) -> list[str]:
+        """The modules with this action, sorted."""
+        return sorted(name for name, done in self.modules.items() if done["action"] == action)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PackReport(PlanReport):
+    """What pack did.
+
+    Attributes:
+        output: the archive.
+        size: of the archive, in bytes.
+    """
+
+    output: Path
+    size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {**super().as_dict(), "output": str(self.output)}
+
+
+def pack(
+    spec: str,
+    output: Path,
+    *,
+    root: Path | None = None,
+    plan: Plan | None = None,
+    inputs: str | None = "",
+    intern: Iterable[str] = (),
+    extern: Iterable[str] = (),
+    mock: Iterable[str] = (),
+    deny: Iterable[str] = (),
+    data: Iterable[str] = (),
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    progress: Progress = lambda _words: None,
+) -> PackReport:
+    """Pack the object that a SPEC names into a hermetic archive.
+
+    The archive appears under its name only when it is complete and has been loaded, and has
+    answered its example inputs, in a fresh process; a failure leaves what was there before.
+
+    Args:
+        spec: ``package.module:name``; a function is called, another object is packed.
+        output: the archive to write.
+        root: the project's directory, put on ``sys.path``; default: the current one.
+        plan: decisions to follow as they are, from ``read_plan`` or a report.
+        inputs: where the example inputs are: a SPEC, a .json or .pt file, "" for
+            ``example_inputs`` beside the SPEC if it is there, None for no self-test.
+        intern: modules to put into the archive: globs in torch.package's syntax, which
+            win over the plan and the rules. Of several that match, the first of deny, mock,
+            extern, intern does.
+        extern: modules to take from the server.
+        mock: modules to replace by an empty stand-in.
+        deny: modules to refuse.
+        data: files that the code opens and that were not seen to be opened, as globs relative to
+            ``root``. Wherever the archive is loaded, code finds data files through ``__file__``
+            and importlib.resources.
+        rtol: relative tolerance of the self-test.
+        atol: absolute tolerance of the self-test.
+        progress: called with a few words before each step.
+
+    Raises:
+        PackError: see its message.
+    """
+    target = Path(output).absolute()
+    if target.is_dir() or not target.parent.is_dir():
+        raise PackError(
+            f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
+        )
+    globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
+    request = _request(spec, root, plan, inputs, globs, data, (rtol, atol))
+    with workdir_for(target) as workdir:
+        settled = settle(request, workdir, progress)
+        packed = workdir / ARCHIVE_NAME
+        size = packed.stat().st_size
+        os.replace(packed, target)
+    return PackReport(**_facts(spec, settled), output=target, size=size)
+
+
+def propose(
+    spec: str,
+    *,
+    root: Path | None = None,
+    inputs: str | None = "",
+    intern: Iterable[str] = (),
+    extern: Iterable[str] = (),
+    mock: Iterable[str] = (),
+    deny: Iterable[str] = (),
+    data: Iterable[str] = (),
+    progress: Progress = lambda _words: None,
+) -> PlanReport:
+    """What pack would do, without an archive: a dry run, in a temporary directory.
+
+    Arguments and errors are those of pack.
+    """
+    globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
+    request = _request(spec, root, None, inputs, globs, data, (RTOL, ATOL))
+    with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
+        return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
+
+
+def _request(
+    spec: str,
+    root: Path | None,
+    plan: Plan | None,
+    inputs: str | None,
+    globs: dict[str, Iterable[str]],
+    data: Iterable[str],
+    tolerance: tuple[float, float],
+) -> Request:
+    project = Path(root or Path.cwd()).resolve()
+    if not project.is_dir():
+        raise PackError(f"the project's root {project} is not a directory")
+    patterns = {action: [*given] for action, given in globs.items()}
+    _check_globs(patterns)
+    if plan is not None and plan.spec != spec:
+        raise PackError(
+            f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"
+        )
+    where = inputs or (plan.inputs if plan is not None else "")
+    return Request(spec, project, patterns, [*data], plan, where, inputs is not None, tolerance)
+
+
+def _check_globs(globs: dict[str, list[str]]) -> None:
+    for action, patterns in globs.items():
+        for pattern in patterns:
+            try:
+                check_glob(pattern)
+            except ValueError as error:
+                raise PackError(f"--{action} {pattern}: {error}") from None
+
+
+def _facts(spec: str, settled: Settled) -> dict[str, Any]:
+    built = settled.built
+    return {
+        "spec": spec,
+        "kind": built["kind"],
+        "plan": settled.plan,
+        "modules": built["modules"],
+        "externs": built["externs"],
+        "inputs": built["inputs"],
+        "warnings": built["warnings"],
+        "attempts": settled.attempts,
+        "corrections": settled.corrections,
+        "seconds": settled.seconds,
+    }

@@ -1,0 +1,184 @@
+"""A plan: what is to be done with each package, and why.
+
+Proposed by ``interpool plan``, kept beside the model as a TOML file, changed by its user, and
+given back to ``pack``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+import tomlkit
+
+from interpool.archiver_ext.errors import PackError
+from interpool.native.archive.format import Action
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = 1
+ACTIONS: tuple[Action, ...] = get_args(Action)
+_HEAD = (
+    "What `interpool pack --plan` does with each package, and why. It is yours to change: move a",
+    "line under another action, or add one; patterns are torch.package's. intern: goes into the",
+    "archive. extern: the server must have it. mock: left out; what needs it after all will fail.",
+)
+_TOP_LEVEL = ("schema", "spec", "inputs", "data", *ACTIONS)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a plan says of one package.
+
+    Attributes:
+        glob: in torch.package's syntax, such as ``einops.**``.
+        action: intern, extern or mock.
+        reason: why.
+        line: the user's own line that brought it in, ``path:line: text``, or "".
+    """
+
+    glob: str
+    action: Action
+    reason: str
+    line: str = ""
+
+    @property
+    def by_option(self) -> bool:
+        """Whether an option of the user's decided, and not the plan or the rules."""
+        return is_option(self.reason)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions for one model.
+
+    Attributes:
+        spec: the model's SPEC.
+        inputs: where its example inputs are, as ``--inputs`` takes it, or "".
+        data: files that go in beside the code, relative to the root, with the line that reads each.
+        proposals: one for each package that somebody has to decide about.
+    """
+
+    spec: str
+    inputs: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
+    proposals: tuple[Proposal, ...] = ()
+
+    def decisions(self) -> dict[str, tuple[Action, str]]:
+        """Action and reason by glob, as the rules take them."""
+        return {each.glob: (each.action, each.reason) for each in self.proposals}
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Write a plan as TOML, each decision with its reason and line.
+
+    Raises:
+        PackError: the file cannot be written.
+    """
+    document = tomlkit.document()
+    for line in _HEAD:
+        document.add(tomlkit.comment(line))
+    document.add("schema", tomlkit.item(SCHEMA))
+    document.add("spec", tomlkit.item(plan.spec))
+    if plan.inputs:
+        document.add("inputs", tomlkit.item(plan.inputs))
+    for name, lines in (("data", plan.data), *((action, None) for action in ACTIONS)):
+        table = tomlkit.table()
+        if lines is not None:
+            for file, line in sorted(lines.items()):
+                table.add(file, line)
+        for each in plan.proposals if lines is None else ():
+            if each.action == name:
+                if each.line:
+                    table.add(tomlkit.comment(each.line))
+                table.add(each.glob, each.reason)
+        if lines is None or lines:
+            document.add(tomlkit.nl())
+            document.add(name, table)
+    try:
+        path.write_text(tomlkit.dumps(document), encoding="utf-8")
+    except OSError as error:
+        raise PackError(f"{path}: the plan cannot be written ({error.strerror})") from None
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan.
+
+    Raises:
+        PackError: it cannot be read, is not TOML, or holds what no plan holds.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PackError(f"{path}: the plan cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise PackError(f"{path}: the plan is not TOML: {error}") from None
+    unknown = sorted(found.keys() - set(_TOP_LEVEL))
+    if unknown:
+        raise PackError(f"{path}: unknown key {unknown[0]!r}; a plan has {', '.join(_TOP_LEVEL)}")
+    if found.get("schema") != SCHEMA:
+        raise PackError(
+            f"{path}: schema is {found.get('schema')!r}, this interpool reads {SCHEMA}; make the plan anew"
+        )
+    if not isinstance(found.get("spec"), str) or not isinstance(found.get("inputs", ""), str):
+        raise PackError(f"{path}: spec, and inputs if it is there, must be texts")
+    tables = {name: _table(found, name, path) for name in ("data", *ACTIONS)}
+    _check_one_action_each({action: tables[action] for action in ACTIONS}, path)
+    return Plan(
+        spec=found["spec"],
+        inputs=found.get("inputs", ""),
+        data=tables["data"],
+        proposals=tuple(
+            Proposal(_glob(glob, action, path), action, reason)
+            for action in ACTIONS
+            for glob, reason in tables[action].items()
+        ),
+    )
+
+
+def _table(found: dict[str, Any], name: str, path: Path) -> dict[str, str]:
+    table = found.get(name, {})
+    if not isinstance(table, dict):
+        raise PackError(f"{path}: [{name}] must be a table")
+    for key, reason in table.items():
+        if not isinstance(reason, str):
+            raise PackError(
+                f"{path}: [{name}] {key} must be followed by its reason, a text; a glob with dots "
+                'is put in quotation marks: "einops.**" = "why"'
+            )
+    return table
+
+
+def _check_one_action_each(tables: Mapping[str, Mapping[str, str]], path: Path) -> None:
+    under: dict[str, str] = {}
+    for action, table in tables.items():
+        for glob in table:
+            if glob in under:
+                raise PackError(
+                    f"{path}: {glob!r} stands under [{under[glob]}] and [{action}]; leave it in one"
+                )
+            under[glob] = action
+
+
+def _glob(glob: str, action: str, path: Path) -> str:
+    try:
+        check_glob(glob)
+    except ValueError as error:
+        raise PackError(f"{path}: [{action}] {glob!r}: {error}") from None
+    return glob
+
+
+def is_option(reason: str) -> bool:
+    """Whether a reason is an option of the user's, such as ``--extern einops.**``."""
+    return reason.startswith("--")
+
+
+def check_glob(glob: str) -> None:
+    """Raise ValueError if torch.package would not take the pattern."""
+    if not all(glob.split(".")):
+        raise ValueError("it is not a module's name, nor a pattern for one")
+    if any("**" in part and part != "**" for part in glob.split(".")):
+        raise ValueError("** must stand alone between dots, as in einops.**")

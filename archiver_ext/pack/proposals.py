@@ -1,0 +1,25 @@
+"""What packing decided about other people's packages, one proposal for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interpool.archiver_ext.pack.explain import find_line
+from interpool.archiver_ext.pack.plan import Proposal
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.pack.exporter import HermeticExporter
+
+
+def proposals(exporter: HermeticExporter) -> list[Proposal]:
+    """The decisions that somebody may want otherwise, with the user's own line that asked for each."""
+    found: dict[str, Proposal] = {}
+    for module in sorted(exporter.verdicts):
+        verdict = exporter.verdicts[module]
+        if not verdict.glob or verdict.action == "deny":
+            continue
+        known = found.get(verdict.glob)
+        if known is None or not known.line:
+            line = find_line(exporter, module)
+            found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line)
+    return [found[glob] for glob in sorted(found)]

@@ -1,0 +1,189 @@
+"""What is done with each module, and why.
+
+The user's globs come first: of several that match, the first of deny, mock, extern, intern
+decides. Then come decisions: a plan's, or what a trial load taught. Then the rules: the
+project's own files go in; torch, numpy and the standard library stay outside; of the rest,
+what is in use goes in if it is small and pure Python and stays outside if not, and what is
+imported and never runs is mocked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from torch.package.glob_group import GlobGroup
+
+from interpool.archiver_ext.pack.distributions import canonical, distribution_of, required_by
+from interpool.archiver_ext.pack.plan import is_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+RuleAction = Literal["intern", "extern", "mock", "deny"]
+
+IN_PROJECT = "in the project"
+STANDARD_LIBRARY = "standard library"
+
+_ALWAYS_THERE = ("torch", "numpy")
+_INSTALLED_DIRECTORIES = {"site-packages", "dist-packages"}
+
+
+@dataclass(frozen=True)
+class Globs:
+    """The user's patterns, in torch.package's syntax (``einops.**``)."""
+
+    intern: tuple[str, ...] = ()
+    extern: tuple[str, ...] = ()
+    mock: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is done with one module, and why.
+
+    Attributes:
+        glob: the modules that share it, if somebody may want to decide otherwise, else "".
+    """
+
+    action: RuleAction
+    reason: str
+    glob: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was seen of third-party modules, by top-level name; see Calls in observing.py.
+
+    Attributes:
+        ran: code that ran on the example inputs; None if there were none.
+        called: called while the project's modules were imported, with the project's line.
+        pickled: its classes or functions are in the pickle.
+        needed: what a trial load could not do without, and why.
+    """
+
+    ran: frozenset[str] | None = None
+    called: Mapping[str, str] = field(default_factory=dict)
+    pickled: frozenset[str] = frozenset()
+    needed: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, top: str) -> str | None:
+        """How the module is used; None if it is not; "" if nobody knows."""
+        if top in self.pickled:
+            return "the model holds objects of it"
+        if self.ran is not None and top in self.ran:
+            return "it ran on the example inputs"
+        if top in self.called:
+            return f"it is called at import ({self.called[top]})"
+        if top in self.needed:
+            return self.needed[top]
+        return "" if self.ran is None else None
+
+
+@dataclass
+class Rules:
+    """The rules for one project.
+
+    Attributes:
+        root: directory, resolved, whose files are the user's own.
+        globs: the user's patterns.
+        decisions: action and reason by glob, for what no pattern of the user's matches.
+        usage: what is known of third-party modules.
+    """
+
+    root: Path
+    globs: Globs = field(default_factory=Globs)
+    decisions: Mapping[str, tuple[RuleAction, str]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        self._groups = [
+            (Verdict(action, f"--{action} {glob}", glob), GlobGroup(glob))
+            for action, globs in self._ordered()
+            for glob in globs
+        ]
+        self._groups += [
+            (Verdict(action, reason, glob), GlobGroup(glob))
+            for glob, (action, reason) in self.decisions.items()
+        ]
+
+    def _ordered(self) -> list[tuple[RuleAction, Sequence[str]]]:
+        globs = self.globs
+        return [
+            ("deny", globs.deny),
+            ("mock", globs.mock),
+            ("extern", globs.extern),
+            ("intern", globs.intern),
+        ]
+
+    def unused(self, modules: Iterable[str]) -> list[str]:
+        """Decisions that match none of the modules: where they stand, and the glob. A denial need not."""
+        met = list(modules)
+        return [
+            verdict.reason if is_option(verdict.reason) else f"the plan's [{verdict.action}] {verdict.glob}"
+            for verdict, group in self._groups
+            if verdict.action != "deny" and not any(map(group.matches, met))
+        ]
+
+    def verdict(self, module: str) -> Verdict:
+        """The verdict for a dotted module name. May import the module's parents."""
+        for verdict, group in self._groups:
+            if group.matches(module):
+                return verdict
+        top = module.partition(".")[0]
+        if top == "interpool":
+            return Verdict("extern", "part of the server")
+        path = module_file(module) or module_file(top)
+        if path is not None and self.is_own(path):
+            return Verdict("intern", IN_PROJECT)
+        if top in sys.stdlib_module_names or top in sys.builtin_module_names:
+            return Verdict("extern", STANDARD_LIBRARY)
+        if top in _ALWAYS_THERE:
+            return Verdict("extern", "every server has it")
+        return _third_party(top, path, self.usage.of(top))
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a file is the user's: under the root, but not installed there."""
+        try:
+            relative = path.resolve().relative_to(self.root)
+        except ValueError:
+            return False
+        return not _INSTALLED_DIRECTORIES.intersection(relative.parts)
+
+
+def module_file(module: str) -> Path | None:
+    """The file that a module was, or would be, loaded from; a namespace package's directory."""
+    loaded = sys.modules.get(module)
+    spec = getattr(loaded, "__spec__", None)
+    if loaded is None:
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, AttributeError, ValueError):
+            return None
+    origin = getattr(loaded, "__file__", None) or (spec.origin if spec is not None else None)
+    if origin is not None and origin not in ("built-in", "frozen"):
+        return Path(origin)
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(locations[0]) if locations else None
+
+
+def _third_party(top: str, path: Path | None, used: str | None) -> Verdict:
+    glob = f"{top}.**"
+    found = distribution_of(top)
+    if found is not None and canonical(found.name) in required_by("torch"):
+        return Verdict("extern", f"{found.label}: torch needs it, so every server has it")
+    label = found.label if found is not None else top
+    if used is None:
+        return Verdict("mock", f"{label} never ran on the example inputs: what needs it will fail", glob)
+    why = f"; {used}" if used else ""
+    if found is None:
+        if path is None:
+            return Verdict("extern", f"it has no source file{why}", glob)
+        return Verdict("intern", f"no installed distribution brings it{why}", glob)
+    if found.obstacle:
+        return Verdict("extern", f"{label} {found.obstacle}{why}", glob)
+    return Verdict("intern", f"{label} is small and pure Python ({found.python_files} files){why}", glob)

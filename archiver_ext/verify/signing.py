@@ -1,0 +1,198 @@
+"""Signatures in archives: OpenSSF model signing with plain elliptic-curve keys, offline.
+
+What is signed is the manifest, which holds the digest of every other member. The signature, a
+sigstore bundle, is the archive's last member, so that it travels inside a .mar as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from interpool.archiver_ext.verify.signing_keys import model_signing, private_fingerprint
+from interpool.native.archive.format import MANIFEST_RESOURCE, SIGNATURE_RESOURCE
+from interpool.native.archive.reader import (
+    MANIFEST_MEMBER,
+    SIGNATURE_MEMBER,
+    Record,
+    check_digests,
+    read_manifest,
+    read_member,
+    read_records,
+)
+from interpool.native.errors import ArchiveError, ManifestError, SignatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# A bundle is 2 kB. What is longer is none, and is not parsed.
+_BUNDLE_LIMIT = 1 << 20
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class SignatureState:
+    """What an archive says about its signature; nothing of it has been checked.
+
+    Attributes:
+        signed: whether there is a signature.
+        fingerprint: of the key that it claims, in hex; "" if it names none or cannot be read.
+    """
+
+    signed: bool
+    fingerprint: str
+
+    def __str__(self) -> str:
+        if not self.signed:
+            return "unsigned"
+        return f"signed by key {self.fingerprint or '(unreadable)'}, not verified"
+
+
+def signature_state(records: Mapping[str, Record], file: IO[bytes]) -> SignatureState:
+    """Whether an archive is signed, and by which key it claims to be. Checks nothing.
+
+    Args:
+        records: see read_records.
+        file: the archive, opened.
+    """
+    bundle = signature_bytes("", file, records)
+    return SignatureState(bundle is not None, claimed_fingerprint(bundle or b""))
+
+
+def signature_bytes(path: str, file: IO[bytes], records: Mapping[str, Record]) -> bytes | None:
+    """The signature in an archive, b"" for one too large to be any, None if there is none.
+
+    Args:
+        path: the archive, as the user knows it.
+        file: the archive, opened.
+        records: see read_records.
+
+    Raises:
+        StructureError: it is damaged.
+    """
+    record = records.get(SIGNATURE_MEMBER)
+    if record is None:
+        return None
+    return read_member(path, file, record) if record.size <= _BUNDLE_LIMIT else b""
+
+
+def claimed_fingerprint(bundle: bytes) -> str:
+    """The fingerprint of the key that a bundle names, or ""."""
+    try:
+        hint = json.loads(bundle)["verificationMaterial"]["publicKey"]["hint"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    is_hex = isinstance(hint, str) and len(hint) == 64 and set(hint) <= set("0123456789abcdef")
+    return hint if is_hex else ""
+
+
+# ---- signing ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What ``sign_archive`` did: the file, the key's fingerprint, and whether one was replaced."""
+
+    archive: Path
+    fingerprint: str
+    replaced: bool
+
+
+def sign_archive(
+    archive: Path, key: Path, *, output: Path | None = None, password: str | None = None
+) -> Signed:
+    """Sign an archive; it appears whole or not at all. What was signed before is signed anew.
+
+    Args:
+        archive: a hermetic archive. Its digests are checked first.
+        key: PEM file of the private key: P-256, P-384 or P-521.
+        output: the signed archive; default: in place of the given one.
+        password: of the key, if it is encrypted.
+
+    Raises:
+        ArchiveError: the archive is missing, damaged, or not what its manifest says.
+        SignatureError: the key cannot be used; model-signing is not installed.
+    """
+    shown = str(archive)
+    signer = private_fingerprint(key, password)
+    with _opened(archive) as file:
+        records = read_records(shown, file)
+        manifest = read_manifest(shown, file, records)
+        if manifest is None:
+            raise ManifestError(
+                f"{shown} has no manifest, which is what would be signed: make it with `interpool pack`",
+                "no-manifest",
+            )
+        check_digests(shown, file, records, manifest)
+        bundle = _sign(read_member(shown, file, records[MANIFEST_MEMBER]), key, password)
+        _replace_signature(file, archive, output or archive, bundle)
+    return Signed(output or archive, signer, SIGNATURE_MEMBER in records)
+
+
+def _sign(manifest: bytes, key: Path, password: str | None) -> bytes:
+    library = model_signing()
+    with tempfile.TemporaryDirectory(prefix="interpool-sign-") as name:
+        payload, signature = Path(name, MANIFEST_RESOURCE), Path(name, SIGNATURE_RESOURCE)
+        payload.write_bytes(manifest)
+        hashing = library.hashing.Config().use_file_serialization(hashing_algorithm="sha256")
+        config = library.signing.Config().set_hashing_config(hashing)
+        secret: Any = password.encode() if password else None  # bytes, whatever the annotation says
+        config.use_elliptic_key_signer(private_key=key, password=secret).sign(payload, signature)
+        return signature.read_bytes()
+
+
+@contextlib.contextmanager
+def _opened(archive: Path) -> Iterator[IO[bytes]]:
+    try:
+        file = archive.open("rb")
+    except OSError as error:
+        raise ArchiveError(f"{archive} cannot be read ({error.strerror})", "unreadable") from None
+    with file:
+        yield file
+
+
+def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: bytes) -> None:
+    """Write ``source``'s bytes with this signature as the last member, by a rename."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.absolute().parent)
+    except OSError as error:
+        raise ArchiveError(f"{target} cannot be written ({error.strerror})", "unwritable") from None
+    try:
+        with open(descriptor, "w+b") as copy:
+            source.seek(0)
+            shutil.copyfileobj(source, copy, 1 << 22)
+            os.fchmod(copy.fileno(), os.fstat(source.fileno()).st_mode & 0o7777)
+            _append(copy, archive, bundle)
+            copy.flush()
+            os.fsync(copy.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _append(file: IO[bytes], archive: Path, bundle: bytes) -> None:
+    with zipfile.ZipFile(file, "a", allowZip64=True) as members:
+        root = members.filelist[0].filename.partition("/")[0]
+        name = f"{root}/{SIGNATURE_MEMBER}"
+        if name in members.NameToInfo:
+            last = max(members.filelist, key=lambda info: info.header_offset)
+            if last.filename != name:
+                raise SignatureError(
+                    f"{archive}: its signature is not its last member, where `interpool sign` puts "
+                    "it. Make the archive anew",
+                    "signature-place",
+                )
+            # The new one takes the old one's place; the directory behind is written anew.
+            members.filelist.remove(last)
+            del members.NameToInfo[name]
+            members.start_dir = last.header_offset
+        members.writestr(zipfile.ZipInfo(name, _NO_DATE), bundle)

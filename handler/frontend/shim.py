@@ -1,0 +1,490 @@
+"""The stand-in that TorchServe starts for a worker, through the overlay's worker script.
+
+TorchServe starts one such process per worker, reads its log lines, connects to the socket
+named on its command line, and kills it. For a hermetic model this process is only a stand-in:
+it asks the pool host to listen on that socket, hands over its own stdout and stderr, and
+waits. For every other model it becomes TorchServe's stock worker.
+
+One file and the standard library only, because it runs under a model's own virtual
+environment too. Imports are counted: every worker pays for them in memory, so there is no
+``socket`` (``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing`` here. The
+pool host imports this module for what both sides must agree on.
+"""
+
+from __future__ import annotations
+
+import _socket
+import fcntl
+import os
+import sys
+import time
+
+PROTOCOL = "1"
+HANDLER_STEM = "interpool_handler"
+OVERLAY_RECORD = "interpool-overlay"
+DEFAULT_POOL = "default"
+START_TIMEOUT_S = 110.0  # TorchServe gives a worker two minutes to say that it started
+SCM_RIGHTS = _socket.SCM_RIGHTS
+
+
+class Refused(Exception):
+    """This worker cannot start; the message is for TorchServe's model log."""
+
+
+# ---- names that shim and host share -------------------------------------------------------
+
+
+def runtime_base() -> str:
+    """The directory that holds one private directory per TorchServe instance and pool."""
+    chosen = os.environ.get("INTERPOOL_RUNTIME_DIR")
+    if chosen:
+        return os.path.abspath(chosen)
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if session and os.path.isdir(session):
+        return os.path.join(session, "interpool")
+    return f"/tmp/interpool-{os.getuid()}"
+
+
+def make_private(path: str) -> None:
+    """Create ``path`` (mode 0700) or check that it is ours; raises Refused."""
+    try:
+        while True:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            try:
+                found = os.stat(path, follow_symlinks=False)
+                break
+            except FileNotFoundError:
+                continue  # a host that leaves has just removed it
+    except OSError as error:
+        raise Refused(f"cannot create the runtime directory {path}: {error.strerror}") from None
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or os.path.islink(path):
+        raise Refused(
+            f"the runtime directory {path} must be a directory of this user with mode 0700; "
+            "remove it, or choose another with INTERPOOL_RUNTIME_DIR"
+        )
+
+
+def process_start(pid: int) -> str:
+    """Clock ticks since boot at which process ``pid`` started; '' if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def instance_key(frontend_pid: int, pool: str) -> str:
+    """Names one pool of one TorchServe: its pid, its start time, and the pool."""
+    return f"{frontend_pid}-{process_start(frontend_pid)}-{pool}"
+
+
+def connect_control(runtime_dir: str) -> _socket.socket:
+    """Connect to the control socket in ``runtime_dir``; raises OSError if nobody listens.
+
+    Goes through a descriptor of the directory: a socket's path may be 107 bytes long at most.
+    """
+    directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+        try:
+            control.connect(f"/proc/self/fd/{directory}/control")
+        except OSError:
+            control.close()
+            raise
+        return control
+    finally:
+        os.close(directory)
+
+
+def lock(runtime_dir: str) -> int:
+    """Hold the instance's lock: a descriptor, released by closing it.
+
+    Whoever removes the directory does so under this lock, so a lock on a file that is no
+    longer there is no lock: try again.
+    """
+    path = os.path.join(runtime_dir, "lock")
+    while True:
+        make_private(runtime_dir)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+
+
+# ---- what the command line and the environment say ----------------------------------------
+
+
+class Arguments:
+    """TorchServe's worker arguments, as ``ts.arg_parser`` knows them."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.sock_type = self.sock_name = self.host = self.port = self.metrics_config = ""
+        self.is_async = False
+        rest = iter(argv)
+        for word in rest:
+            name, has_value, value = word.partition("=")
+            if name == "--async":
+                self.is_async = True
+            elif name in ("--sock-type", "--sock-name", "--host", "--port", "--metrics-config"):
+                setattr(self, name[2:].replace("-", "_"), value if has_value else next(rest, ""))
+
+    def address(self) -> str:
+        """``unix:PATH`` or ``tcp:HOST:PORT``, where TorchServe is going to connect."""
+        if self.sock_type == "unix" and self.sock_name:
+            return f"unix:{self.sock_name}"
+        if self.sock_type == "tcp" and self.port:
+            return f"tcp:{self.host or '127.0.0.1'}:{self.port}"
+        raise Refused(f"no socket to listen on in the worker's arguments: {sys.argv[1:]}")
+
+
+def is_hermetic(model_dir: str) -> bool:
+    """Whether the model in ``model_dir`` names interpool's handler file in its manifest."""
+    try:
+        with open(os.path.join(model_dir, "MAR-INF", "MANIFEST.json"), "rb") as file:
+            manifest = b"".join(file.read().split())
+    except OSError:
+        return False
+    return b'"handler":"' + HANDLER_STEM.encode() in manifest
+
+
+def model_directory(cwd: str) -> str:
+    """The model's directory as TorchServe names it.
+
+    TorchServe runs the worker in that directory, but a ``no-archive`` model is a symlink, which
+    the working directory no longer shows and whose removal is all there is to see of the model
+    being unregistered. TorchServe also puts the directory's unresolved path on PYTHONPATH.
+    """
+    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if entry and entry != cwd and os.path.realpath(entry) == cwd:
+            return entry
+    return cwd
+
+
+def frontend_pid() -> int:
+    """The process id of the TorchServe frontend: the nearest ancestor named ``java``.
+
+    Usually the parent; a CPU launcher may stand in between.
+    """
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                head, _, tail = file.read().rpartition(b")")
+        except OSError:
+            break
+        if head.endswith(b"(java"):
+            return pid
+        pid = int(tail.split()[1])
+    return os.getppid()
+
+
+def overlay_record(home: str) -> dict[str, str]:
+    """What ``interpool.handler.frontend.overlay`` wrote down about the installation it stands for."""
+    record = {}
+    with open(os.path.join(home, OVERLAY_RECORD), encoding="utf-8") as file:
+        for line in file:
+            name, _, value = line.rstrip("\n").partition("=")
+            record[name] = value
+    return record
+
+
+# ---- the stock worker -----------------------------------------------------------------------
+
+
+def require_isolation(environment: dict[str, str]) -> None:
+    """Raise Refused where signatures are asked for and files of the archive may have run before.
+
+    Too late for this archive, and soon enough for who set the server up.
+    """
+    if "INTERPOOL_SIGNATURE_KEYS" in environment and not sys.flags.isolated:
+        raise Refused(
+            "INTERPOOL_SIGNATURE_KEYS asks for signatures, but TorchServe starts its workers so that they "
+            "import what they find in an archive before anything of it was checked. Start it with "
+            "`interpool serve` [isolation]"
+        )
+
+
+def refuse_stock(environment: dict[str, str]) -> None:
+    """Raise Refused where archives that are not hermetic must not be served.
+
+    Nothing in them can be checked, so they are not served where signatures are asked for.
+    """
+    wish = environment.get("INTERPOOL_STOCK_ARCHIVES", "")
+    if wish == "allow" or not (wish or "INTERPOOL_SIGNATURE_KEYS" in environment):
+        return
+    if wish not in ("", "refuse"):
+        raise Refused(f"INTERPOOL_STOCK_ARCHIVES must be allow or refuse, not {wish!r}")
+    why = (
+        "INTERPOOL_STOCK_ARCHIVES=refuse"
+        if wish
+        else "INTERPOOL_SIGNATURE_KEYS asks for signatures, which such archives cannot have"
+    )
+    raise Refused(
+        f"this model is refused: its archive is not hermetic (its handler is not {HANDLER_STEM}.py), and "
+        f"{why}. Pack it with `interpool pack` and sign it, or set INTERPOOL_STOCK_ARCHIVES=allow "
+        "[stock-archive]"
+    )
+
+
+def become_stock_worker(home: str, record: dict[str, str]) -> None:
+    """Replace this process by TorchServe's own worker, with the same arguments.
+
+    Its environment is made what an unchanged TorchServe gives it: there the server's home lies
+    in site-packages, and TorchServe then leaves it out of PYTHONPATH.
+    """
+    script = os.path.join(record["ts"], "model_service_worker.py")
+    command = list(sys.orig_argv)
+    at = command.index(sys.argv[0])
+    # Without -I, which a launcher of ours has added.
+    command = [*(word for word in command[:at] if word != "-I"), script, *command[at + 1 :]]
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = environment.get("PYTHONPATH", "").removesuffix(home)
+    os.execve(sys.executable, command, environment)
+
+
+# ---- the pool host --------------------------------------------------------------------------
+
+
+def pool_name(model_dir: str, record: dict[str, str]) -> str:
+    """The pool that the model's configuration names.
+
+    YAML is not parsed here: only where a file could name a pool, the host's Python is asked.
+    """
+    for name in os.listdir(model_dir):
+        if name.endswith((".yaml", ".yml")):
+            with open(os.path.join(model_dir, name), "rb") as file:
+                text = file.read()
+            if b"interpool" in text and b"pool" in text.replace(b"interpool", b""):
+                break
+    else:
+        return DEFAULT_POOL
+    read_end, write_end = os.pipe()
+    pid = os.posix_spawn(
+        record["python"],
+        # -P: the working directory is the model's, whose files are nobody's modules.
+        [record["python"], "-P", "-m", "interpool.handler.config", model_dir],
+        host_environment(record),
+        file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)],
+    )
+    os.close(write_end)
+    with open(read_end, "rb") as output:
+        name = output.read().decode().strip()
+    os.waitpid(pid, 0)
+    return name or DEFAULT_POOL  # settings that are refused name no pool: any host says why
+
+
+def host_environment(record: dict[str, str]) -> dict[str, str]:
+    """This process's environment without what TorchServe added for this one worker.
+
+    TorchServe adds to PYTHONPATH the model's directory, behind the server's own entries, and what
+    the archive's manifest says of its handler before them. What is relative is relative to the
+    model's directory.
+    """
+    environment = dict(os.environ)
+    model = os.getcwd()
+    own = [
+        entry
+        for entry in frontend_path(frontend_pid(), environment.get("PYTHONPATH", ""))
+        if os.path.isabs(entry)
+        and entry != record["home"]
+        and os.path.commonpath([os.path.realpath(entry), model]) != model
+    ]
+    environment["PYTHONPATH"] = os.pathsep.join(own)
+    if not own:
+        del environment["PYTHONPATH"]
+    return environment
+
+
+def frontend_path(frontend: int, otherwise: str) -> list[str]:
+    """The PYTHONPATH that TorchServe was started with, as the archive cannot have changed it."""
+    try:
+        with open(f"/proc/{frontend}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return otherwise.split(os.pathsep)
+    for variable in variables:
+        name, _, value = variable.partition(b"=")
+        if name == b"PYTHONPATH":
+            return os.fsdecode(value).split(os.pathsep)
+    return []
+
+
+def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
+    """Where the host logs: TorchServe's own log directory, else the runtime directory."""
+    directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
+    directory = os.path.realpath(directory)
+    if not (os.path.isdir(directory) and os.access(directory, os.W_OK)):
+        directory = runtime_dir
+    return os.path.join(directory, f"interpool_host_{pool}.log")
+
+
+def start_host(frontend: int, runtime_dir: str, pool: str, record: dict[str, str]) -> None:
+    """Start the pool host, in its own session, and wait until it listens. Needs the lock."""
+    log = log_path(frontend, runtime_dir, pool)
+    log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log_start = os.fstat(log_file).st_size
+    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    read_end, write_end = os.pipe()
+    python = record["python"]
+    command = [
+        python,
+        "-P",
+        "-m",
+        "interpool.handler.host.pool_host",
+        f"--frontend={frontend}",
+        f"--runtime-dir={runtime_dir}",
+        f"--pool={pool}",
+        f"--log={log}",
+    ]
+    try:
+        os.posix_spawn(
+            python,
+            command,
+            host_environment(record),
+            file_actions=[
+                # In this order: stdout is where "listening" goes until the host points it
+                # at its log; an end of this pipe without a word means that it died.
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, write_end, 1),
+                (os.POSIX_SPAWN_DUP2, log_file, 2),
+            ],
+            setsid=True,
+        )
+    except OSError as error:
+        raise Refused(f"cannot start the pool host with {python}: {error.strerror}") from None
+    finally:
+        os.close(write_end)
+        os.close(null)
+        os.close(log_file)
+    with open(read_end, "rb") as pipe:
+        if pipe.read() == b"listening\n":
+            return
+    with open(log, "rb") as file:
+        file.seek(log_start)
+        said = file.read().decode(errors="replace").strip()
+    raise Refused(f"the pool host did not start; its log {log} says:\n{said}")
+
+
+def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.socket:
+    """A connection to the pool's host, which is started if there is none."""
+    base = runtime_base()
+    make_private(base)
+    runtime_dir = os.path.join(base, instance_key(frontend, pool))
+    try:
+        return connect_control(runtime_dir)
+    except OSError:
+        pass
+    held = lock(runtime_dir)
+    try:
+        try:
+            return connect_control(runtime_dir)
+        except OSError:
+            start_host(frontend, runtime_dir, pool, record)
+            return connect_control(runtime_dir)
+    finally:
+        os.close(held)
+
+
+def register(control: _socket.socket, fields: dict[str, str]) -> str:
+    """Ask the host to listen on this worker's socket.
+
+    Returns '' once it does, and 'again' if the host left before it took the request.
+    """
+    message = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
+    descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
+    control.settimeout(START_TIMEOUT_S)
+    try:
+        control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, SCM_RIGHTS, descriptors)])
+        kind, _, text = control.recv(65536).decode().partition("\0")
+    except TimeoutError:
+        raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
+    except (BrokenPipeError, ConnectionResetError):
+        return "again"
+    if kind == "refused":
+        raise Refused(text)
+    return "" if kind == "ready" else "again"
+
+
+def serve_hermetic(arguments: Arguments, cwd: str, record: dict[str, str]) -> int:
+    """Stand in for a worker whose model the pool host serves; returns the exit status."""
+    if arguments.is_async:
+        raise Refused(
+            "asyncCommunication is not supported for hermetic models (TorchServe 0.12 loses "
+            "requests in that mode): remove it from the model's configuration"
+        )
+    if int(os.environ.get("WORLD_SIZE", "0")) > 1:
+        raise Refused("hermetic models are not served with torchrun: remove parallelType")
+    address = arguments.address()
+    model_dir = model_directory(cwd)
+    frontend = frontend_pid()
+    pool = pool_name(cwd, record)
+    fields = {
+        "protocol": PROTOCOL,
+        "pid": str(os.getpid()),
+        "address": address,
+        "model_dir": model_dir,
+        "metrics_config": arguments.metrics_config,
+    }
+    for _ in range(10):
+        control = reach_host(frontend, pool, record)
+        if not register(control, fields):
+            break
+        control.close()
+        time.sleep(0.05)
+    else:
+        raise Refused("the pool host left ten times before it took this worker; see its log")
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    lines = f"[PID]{os.getpid()}\nTorch worker started.\nPython runtime: {version}\n"
+    os.write(1, lines.encode())
+    return wait_for_end(control, address)
+
+
+def wait_for_end(control: _socket.socket, address: str) -> int:
+    """Live as long as the host serves this worker; the host says goodbye or is gone."""
+    path = address.removeprefix("unix:")
+    mine = file_identity(path)
+    control.settimeout(None)
+    try:
+        last = control.recv(65536).decode()
+    except OSError:
+        last = ""
+    if last:
+        return 0
+    # By now TorchServe may have given the name to the next worker.
+    if mine and file_identity(path) == mine:
+        os.unlink(path)
+    os.write(2, b"interpool: the pool host is gone; TorchServe will restart this worker.\n")
+    return 1
+
+
+def file_identity(path: str) -> tuple[int, int] | None:
+    """Tells one file of a name from the next, also where inode numbers are used again."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
+
+
+def main() -> int:
+    """Entry point of the overlay's ``ts/model_service_worker.py``; returns the exit status."""
+    home = os.path.dirname(os.path.abspath(__file__))
+    record = {"home": home, **overlay_record(home)}
+    cwd = os.getcwd()
+    try:
+        require_isolation(dict(os.environ))
+        if not is_hermetic(cwd):
+            refuse_stock(dict(os.environ))
+            become_stock_worker(home, record)
+        return serve_hermetic(Arguments(sys.argv[1:]), cwd, record)
+    except Refused as error:
+        os.write(2, f"interpool: {error}\n".encode())
+        return 1

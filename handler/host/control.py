@@ -1,0 +1,120 @@
+"""The pool host's control socket: who may talk to it, and what is said.
+
+A unix socket of type SEQPACKET in the private runtime directory; one message is one packet.
+
+- ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
+  as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
+  to connect, or by ``refused`` and the reason. The connection then stays open: its end on
+  either side ends the worker. ``bye`` says beforehand that the end is in order.
+- ``status``: answered by the host's state as JSON, cut into packets, and end of file.
+- ``stacks``: answered likewise by the interpreters' Python stacks, as text.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from interpool.handler.errors import WorkerRefused
+from interpool.handler.frontend import shim
+
+MESSAGE_LIMIT = 65536
+STATUS_REQUEST = b"status"
+STACKS_REQUEST = b"stacks"
+_CREDENTIALS = struct.Struct("3i")
+_FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config"})
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a shim says about the worker that it stands for."""
+
+    pid: int
+    address: str
+    model_dir: str
+    metrics_config: str
+
+
+def listen(runtime_dir: Path) -> socket.socket:
+    """Listen on the runtime directory's control socket; needs the instance's lock.
+
+    Whatever socket file stands there belongs to a host that is gone: the lock says so.
+    """
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    (runtime_dir / "control").unlink(missing_ok=True)
+    # Through a descriptor, because a socket's path may be 107 bytes long at most.
+    directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY)
+    try:
+        control.bind(f"/proc/self/fd/{directory}/control")
+    finally:
+        os.close(directory)
+    control.listen(1024)
+    return control
+
+
+def same_user(peer: socket.socket) -> bool:
+    """Whether the process at the other end runs as this process's user."""
+    packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _pid, uid, _gid = _CREDENTIALS.unpack(packed)
+    return bool(uid == os.getuid())
+
+
+def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
+    """The next message and the descriptors passed with it; empty at the end."""
+    try:
+        message, descriptors, _flags, _address = socket.recv_fds(peer, MESSAGE_LIMIT, 2)
+    except ConnectionError:
+        return b"", []
+    return message, descriptors
+
+
+def send(peer: socket.socket, kind: str, text: str = "") -> bool:
+    """Send one message without waiting; False if the other side is gone or does not read."""
+    packet = f"{kind}\0{text}".encode()[: MESSAGE_LIMIT - 1] if text else kind.encode()
+    try:
+        peer.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except OSError:
+        return False
+    return True
+
+
+def parse_registration(message: bytes) -> Registration:
+    """The fields of a ``register`` message; raises WorkerRefused."""
+    kind, *pairs = message.decode(errors="replace").split("\0")
+    fields = dict(pair.partition("=")[::2] for pair in pairs)
+    if kind != "register" or fields.keys() != _FIELDS or not fields["pid"].isdecimal():
+        raise WorkerRefused(f"the pool host does not understand this request: {message[:200]!r}")
+    if fields["protocol"] != shim.PROTOCOL:
+        raise WorkerRefused(
+            "this worker and its pool host come from different versions of interpool; restart TorchServe"
+        )
+    return Registration(
+        pid=int(fields["pid"]),
+        address=fields["address"],
+        model_dir=fields["model_dir"],
+        metrics_config=fields["metrics_config"],
+    )
+
+
+def ask_status(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
+    """The state, as JSON text, of the host in ``runtime_dir``; raises OSError."""
+    return _ask(runtime_dir, STATUS_REQUEST, timeout_s)
+
+
+def ask_stacks(runtime_dir: Path, timeout_s: float = 10.0) -> bytes:
+    """The Python stacks in the host in ``runtime_dir``, for people; raises OSError."""
+    return _ask(runtime_dir, STACKS_REQUEST, timeout_s)
+
+
+def _ask(runtime_dir: Path, request: bytes, timeout_s: float) -> bytes:
+    peer = socket.socket(fileno=shim.connect_control(str(runtime_dir)).detach())
+    with peer:
+        peer.settimeout(timeout_s)
+        peer.send(request)
+        parts = []
+        while part := peer.recv(MESSAGE_LIMIT):
+            parts.append(part)
+    return b"".join(parts)

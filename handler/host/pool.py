@@ -1,0 +1,90 @@
+"""The host's pool of interpreters: started in the background, swept when models go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from interpool.handler.host.worker import SERVICE_MODULE, Manager
+from interpool.native.errors import InterpoolError
+
+logger = logging.getLogger("interpool.host")
+
+
+class Pool:
+    """Starts one ``InterpreterManager``. Its methods are for the host's control thread.
+
+    Args:
+        wake: called from another thread once a start has ended; then ``settle`` is due.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.manager: Manager | None = None
+        self.error = ""
+        self._wake = wake
+        self._starting: threading.Thread | None = None
+        self._outcome: Manager | str | None = None
+        self._model_dirs: set[str] = set()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a start is under way."""
+        return self._starting is not None
+
+    def start(self, interpreters: int, ceiling: int) -> None:
+        """Start the interpreters in a thread, so that the control plane keeps answering."""
+        size = (interpreters, ceiling)
+        self._starting = threading.Thread(target=self._start, args=size, name="start", daemon=True)
+        self._starting.start()
+
+    def settle(self) -> bool:
+        """Take the result of a start; True if there is one, in ``manager`` or in ``error``."""
+        if self._starting is None or self._outcome is None:
+            return False
+        self._starting.join()
+        self._starting = None
+        if isinstance(self._outcome, str):
+            self.error = self._outcome
+        else:
+            self.manager = self._outcome
+        return True
+
+    def serves(self, model_dir: str) -> None:
+        """Note a model, to be forgotten when its directory is gone."""
+        self._model_dirs.add(model_dir)
+
+    def forget_models(self) -> None:
+        """Have the interpreters let go of models that were unregistered."""
+        gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
+        self._model_dirs -= gone
+        if gone and self.manager is not None:
+            for directory in gone:
+                self.manager.forget(directory)
+            threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
+
+    def _start(self, interpreters: int, ceiling: int) -> None:
+        began = time.monotonic()
+        try:
+            from interpool.native import InterpreterManager
+
+            self._outcome = InterpreterManager(interpreters, ceiling=ceiling)
+            logger.info("%d interpreters after %.2f s", interpreters, time.monotonic() - began)
+        except Exception as error:
+            logger.exception("the interpreters did not start")
+            self._outcome = (
+                f"the pool could not start {interpreters} interpreters: {error}\n"
+                "`interpool doctor` says what is missing on this machine"
+            )
+        self._wake()
+
+
+def _sweep(manager: Manager) -> None:
+    """Sweep all interpreters that are free; the others do it at their next call."""
+    with contextlib.ExitStack() as sessions, contextlib.suppress(InterpoolError):
+        for _ in range(len(manager)):
+            session = sessions.enter_context(manager.acquire_session(timeout=0.0))
+            session.global_(SERVICE_MODULE, "sweep")()

@@ -1,0 +1,431 @@
+"""The pool host: one process that serves every hermetic model of one TorchServe.
+
+Control plane: one thread, one selector. Shims register their workers here, TorchServe's
+connections are accepted here and handed to the pool (``InterpreterManager.serve``), and are
+not seen again until they end. No model code and no torch run in this interpreter.
+
+Started by the first shim that finds no host, under the instance's lock:
+``python -m interpool.handler.host.pool_host --frontend=PID --runtime-dir=DIR --pool=NAME --log=FILE``
+with a pipe as stdout, on which it says ``listening``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import logging
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interpool.handler.config import HostSettings
+from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
+from interpool.handler.frontend import shim
+from interpool.handler.host import control
+from interpool.handler.host.pool import Pool
+from interpool.handler.host.status import memory_of
+from interpool.handler.host.worker import Worker
+from interpool.handler.parting import WHOLE_MODEL, Parting
+from interpool.native.errors import InterpoolError
+
+ACCEPT_TIMEOUT_S = 30.0  # as TorchServe's own worker waits for its frontend
+TICK_S = 1.0
+MODEL_CHECK_S = 5.0
+LEAVE_TIMEOUT_S = 10.0
+FAILED_LINGER_S = 1.0
+PAUSE_S = 0.05
+
+logger = logging.getLogger("interpool.host")
+
+
+class PoolHost:
+    """The control plane; everything runs in the thread of ``run``."""
+
+    def __init__(self, runtime_dir: Path, name: str, frontend_pid: int) -> None:
+        self._runtime_dir = runtime_dir
+        self._name = name
+        self._settings = HostSettings.of_environment()
+        self._selector = selectors.DefaultSelector()
+        self._peers: set[socket.socket] = set()
+        self._workers: dict[socket.socket, Worker] = {}
+        self._ending: set[Worker] = set()
+        self._patience_s = self._settings.idle_exit_s
+        self._idle_since = time.monotonic()
+        self._next_model_check = 0.0
+        self._reason_to_leave = ""
+        self._started = time.time()
+
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._watch(self._wake_read, self._on_wake)
+        self._pool = Pool(self._wake)
+        try:
+            self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
+        except ProcessLookupError:
+            raise HostStartError("TorchServe's frontend is gone") from None
+        self._listener = control.listen(runtime_dir)
+        self._watch(self._listener, self._on_shim)
+
+    def leave_on_sigterm(self) -> None:
+        """Take SIGTERM as the wish to leave; for the main thread only."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def run(self) -> None:
+        """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
+        while not self._reason_to_leave:
+            self._react(TICK_S)
+            self._tick()
+        logger.info("leaving: %s", self._reason_to_leave)
+        self._leave()
+
+    # ---- events -----------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"\0")
+
+    def _on_wake(self) -> None:
+        os.read(self._wake_read, 4096)
+        if not self._pool.settle():
+            return
+        if self._pool.error:
+            # Long enough for workers that were started together to hear the reason, too.
+            self._patience_s = FAILED_LINGER_S
+        for worker in list(self._workers.values()):
+            if worker.state == "waiting":
+                self._admit(worker)
+
+    def _on_sigterm(self, _signal: int, _frame: object) -> None:
+        self._reason_to_leave = "SIGTERM"
+
+    def _on_frontend_gone(self) -> None:
+        self._reason_to_leave = "TorchServe is gone"
+
+    def _on_shim(self) -> None:
+        try:
+            peer, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        if not control.same_user(peer):
+            peer.close()
+            return
+        peer.setblocking(False)
+        self._peers.add(peer)
+        self._watch(peer, lambda: self._on_message(peer))
+
+    def _on_message(self, peer: socket.socket) -> None:
+        try:
+            message, descriptors = control.receive(peer)
+        except BlockingIOError:
+            return
+        worker = self._workers.get(peer)
+        if worker is not None:
+            _close_all(descriptors)
+            logger.info("worker %d: its shim is gone", worker.registration.pid)
+            self._end(worker)
+        elif message == control.STATUS_REQUEST:
+            _close_all(descriptors)
+            self._answer_status(peer)
+        elif message == control.STACKS_REQUEST:
+            _close_all(descriptors)
+            self._answer_stacks(peer)
+        elif message:
+            self._register(peer, message, descriptors)
+        else:
+            self._drop(peer)
+
+    def _on_frontend(self, worker: Worker) -> None:
+        if worker.listener is None or self._pool.manager is None:
+            return
+        self._unwatch(worker.listener)
+        try:
+            worker.accept(self._pool.manager)
+        except (InterpoolError, RuntimeError):
+            logger.exception("worker %d: the pool did not take it", worker.registration.pid)
+            self._end(worker)
+            return
+        if worker.connection is None:
+            self._watch(worker.listener, lambda: self._on_frontend(worker))
+        else:
+            self._watch(worker.done_fd, lambda: self._on_done(worker))
+            if worker.parting is not None:
+                self._watch(worker.parting, lambda: self._on_parting(worker))
+
+    def _on_parting(self, worker: Worker) -> None:
+        """The worker's load has failed, and its interpreter waits for the end of shims."""
+        assert worker.parting is not None
+        whole_model = worker.parting.recv(1) == WHOLE_MODEL
+        parting = Parting(worker.parting)
+        for other in list(self._workers.values()):
+            same = whole_model and other.registration.model_dir == worker.registration.model_dir
+            if other is worker or same:
+                other.answering = other.connection is not None
+                self._end_shim(other, parting)
+        parting.answer_if_done()
+
+    def _end_shim(self, worker: Worker, parting: Parting) -> None:
+        ended = parting.wait_for(worker.registration.pid)
+        if ended is None:
+            return
+
+        def on_end() -> None:
+            self._unwatch(ended)
+            parting.gone(ended)
+
+        self._watch(ended, on_end)
+        control.send(worker.peer, "bye")
+
+    def _on_done(self, worker: Worker) -> None:
+        """The connection has ended and no call uses its descriptors any more."""
+        self._unwatch(worker.done_fd)
+        if worker.parting is not None:
+            self._unwatch(worker.parting)
+        if worker not in self._ending:
+            self._end(worker)
+        self._ending.discard(worker)
+        worker.release()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if self._workers or self._peers or self._ending or self._pool.is_starting:
+            self._idle_since = now
+        elif now - self._idle_since >= self._patience_s:
+            self._reason_to_leave = self._pool.error or "no worker needs the pool"
+        if now >= self._next_model_check:
+            self._next_model_check = now + MODEL_CHECK_S
+            self._end_stale_workers()
+            self._pool.forget_models()
+
+    # ---- workers ----------------------------------------------------------------------------
+
+    def _register(self, peer: socket.socket, message: bytes, descriptors: list[int]) -> None:
+        try:
+            registration = control.parse_registration(message)
+            if len(descriptors) != 2:
+                raise WorkerRefused("the worker passed no log descriptors")
+            _require_model(registration.model_dir)
+        except ServeError as error:
+            _close_all(descriptors)
+            self._refuse(peer, str(error))
+            return
+        # TorchServe gives a killed worker's socket name to the next one at once, perhaps
+        # before the end of the killed one was seen here.
+        for other in list(self._workers.values()):
+            if other.registration.address == registration.address:
+                logger.info("worker %d is replaced", other.registration.pid)
+                self._end(other)
+        stdout, stderr = descriptors
+        self._peers.discard(peer)
+        worker = self._workers[peer] = Worker(peer, registration, (stdout, stderr), self._settings)
+        self._pool.serves(registration.model_dir)
+        logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
+        if self._pool.manager is not None or self._pool.error:
+            self._admit(worker)
+        elif not self._pool.is_starting:
+            self._pool.start(*self._settings.pool_size(worker.settings.interpreters))
+
+    def _admit(self, worker: Worker) -> None:
+        """Listen for TorchServe and tell the shim so; or say why not."""
+        manager = self._pool.manager
+        if manager is None:
+            self._refuse(worker.peer, self._pool.error)
+            return
+        wanted = worker.settings.interpreters
+        if wanted is not None and wanted != manager.floor:
+            worker.tell(
+                f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
+                f"started with {manager.floor}; it keeps these until it is restarted\n"
+            )
+        try:
+            listener = worker.listen()
+        except WorkerRefused as error:
+            self._refuse(worker.peer, str(error))
+            return
+        self._watch(listener, lambda: self._on_frontend(worker))
+        if not control.send(worker.peer, "ready"):
+            self._end(worker)
+
+    def _refuse(self, peer: socket.socket, reason: str) -> None:
+        logger.error("worker refused: %s", reason)
+        control.send(peer, "refused", reason)
+        worker = self._workers.get(peer)
+        if worker is None:
+            self._drop(peer)
+        else:
+            self._end(worker)
+
+    def _end(self, worker: Worker) -> None:
+        self._unwatch(worker.peer)
+        if worker.listener is not None:
+            self._unwatch(worker.listener)
+        self._workers.pop(worker.peer, None)
+        if not worker.end():
+            self._ending.add(worker)
+
+    def _end_stale_workers(self) -> None:
+        """End workers that TorchServe forgot, and those to which it never came.
+
+        TorchServe 0.12 may restart a worker of a model that is being scaled down; that worker
+        outlives even the model's unregistering, which removes the model's directory.
+        """
+        for worker in list(self._workers.values()):
+            if not os.path.isdir(worker.registration.model_dir):
+                logger.info("worker %d: its model is gone", worker.registration.pid)
+                self._end(worker)
+            elif worker.state == "listening" and time.time() - worker.since > ACCEPT_TIMEOUT_S:
+                logger.warning("worker %d: TorchServe did not come", worker.registration.pid)
+                self._end(worker)
+
+    def _drop(self, peer: socket.socket) -> None:
+        self._unwatch(peer)
+        self._peers.discard(peer)
+        peer.close()
+
+    # ---- status -----------------------------------------------------------------------------
+
+    def _answer_status(self, peer: socket.socket) -> None:
+        _send_all(peer, json.dumps(self._describe()))
+        self._drop(peer)
+
+    def _answer_stacks(self, peer: socket.socket) -> None:
+        """In a thread: an interpreter whose GIL cannot be had is waited for, and nothing else."""
+        manager = self._pool.manager
+        self._unwatch(peer)
+        self._peers.discard(peer)
+
+        def answer() -> None:
+            with peer:
+                _send_all(peer, manager.dump_stacks() if manager is not None else "")
+
+        threading.Thread(target=answer, name="stacks", daemon=True).start()
+
+    def _describe(self) -> dict[str, Any]:
+        workers = [w.describe() for w in (*self._workers.values(), *self._ending)]
+        return {
+            "pool": self._name,
+            "pid": os.getpid(),
+            "frontend_pid": int(self._runtime_dir.name.partition("-")[0]),
+            "uptime_s": round(time.time() - self._started, 1),
+            "interpreters": self._pool.manager.stats() if self._pool.manager else None,
+            "models": sorted({str(worker["model_dir"]) for worker in workers}),
+            "workers": workers,
+            "memory": memory_of(os.getpid()),
+        }
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """Leave nothing behind: workers, sockets, the runtime directory.
+
+        Interpreters are not finalised: with torch inside, the end of the process is the one
+        safe end.
+        """
+        held = shim.lock(str(self._runtime_dir))
+        self._unwatch(self._listener)
+        self._listener.close()
+        for peer in list(self._peers):
+            self._drop(peer)
+        for worker in list(self._workers.values()):
+            self._end(worker)
+        deadline = time.monotonic() + LEAVE_TIMEOUT_S
+        while self._ending and time.monotonic() < deadline:
+            self._react(0.1)
+        shutil.rmtree(self._runtime_dir, ignore_errors=True)
+        os.close(held)
+
+    # ---- the selector -----------------------------------------------------------------------
+
+    def _watch(self, source: int | socket.socket, react: Callable[[], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, _Watch(react))
+
+    def _unwatch(self, source: int | socket.socket) -> None:
+        self._selector.unregister(source).data.active = False
+
+    def _react(self, timeout_s: float) -> None:
+        for key, _ in self._selector.select(timeout_s):
+            if not key.data.active:
+                continue  # what one event ended may have had an event of its own
+            try:
+                key.data.react()
+            except Exception:
+                logger.exception("an event could not be handled")
+                time.sleep(PAUSE_S)  # an event that stays must not keep the processor busy
+
+
+@dataclass
+class _Watch:
+    react: Callable[[], None]
+    active: bool = True
+
+
+def _send_all(peer: socket.socket, text: str) -> None:
+    data = text.encode(errors="backslashreplace")
+    peer.settimeout(1.0)
+    try:
+        for start in range(0, len(data), control.MESSAGE_LIMIT):
+            peer.send(data[start : start + control.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
+    except OSError:
+        logger.warning("a status request was not read to its end")
+
+
+def _require_model(model_dir: str) -> None:
+    if not os.path.isdir(model_dir):
+        raise WorkerRefused(f"the model's directory {model_dir} is gone: was it unregistered?")
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def remove_stale(base: Path) -> None:
+    """Remove the runtime directories of TorchServe instances that are gone."""
+    for directory in base.iterdir():
+        pid, _, rest = directory.name.partition("-")
+        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.pool_host")
+    parser.add_argument("--frontend", type=int, required=True)
+    parser.add_argument("--runtime-dir", type=Path, required=True)
+    parser.add_argument("--pool", required=True)
+    parser.add_argument("--log", required=True)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    # A worker takes five descriptors, and the usual limit would do for two hundred workers.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # The frontend's working directory is what relative paths in its environment refer to.
+    os.chdir(f"/proc/{options.frontend}/cwd")
+    try:
+        remove_stale(options.runtime_dir.parent)
+        host = PoolHost(options.runtime_dir, options.pool, options.frontend)
+    except (InterpoolError, OSError) as error:
+        logger.error("%s", error)
+        return 1
+    logger.info("pool %r, pid %d, in %s", options.pool, os.getpid(), options.runtime_dir)
+    os.write(1, b"listening\n")
+    # From here on stdout is the log too; closing the pipe is what the shim waits for.
+    os.dup2(2, 1)
+    host.leave_on_sigterm()
+    host.run()
+    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    atexit._run_exitfuncs()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

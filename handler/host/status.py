@@ -1,0 +1,97 @@
+"""What a live pool looks like: for the host's own answer and for ``interpool status``."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from interpool.handler.frontend import shim
+from interpool.handler.host import control
+
+_FIELDS = {
+    "Rss": "rss",
+    "Pss": "pss",
+    "Private_Clean": "private_clean",
+    "Private_Dirty": "private_dirty",
+}
+
+
+def memory_of(pid: int) -> dict[str, int]:
+    """A process's memory in bytes: ``rss``, ``pss``, ``private_clean``, ``private_dirty``.
+
+    From ``smaps_rollup``; empty if the process is gone or another user's.
+    """
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return {}
+    found = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        if name in _FIELDS:
+            found[_FIELDS[name]] = int(rest.split()[0]) * 1024
+    return found
+
+
+def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
+    """The state of every pool host of this user that answers, each as its host describes it.
+
+    With ``stacks``, each state has the interpreters' Python stacks under that name, as text.
+    """
+    pools = []
+    base = Path(shim.runtime_base())
+    if base.is_dir():
+        for directory in sorted(base.iterdir()):
+            try:
+                pool = json.loads(control.ask_status(directory))
+                if stacks:
+                    pool["stacks"] = control.ask_stacks(directory).decode()
+                pools.append(pool)
+            except (OSError, ValueError):
+                continue  # a directory without a host: it is being made, or was left by a crash
+    return pools
+
+
+def describe_pool(pool: dict[str, Any]) -> str:
+    """A pool's state for people."""
+    memory, workers = pool["memory"], pool["workers"]
+    who = f"host process {pool['pid']} of TorchServe {pool['frontend_pid']}"
+    lines = [
+        f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']:.0f} s",
+        f"  interpreters: {_interpreters(pool['interpreters'])}",
+        f"  memory: {_mib(memory.get('pss'))} PSS, {_mib(memory.get('private_dirty'))} private and dirty",
+    ]
+    for model_dir in pool["models"]:
+        mine = [worker for worker in workers if worker["model_dir"] == model_dir]
+        states = Counter(str(worker["state"]) for worker in mine)
+        shims = sum(memory_of(worker["pid"]).get("pss", 0) for worker in mine)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {_mib(shims)} PSS together")
+        lines.append(f"    in {model_dir}")
+    if pool.get("stacks"):
+        lines.append(textwrap.indent(pool["stacks"], "  "))
+    return "\n".join(lines)
+
+
+def _interpreters(stats: dict[str, Any] | None) -> str:
+    if stats is None:
+        return "starting"
+    each = stats["interpreters"]
+    states = Counter(str(interpreter["state"]) for interpreter in each)
+    leases = sum(int(interpreter["leases"]) for interpreter in each)
+    also = [f"{states[state]} {state}" for state in ("parked", "retired") if states[state]]
+    also += ["one more being started"] if stats["growing"] else []
+    counts = [
+        f"{states['leased']} leased",
+        *also,
+        f"{stats['waiting']} calls waiting",
+        f"{leases} leases so far",
+    ]
+    return f"{states['free'] + states['leased']} of at most {stats['ceiling']} ({', '.join(counts)})"
+
+
+def _mib(size: int | None) -> str:
+    return "?" if size is None else f"{size / 2**20:.1f} MiB"

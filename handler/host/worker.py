@@ -1,0 +1,231 @@
+"""One worker in the pool host: a shim, the socket TorchServe connects to, its log pipes.
+
+A worker is *waiting* until the pool's interpreters run, then *listening*, then *connected*
+when TorchServe has come, and *ending* while a call that still runs is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from interpool.handler.admission import Admission
+from interpool.handler.config import HostSettings, ModelSettings, model_manifest
+from interpool.handler.errors import SettingsError, WorkerRefused
+from interpool.handler.frontend.shim import file_identity
+from interpool.handler.host import control
+
+SERVICE_MODULE = "interpool.handler.backend.service"
+SERVICE_FUNCTION = "answer"
+
+
+class Connection(Protocol):
+    """What ``InterpreterManager.serve`` returns."""
+
+    def close(self) -> None:
+        """Shut the socket down; what the running call returns is thrown away."""
+
+
+class Manager(Protocol):
+    """The part of ``InterpreterManager`` that serving needs."""
+
+    def serve(
+        self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
+    ) -> Connection:
+        """Take over a connected socket; adds 1 to the eventfd ``done_fd`` after its end."""
+        ...
+
+    def stats(self) -> dict[str, object]:
+        """The interpreters' state, JSON-able."""
+        ...
+
+    def forget(self, affinity: str) -> None:
+        """Prefer no interpreter for ``affinity`` any more."""
+
+    def acquire_session(self, timeout: float | None = None) -> Any:
+        """Lease a free interpreter; raises LeaseTimeoutError if none is free in time."""
+
+    def dump_stacks(self) -> str:
+        """The Python stacks of every interpreter, for people."""
+        ...
+
+    @property
+    def floor(self) -> int:
+        """How many interpreters there are at the least."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(eq=False)
+class Worker:
+    """A registered worker. All methods are for the host's one control thread."""
+
+    peer: socket.socket
+    registration: control.Registration
+    stdio: tuple[int, int]
+    host: HostSettings
+    settings: ModelSettings = field(init=False)
+    refusal: str = field(init=False, default="")  # why its settings cannot be
+    model: str = field(init=False, default="?")  # its archive's name and version
+    state: str = "waiting"
+    since: float = field(default_factory=time.time)
+    listener: socket.socket | None = None
+    connection: Connection | None = None
+    done_fd: int = -1
+    parting: socket.socket | None = None  # where the load asks for the shim's end; see parting.py
+    answering: bool = False  # the load's refusal is still to be sent
+    _parting_end: socket.socket | None = None
+    _socket_file: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Read the model's settings.
+
+        Settings that are refused stop the load and not the worker: what TorchServe answers to
+        the registration is the load's status code.
+        """
+        model_dir = self.registration.model_dir
+        try:
+            manifest = model_manifest(model_dir)
+            self.model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
+            self.settings = ModelSettings.of_model(model_dir)
+        except SettingsError as error:
+            self.settings = ModelSettings()
+            self.refusal = str(error)
+
+    def listen(self) -> socket.socket:
+        """Listen where TorchServe is going to connect; raises WorkerRefused."""
+        kind, _, place = self.registration.address.partition(":")
+        listener = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+        listener.setblocking(False)
+        try:
+            if kind == "unix":
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(place)
+                listener.bind(place)
+                self._socket_file = file_identity(place)
+            else:
+                host, _, port = place.rpartition(":")
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((host, int(port)))
+            listener.listen(1)
+        except (OSError, ValueError) as error:
+            listener.close()
+            raise WorkerRefused(f"cannot listen on {self.registration.address}: {error}") from error
+        self.listener = listener
+        self._enter("listening")
+        return listener
+
+    def accept(self, manager: Manager) -> None:
+        """Take the frontend's connection and let the pool serve it from now on.
+
+        TorchServe connects once in a worker's life, so the listener has done its work.
+        """
+        if self.listener is None:
+            return
+        try:
+            stream, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        self._close_listener()
+        stream.setblocking(True)
+        self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.parting, self._parting_end = socket.socketpair()
+        self.connection = manager.serve(
+            stream.detach(),
+            module=SERVICE_MODULE,
+            function=SERVICE_FUNCTION,
+            worker=self.token(),
+            affinity=self.registration.model_dir,
+            done_fd=self.done_fd,
+        )
+        self._enter("connected")
+
+    def token(self) -> str:
+        """What the service needs to know about its worker, as JSON."""
+        stdout, stderr = self.stdio
+        return json.dumps(
+            {
+                "stdout": stdout,
+                "stderr": stderr,
+                "metrics_config": self.registration.metrics_config,
+                "refusal": self.refusal,
+                "parting": self._parting_end.fileno() if self._parting_end else -1,
+                "admission": Admission.of(self.host, self.settings).as_dict(),
+            }
+        )
+
+    def tell(self, text: str) -> None:
+        """Write to the worker's own stderr: TorchServe's model log."""
+        with contextlib.suppress(OSError):
+            os.write(self.stdio[1], text.encode())
+
+    def end(self) -> bool:
+        """Part with the shim and with TorchServe; True if nothing is left to wait for.
+
+        A call that still runs may go on writing log lines: its descriptors stay the numbers
+        they are, but lead nowhere, so that TorchServe sees its pipes closed and no other
+        worker's pipe can take the numbers.
+        """
+        if self.state == "ending":
+            return False
+        self._enter("ending")
+        self._close_listener()
+        self._remove_own_socket()
+        control.send(self.peer, "bye")
+        self.peer.close()
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        for descriptor in self.stdio:
+            os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+        if self.connection is None:
+            self.release()
+            return True
+        if not self.answering:
+            self.connection.close()
+        return False
+
+    def release(self) -> None:
+        """Give back the last descriptors, once no call can use them any more."""
+        for descriptor in (*self.stdio, self.done_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        for end in (self.parting, self._parting_end):
+            if end is not None:
+                end.close()
+        self.connection = self.parting = self._parting_end = None
+        self.stdio = (-1, -1)
+        self.done_fd = -1
+
+    def describe(self) -> dict[str, object]:
+        """This worker's line in the host's status."""
+        return {
+            "pid": self.registration.pid,
+            "model": self.model,
+            "model_dir": self.registration.model_dir,
+            "address": self.registration.address,
+            "state": self.state,
+            "seconds": round(time.time() - self.since, 1),
+        }
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+        self.since = time.time()
+
+    def _close_listener(self) -> None:
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
+
+    def _remove_own_socket(self) -> None:
+        """Remove the socket file, unless the name has passed to the next worker already."""
+        kind, _, path = self.registration.address.partition(":")
+        if kind == "unix":
+            with contextlib.suppress(OSError):
+                if self._socket_file and file_identity(path) == self._socket_file:
+                    os.unlink(path)

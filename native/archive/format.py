@@ -1,0 +1,179 @@
+"""Where things lie in a hermetic archive, and what its manifest says.
+
+A hermetic archive is a torch.package file with members of our own, in a package
+whose name holds a hyphen: no Python source can have that name, so the members can
+never hide, or be hidden by, a module of the model's.
+
+Standard library only: packers, readers and servers all import this.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal, TypedDict, cast
+
+from interpool.native.archive.typed_json import BadJson, check_shape, shown, strict_loads
+from interpool.native.errors import ManifestError
+
+MANIFEST_PACKAGE: Final = "interpool-archive"
+MANIFEST_RESOURCE: Final = "manifest.json"
+ENTRY_PACKAGE: Final = "interpool-archive"
+ENTRY_RESOURCE: Final = "entry.pkl"
+SELF_TEST_RESOURCE: Final = "self-test.pkl"
+SIGNATURE_RESOURCE: Final = "signature.json"
+
+SCHEMA: Final = 2
+MOST_MANIFEST_BYTES: Final = 64 << 20
+
+EntryKind = Literal["module", "callable", "handler"]
+"""``module``: a torch.nn.Module. ``handler``: an object with ``handle``, or with
+``preprocess``, ``inference`` and ``postprocess``. ``callable``: any other object
+that can be called."""
+
+Action = Literal["intern", "extern", "mock"]
+
+
+class Entry(TypedDict):
+    """The object that the archive exists for."""
+
+    package: str
+    resource: str
+    kind: EntryKind
+
+
+class MadeWith(TypedDict):
+    """Versions of what wrote the archive."""
+
+    python: str
+    torch: str
+    interpool: str
+
+
+class Extern(TypedDict):
+    """A third-party top-level module that the archive takes from where it is served."""
+
+    module: str
+    distribution: str
+    version: str
+
+
+class Importer(TypedDict):
+    """Who asked for a module: a module and the line of its source, or a pickle and 0."""
+
+    module: str
+    line: int
+
+
+class ModuleRecord(TypedDict):
+    """What was done with one module, why, and who asked for it (nobody: the user named it)."""
+
+    action: Action
+    reason: str
+    imported_by: list[Importer]
+
+
+class SelfTest(TypedDict):
+    """A pickle of example inputs and the answer that they gave when the archive was made.
+
+    See ``interpool.archiver_ext.verify.self_test``. ``rtol`` and ``atol`` bound the difference of
+    two floating-point numbers as in torch.testing.assert_close.
+    """
+
+    package: str
+    resource: str
+    seed: int
+    rtol: float
+    atol: float
+
+
+class Manifest(TypedDict):
+    """The manifest's JSON.
+
+    ``modules`` says of each module met what was done with it. ``externs`` names what must be
+    installed where the archive is served, the standard library left out. ``globals`` lists,
+    as ``module:name``, what its pickles take from external modules, and they get nothing
+    else. ``data`` lists members that code finds through ``__file__``. ``inputs`` describes
+    the example inputs. ``files`` maps each member's name, without the zip's root directory,
+    to the SHA-256 of its content in hex; the manifest itself and its signature are the only
+    members left out.
+    """
+
+    schema: int
+    entry: Entry
+    made_with: MadeWith
+    externs: list[Extern]
+    modules: dict[str, ModuleRecord]
+    globals: list[str]
+    data: list[str]
+    inputs: Any
+    self_test: SelfTest | None
+    files: dict[str, str]
+
+
+def member_name(package: str, resource: str) -> str:
+    """Where torch.package keeps a package's resource, below the zip's root folder."""
+    return f"{package.replace('.', '/')}/{resource}"
+
+
+def parse_manifest(text: str | bytes, archive: str) -> Manifest:
+    """Read a manifest and check it by itself; ``reader`` holds it against its archive.
+
+    Args:
+        text: the member's content.
+        archive: the archive's file name, for messages.
+
+    Raises:
+        ManifestError: not JSON, of another schema, or with a field that cannot be.
+    """
+    try:
+        value = strict_loads(text)
+        if not isinstance(value, dict):
+            raise BadJson("type", "is not a JSON object")
+        if type(value.get("schema")) is not int or value["schema"] != SCHEMA:
+            raise ManifestError(
+                f"{archive}: its manifest has schema {shown(value.get('schema'))}, this interpool reads "
+                f"schema {SCHEMA}; pack it again with this version",
+                "schema",
+            )
+        check_shape(value, Manifest)
+        _check_values(value)
+    except BadJson as error:
+        raise ManifestError(f"{archive}: its manifest {error}. Pack it again", error.rule) from None
+    return cast("Manifest", value)
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def _check_values(manifest: dict[str, Any]) -> None:
+    """What types cannot say."""
+    for name, digest in manifest["files"].items():
+        _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is no SHA-256")
+    for name in manifest["modules"]:
+        _require(_is_module(name), "modules", f"names a module {shown(name)}, which is no name of one")
+    for extern in manifest["externs"]:
+        _require(_is_module(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
+    for name in manifest["globals"]:
+        _require(_GLOBAL.fullmatch(name), "globals", f"lists {shown(name)}, which is not module:name")
+    for module in manifest["modules"].values():
+        for importer in module["imported_by"]:
+            _require(importer["line"] >= 0, "modules", "names a line below 0")
+    for where in filter(None, (manifest["entry"], manifest["self_test"])):
+        good = all(part and part not in (".", "..") for part in where["package"].split("."))
+        good = good and not set("/\\\0") & set(where["package"] + where["resource"]) and where["resource"]
+        _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
+    test = manifest["self_test"]
+    if test is not None:
+        _require(0 <= test["seed"] < 1 << 63, "self_test", "gives its self-test a seed that cannot be")
+        good = 0 <= test["rtol"] < 1e300 and 0 <= test["atol"] < 1e300
+        _require(good, "self_test", "gives its self-test a tolerance that cannot be")
+
+
+def _require(good: object, rule: str, what: str) -> None:
+    if not good:
+        raise BadJson(rule, what)
+
+
+def _is_module(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))

@@ -1,0 +1,137 @@
+"""importlib and pkgutil as an archive's code sees them.
+
+Their functions take modules by name, and look in sys.modules and on sys.path, where the
+archive's modules are not. To its own code they show the archive's modules first.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.resources
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interpool.native.archive.importer import HermeticImporter
+
+VIEWED = ("importlib", "importlib.resources", "importlib.util", "pkgutil")
+"""The modules that archived code sees so."""
+
+_WITH_RESOURCES = (
+    "contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary", "read_text",
+)  # fmt: skip
+
+
+class View(ModuleType):
+    """A module with some of its names replaced.
+
+    Args:
+        module: the module behind it; what is set on the view stays its own.
+        replaced: names and what they are here.
+    """
+
+    def __init__(self, module: ModuleType, replaced: dict[str, Any]) -> None:
+        super().__init__(module.__name__)
+        self.__dict__.update(module.__dict__)
+        self.__dict__.update(replaced)
+        self._behind = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)  # such as a submodule that was imported later
+
+
+def views(importer: HermeticImporter) -> dict[str, View]:
+    """The modules of VIEWED by name, as the code of that importer's archive sees them."""
+    util = View(importlib.util, {"find_spec": _find_spec(importer)})
+    resources = View(
+        importlib.resources,
+        {
+            name: _of_package(importer, getattr(importlib.resources, name))
+            for name in _WITH_RESOURCES
+            if hasattr(importlib.resources, name)
+        },
+    )
+    whole = View(importlib, {"import_module": _import_module(importer), "resources": resources, "util": util})
+    data = View(pkgutil, {"get_data": _get_data(importer), "iter_modules": _iter_modules(importer)})
+    return {view.__name__: view for view in (whole, resources, util, data)}
+
+
+def _absolute(importer: HermeticImporter, name: str, package: str | None) -> str:
+    if name.startswith("."):
+        name = importlib.util.resolve_name(name, importer.plain_name(package or ""))
+    return importer.plain_name(name)
+
+
+def _import_module(importer: HermeticImporter) -> Callable[..., ModuleType]:
+    def import_module(name: str, package: str | None = None) -> ModuleType:
+        """Stands in for ``importlib.import_module``."""
+        wanted = _absolute(importer, name, package)
+        if importer.holds(wanted):
+            found: ModuleType = importer.import_module(wanted)
+            return found
+        return importlib.import_module(name, package)
+
+    return import_module
+
+
+def _find_spec(importer: HermeticImporter) -> Callable[..., ModuleSpec | None]:
+    def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+        """Stands in for ``importlib.util.find_spec``."""
+        wanted = _absolute(importer, name, package)
+        if importer.holds(wanted):
+            return importer.find_spec(wanted)
+        return importlib.util.find_spec(name, package)
+
+    return find_spec
+
+
+def _get_data(importer: HermeticImporter) -> Callable[[str, str], bytes | None]:
+    def get_data(package: str, resource: str) -> bytes | None:
+        """Stands in for ``pkgutil.get_data``."""
+        wanted = importer.plain_name(package)
+        if importer.holds(wanted):
+            return importer.resources_of(wanted).joinpath(resource).read_bytes()
+        return pkgutil.get_data(package, resource)
+
+    return get_data
+
+
+def _iter_modules(importer: HermeticImporter) -> Callable[..., Iterator[pkgutil.ModuleInfo]]:
+    def iter_modules(path: Any = None, prefix: str = "") -> Iterator[pkgutil.ModuleInfo]:
+        """Stands in for ``pkgutil.iter_modules``; knows a package's ``__path__`` by identity."""
+        for module in list(importer.modules.values()):
+            if path is not None and vars(module).get("__path__") is path:
+                for name, is_package in importer.submodules(module):
+                    yield pkgutil.ModuleInfo(importer, prefix + name, is_package)  # type: ignore[arg-type]
+                return
+        yield from pkgutil.iter_modules(path, prefix)
+
+    return iter_modules
+
+
+def _of_package(importer: HermeticImporter, stock: Callable[..., Any]) -> Callable[..., Any]:
+    """``stock`` takes a package, or its name, first; from Python 3.12 on ``files`` may take none."""
+
+    @functools.wraps(stock)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args:
+            args = (_module(importer, args[0]), *args[1:])
+        for keyword in {"package", "anchor"} & kwargs.keys():
+            kwargs[keyword] = _module(importer, kwargs[keyword])
+        if not args and not kwargs and sys.version_info >= (3, 12):
+            args = (_module(importer, sys._getframe(1).f_globals["__name__"]),)
+        return stock(*args, **kwargs)
+
+    return call
+
+
+def _module(importer: HermeticImporter, package: Any) -> Any:
+    if isinstance(package, str) and importer.holds(importer.plain_name(package)):
+        return importer.import_module(package)
+    return package

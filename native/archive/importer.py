@@ -1,0 +1,287 @@
+"""The one importer of hermetic archives: code in an archive runs as it did in its folder.
+
+torch.package keeps an archive's modules to itself, where much of Python does not look. Here
+they are found in sys.modules, beside their data files, and by importlib; and a module that
+failed to import is not there half made.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib._bootstrap as _bootstrap
+import importlib.machinery
+import importlib.util
+import linecache
+import os
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.package import PackageImporter, package_importer
+
+from interpool.native.archive.data_files import Folder, extract
+from interpool.native.archive.format import MANIFEST_PACKAGE
+from interpool.native.archive.import_views import VIEWED, View, views
+from interpool.native.archive.resources import ArchivePath, ArchiveResources
+from interpool.native.archive.unpickler import restrict
+from interpool.native.errors import ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from interpool.native.archive.format import Manifest
+
+
+class HermeticImporter(PackageImporter):
+    """Imports and unpickles from one archive.
+
+    Its modules stand in sys.modules under their mangled names (``<torch_package_0>.pkg.mod``)
+    until ``close()``. If the manifest lists data files, these are laid out in a folder of
+    their own when the first module is imported, and ``__file__`` of all modules is there.
+
+    Args:
+        reader: the archive. Its structure has been checked.
+        path: of the archive, for messages.
+        manifest: the archive's, or None for a torch.package without one.
+
+    Raises:
+        ManifestError: it lists data files that the archive does not hold.
+    """
+
+    def __init__(self, reader: torch._C.PyTorchFileReader, path: str, manifest: Manifest | None) -> None:
+        self._data = {} if manifest is None else _data_digests(reader, path, manifest)
+        self._folder: Folder | None = None
+        self._closed = False
+        self._views: dict[str, View] = {}
+        self._loading: set[str] = set()
+        self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
+        super().__init__(reader)
+        self.filename = path
+        restrict(self, manifest, path)
+        self._add_data_folders()
+
+    # ---- what archived code, and importlib's machinery, ask --------------------------------
+
+    def id(self) -> str:
+        """What the names of its modules start with: ``<torch_package_0>``."""
+        name: str = self._mangler.parent_name()
+        return name
+
+    def plain_name(self, module: str) -> str:
+        """A module's name as the archive's sources write it."""
+        name: str = self._mangler.demangle(module)
+        return name
+
+    def holds(self, module: str) -> bool:
+        """Whether a module of that name would come from the archive, or be nowhere."""
+        return _is_inside(self.root.children.get(module.partition(".")[0]))
+
+    def find_spec(self, module: str) -> importlib.machinery.ModuleSpec | None:
+        """The spec of a module of the archive, without running any of it; None if it holds none."""
+        node = self._node(module)
+        if node is None:
+            return None
+        if isinstance(node, package_importer._ExternNode):
+            return importlib.util.find_spec(module)
+        is_package = isinstance(node, package_importer._PackageNode)
+        return importlib.machinery.ModuleSpec(module, self, origin=node.source_file, is_package=is_package)  # type: ignore[arg-type]
+
+    def resources_of(self, module: str) -> ArchivePath:
+        """The folder of a package of the archive, or that around a module."""
+        node = self._node(module)
+        is_package = isinstance(node, package_importer._PackageNode)
+        package = module if is_package else module.rpartition(".")[0]
+        return ArchivePath(self, package.replace(".", "/"))
+
+    def get_resource_reader(self, module: str) -> ArchiveResources:
+        """Importlib's protocol for resources."""
+        return ArchiveResources(self.resources_of(self.plain_name(module)))
+
+    def get_source(self, module: str) -> str:
+        """The text of a module, for tracebacks and ``inspect``.
+
+        Raises:
+            ImportError: the archive holds no such module.
+        """
+        node = self._node(self.plain_name(module))
+        if node is None or isinstance(node, package_importer._ExternNode):
+            raise ImportError(f"{self.filename} holds no source of {module}", name=module)
+        if node.source_file is None:
+            return ""
+        text: str = self.zip_reader.get_record(node.source_file).decode("utf-8")
+        return text
+
+    def get_data(self, path: str) -> bytes:
+        """A member's content: by its name, or by a path beside some module's ``__file__``.
+
+        Raises:
+            FileNotFoundError: the archive holds no such member.
+        """
+        name = self._mangler.demangle(path)
+        if self._folder is not None and name.startswith(f"{self._folder.path}/"):
+            name = os.path.relpath(name, self._folder.path)
+        if not self.zip_reader.has_record(name):
+            raise FileNotFoundError(2, f"{self.filename} holds no such file", name)
+        content: bytes = self.zip_reader.get_record(name)
+        return content
+
+    def submodules(self, package: ModuleType) -> Iterator[tuple[str, bool]]:
+        """What is in a package of the archive: last names, and whether they are packages."""
+        node = self._node(self.plain_name(package.__name__))
+        for name, child in sorted(node.children.items()):
+            if _is_inside(child):
+                yield name, isinstance(child, package_importer._PackageNode)
+
+    # ---- torch.package's steps ---------------------------------------------------------------
+
+    def _add_file(self, filename: str) -> None:
+        # A folder of data may have the name of a module, which torch.package would refuse.
+        if filename not in self._data or filename.endswith(".py"):
+            super()._add_file(filename)
+
+    def _add_data_folders(self) -> None:
+        """Where no module has its name, a folder of data can be imported, as in Python."""
+        for name in self._data:
+            node: Any = self.root
+            for atom in name.split("/")[:-1]:
+                node = node.children.setdefault(atom, package_importer._PackageNode(None))
+                if not isinstance(node, package_importer._PackageNode):
+                    break
+
+    def _install_on_parent(self, parent: str, name: str, module: ModuleType) -> None:
+        # torch.package calls this twice: before the module's code runs, and afterwards.
+        if name not in self._sources and module.__dict__.get("__loader__") is self:
+            self._introduce(name, module)
+        super()._install_on_parent(parent, name, module)
+
+    def _introduce(self, name: str, module: ModuleType) -> None:
+        """Have the rest of Python know a module whose code is about to run."""
+        source = module.__file__ and self.plain_name(module.__file__)
+        self._sources[name] = source
+        if self._closed:
+            return  # an object that outlived its package: nobody would withdraw the module
+        if self._data and self._folder is None:
+            self._folder = extract(self._data, self.zip_reader.get_record, self.filename)
+        # Importing a module by name gets the first part of its name, too.
+        sys.modules.setdefault(self.id(), ModuleType(self.id())).__path__ = []
+        sys.modules[module.__name__] = module
+        if source and self._folder is not None:
+            module.__file__ = str(self._folder.path / source)
+
+    def __import__(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        """What import statements in the archive's code call."""
+        if isinstance(fromlist, list) and not fromlist and not level and not self.holds(name):
+            # PyImport_Import, as no statement calls it: the C code of some library imports what
+            # it needs itself, in the name of whoever called it.
+            return builtins.__import__(name)
+        return super().__import__(name, globals, locals, fromlist, level)  # type: ignore[no-untyped-call]
+
+    def _gcd_import(self, name: str, package: str | None = None, level: int = 0) -> Any:
+        # Archived code that asks for its own __name__ asks for a mangled one.
+        return super()._gcd_import(self.plain_name(name), package, level)  # type: ignore[no-untyped-call]
+
+    def _find_and_load(self, name: str) -> Any:
+        if name in self.modules and name not in self._loading:
+            return super()._find_and_load(name)  # type: ignore[no-untyped-call]
+        # As Python does: another thread waits until the module is there in full.
+        with _bootstrap._ModuleLockManager(self._mangler.mangle(name)):  # type: ignore[attr-defined]
+            return super()._find_and_load(name)  # type: ignore[no-untyped-call]
+
+    def _load_module(self, name: str, parent: str) -> Any:
+        self._loading.add(name)
+        try:
+            module = super()._load_module(name, parent)
+        except BaseException:
+            self._forget(name)
+            raise
+        finally:
+            self._loading.discard(name)
+        if name in self._sources:
+            # A module may put something else in its own place.
+            found = sys.modules.get(self._mangler.mangle(name), module)
+            module = self.modules[name] = found
+        if name in VIEWED and module is sys.modules.get(name):
+            self._views = self._views or views(self)
+            module = self.modules[name] = self._views[name]
+        return module
+
+    def _forget(self, name: str) -> None:
+        """As Python does with a module whose code raised: the next import runs it again."""
+        if name not in self._sources:
+            return
+        del self._sources[name]
+        module = self.modules.pop(name)
+        sys.modules.pop(module.__name__, None)
+        package_importer._package_imported_modules.pop(module.__name__, None)
+        parent, _, last = name.rpartition(".")
+        if parent and vars(self.modules[parent]).get(last) is module:
+            delattr(self.modules[parent], last)
+
+    def _node(self, module: str) -> Any:
+        node: Any = self.root
+        for atom in module.split("."):
+            if not isinstance(node, package_importer._PackageNode):
+                return node if isinstance(node, package_importer._ExternNode) else None
+            node = node.children.get(atom)
+        return node
+
+    @property
+    def storage_context(self) -> Any:
+        """Where TorchScript modules find weights while an object is unpickled; others they read."""
+        return self._storage_context
+
+    @storage_context.setter
+    def storage_context(self, context: Any) -> None:
+        self._storage_context = context
+        if context is not None and hasattr(self.zip_reader, "script_storages"):
+            for name, storage in self.zip_reader.script_storages():
+                context.add_storage(name, storage)
+
+    # ---- the end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Withdraw the modules and the data files. Objects made from the archive go on."""
+        self._closed = True
+        for name in self._sources:
+            sys.modules.pop(self._mangler.mangle(name), None)
+        sys.modules.pop(self.id(), None)
+        # The traceback machinery keeps a way to each source that it has heard of, and with
+        # it the importer.
+        prefixes: tuple[str, ...] = (self.id(),)
+        if self._folder is not None:
+            prefixes += (f"{self._folder.path}/",)
+            self._folder.release()
+        for file in [file for file in linecache.cache if file.startswith(prefixes)]:
+            del linecache.cache[file]
+
+
+def _is_inside(node: Any) -> bool:
+    """Whether there is anything but external modules at or below a node of the archive's tree."""
+    if isinstance(node, package_importer._PackageNode):
+        children = node.children.values()
+        return node.source_file is not None or not children or any(map(_is_inside, children))
+    return isinstance(node, package_importer._ModuleNode)
+
+
+def _data_digests(reader: Any, path: str, manifest: Manifest) -> dict[str, str]:
+    """The digests of the members that the manifest lists as data, by name."""
+    digests = {}
+    for name in manifest["data"]:
+        parts = name.split("/")
+        strange = not {"", ".", ".."}.isdisjoint(parts) or parts[0] in (".data", MANIFEST_PACKAGE)
+        if strange or name not in manifest["files"] or not reader.has_record(name):
+            raise ManifestError(
+                f"{path}: its manifest lists {name!r} as a data file, and it holds none of that name. "
+                "Make it anew with `interpool pack`.",
+                "data",
+            )
+        digests[name] = manifest["files"][name]
+    return digests

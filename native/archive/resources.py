@@ -1,0 +1,88 @@
+"""An archive's members as ``importlib.resources`` wants to see them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable, TraversableResources
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from interpool.native.archive.importer import HermeticImporter
+
+
+class ArchivePath(Traversable):
+    """A place in an archive, of which there need not be anything.
+
+    Args:
+        importer: the archive's.
+        member: relative path below the archive's root, "" for that itself.
+    """
+
+    def __init__(self, importer: HermeticImporter, member: str) -> None:
+        self._importer = importer
+        self._member = member
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self._member.rpartition("/")[2]
+
+    def is_file(self) -> bool:
+        """Whether it is a member."""
+        return bool(self._importer.zip_reader.has_record(self._member))
+
+    def is_dir(self) -> bool:
+        """Whether members lie below it."""
+        return next(self._below(), None) is not None
+
+    def iterdir(self) -> Iterator[ArchivePath]:
+        """What lies directly below it."""
+        children = dict.fromkeys(rest.partition("/")[0] for rest in self._below())
+        return (self.joinpath(child) for child in children)
+
+    def joinpath(self, *descendants: str | PathLike[str]) -> ArchivePath:
+        """The place that far below it."""
+        parts = [part for each in descendants for part in str(each).split("/") if part not in ("", ".")]
+        return ArchivePath(self._importer, "/".join(filter(None, [self._member, *parts])))
+
+    def __truediv__(self, child: str | PathLike[str]) -> ArchivePath:
+        return self.joinpath(child)
+
+    def read_bytes(self) -> bytes:
+        """The member's content."""
+        return self._importer.get_data(self._member)
+
+    def read_text(self, *args: Any, **kwargs: Any) -> str:
+        """The member as text; arguments are io.TextIOWrapper's."""
+        with self.open("r", *args, **kwargs) as file:
+            return str(file.read())
+
+    def open(self, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
+        """The member, opened for reading; further arguments are io.TextIOWrapper's."""
+        if mode not in ("r", "rb", "rt"):
+            raise ValueError(f"a resource of an archive is opened for reading, not with {mode!r}")
+        content = io.BytesIO(self.read_bytes())
+        return content if mode == "rb" else io.TextIOWrapper(content, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"ArchivePath({self._importer.filename!r}, {self._member!r})"
+
+    def _below(self) -> Iterator[str]:
+        prefix = f"{self._member}/" if self._member else ""
+        for record in self._importer.zip_reader.get_all_records():
+            if record.startswith(prefix):
+                yield record[len(prefix) :]
+
+
+class ArchiveResources(TraversableResources):
+    """The resources of one of an archive's packages."""
+
+    def __init__(self, root: ArchivePath) -> None:
+        self._root = root
+
+    def files(self) -> ArchivePath:
+        """The package's folder."""
+        return self._root

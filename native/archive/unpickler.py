@@ -1,0 +1,448 @@
+"""Unpickling from an archive with its reach bounded: defence in depth behind structure and digests.
+
+What a pickle takes from outside of its archive must be allowed by ``pickle_policy`` and, where
+the archive has a manifest, be listed there. The values that it makes cannot be bent into
+anything else: names have no dots, ``getattr`` gives methods only, nothing changes a class.
+And no pickle may end the process: those nested so deep that C code would run out of stack,
+and those that claim more bytes than they have, are refused.
+
+Code in the archive is not bounded by this: it can import what it likes.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import operator
+import pickle
+import re
+import sys
+import types
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+from torch.package._mangling import is_mangled
+from torch.package._package_unpickler import PackageUnpickler
+from torch.package.package_importer import PackageImporter
+
+from interpool.native.archive.pickle_policy import (
+    allows_call,
+    allows_name,
+    allows_value,
+    current_name,
+    is_dunder,
+    is_external,
+)
+from interpool.native.archive.typed_json import shown
+from interpool.native.errors import PickleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from interpool.native.archive.format import Manifest
+
+DEEPEST: Final = 200
+"""How deep arguments and tuples may be nested; C code follows them without a limit of its own."""
+WIDEST: Final = 10_000_000
+"""How many parts a tuple may have in all, those that it has twice counted twice: hashing visits each."""
+
+_ADVICE = "If the model needs it, make it in code of the model's instead of pickling it"
+
+
+def restrict(importer: PackageImporter, manifest: Manifest | None, path: str) -> None:
+    """Bound what the pickles of an importer's archive may take from outside of it.
+
+    Args:
+        importer: changed in place; keeps what it has unpickled so far.
+        manifest: the archive's; its ``globals`` are all that its pickles get then. None for a
+            torch.package without one: the policy alone decides.
+        path: the archive, for messages.
+
+    From then on ``importer.load_pickle`` raises PickleError for a pickle that reaches further
+    or is damaged.
+    """
+    listed = None if manifest is None else frozenset(manifest["globals"])
+
+    def unpickler(*args: Any, **kwargs: Any) -> _Unpickler:
+        return _Unpickler(importer, listed, path, *args, **kwargs)
+
+    importer.Unpickler = unpickler
+
+
+_PurePython: Any = PackageUnpickler  # pickle's own class in Python, whose parts typeshed does not know
+
+
+class _Unpickler(_PurePython):  # type: ignore[misc]
+    def __init__(
+        self,
+        importer: PackageImporter,
+        listed: frozenset[str] | None,
+        path: str,
+        file: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(importer, file, **kwargs)
+        self._package = importer
+        self._externs = frozenset(importer.extern_modules)
+        self._listed = listed
+        self._path = path
+        self._size = len(file.getbuffer()) if hasattr(file, "getbuffer") else None
+        # By id, how deep and how wide: of what is nested. The objects are kept, so that ids last.
+        self._extents: dict[int, tuple[int, int]] = {}
+        self._kept: list[Any] = []
+        self._globals: dict[int, Any] = {}  # what was taken by name, by id
+
+    def load(self) -> Any:
+        """The object. Raises PickleError, or what the model's own code raises."""
+        try:
+            return super().load()
+        except _DAMAGE as error:
+            if _raised_by_pickle(error):
+                self._refuse(
+                    "damaged-pickle",
+                    f"a pickle in it is damaged ({type(error).__name__}: {shown(str(error))}). Copy it again",
+                    error,
+                )
+            raise
+
+    # What is taken by name.
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The global that a pickle asks for."""
+        module, name = current_name(module, name, self.proto)
+        if not all(part.isidentifier() for part in module.split(".")):
+            self._refuse_global("name", module, name, "is no name of a global")
+        if not name.isidentifier():
+            self._refuse_global("dotted-name", module, name, "is not a name that a module has")
+        if module == "torch_package_importer":
+            self._refuse_global("policy", module, name, "is the archive's own reader")
+        if is_external(module, self._externs):
+            value = self._external(module, name)
+        elif is_dunder(name):
+            self._refuse_global("policy", module, name, "is Python's own")
+        else:
+            value = self._get(module, name)
+            self._check_own(module, name, value)
+        self._globals[id(value)] = value
+        return value
+
+    def _external(self, module: str, name: str) -> Any:
+        if not allows_name(module, name):
+            self._refuse_global("policy", module, name, "is not what a model may be pickled with")
+        if self._listed is not None and f"{module}:{name}" not in self._listed:
+            self._refuse_global("unlisted-global", module, name, "is not listed by its manifest")
+        if (module, name) == ("builtins", "getattr"):
+            return self._checked_getattr
+        value = self._get(module, name)
+        if not allows_value(module, name, value):
+            self._refuse_global("policy", module, name, "is not what a model may be pickled with")
+        return value
+
+    def _get(self, module: str, name: str) -> Any:
+        found = self._package.import_module(module)
+        if not hasattr(found, name):
+            self._refuse_global("missing-global", module, name, "is not there")
+        return getattr(found, name)
+
+    def _check_own(self, module: str, name: str, value: Any) -> None:
+        """What a module of the archive calls by a name may be another's."""
+        if isinstance(value, (types.ModuleType, PackageImporter)) or value is self._package.patched_builtins:
+            self._refuse_global("policy", module, name, "is not an object of the module's own")
+        if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+            return
+        home: Any = getattr(value, "__module__", None)
+        if not isinstance(home, str):
+            home = getattr(type(getattr(value, "__self__", None)), "__module__", "builtins")
+        if is_mangled(home) or home == module:
+            return
+        own = getattr(value, "__name__", name)
+        if not allows_name(home, own) or not allows_value(home, own, value):
+            self._refuse_global("policy", module, name, f"is {home}:{own}, which a pickle may not have")
+
+    def _checked_getattr(self, obj: Any, name: Any, *default: Any) -> Any:
+        """What pickles need of getattr: a method, a class in a class, a member of an enum."""
+        if type(name) is str and name.isidentifier() and _may_be_asked(obj, name):
+            value = getattr(obj, name, *default)
+            if name in (obj.__members__ if isinstance(obj, enum.EnumMeta) else ()):
+                return value
+            if isinstance(value, (type, *_METHODS)) and _may_be_given(obj, name, value):
+                return value
+        return self._refuse(
+            "getattr",
+            f"a pickle in it asks a {type(obj).__qualname__} for {shown(name)}, which it may not have. "
+            f"{_ADVICE}",
+        )
+
+    # What is called and changed.
+
+    def _check_call(self, function: Any, args: Any) -> None:
+        while isinstance(function, functools.partial):
+            args = function.args + (args if isinstance(args, tuple) else ())
+            function = function.func
+        first = args[0] if isinstance(args, tuple) and args else None
+        if not allows_call(function):
+            what = f"{getattr(function, '__module__', None)}:{getattr(function, '__name__', function)}"
+            self._refuse("call", f"a pickle in it calls {what}, which it may only hold. {_ADVICE}")
+        if function is iter and len(args) != 1:
+            self._refuse("call", f"a pickle in it makes an iterator that calls. {_ADVICE}")
+        if function is operator.getitem and isinstance(first, dict):
+            self._refuse("call", f"a pickle in it makes a dict call for what it has not. {_ADVICE}")
+        if function is not type:
+            self._check_class(function)
+        elif len(args) != 1 or not any(first is each for each in (None, ..., NotImplemented)):
+            self._refuse("type", "a pickle in it makes a class of its own")
+        if getattr(function, "__module__", None) == "copyreg" and isinstance(args, tuple):
+            for each in args[:2]:
+                self._check_class(each)
+        if (function is bytes or function is bytearray) and isinstance(first, int):
+            self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
+        if isinstance(first, range) and max(abs(first.start), abs(first.stop)) > WIDEST:
+            self._refuse("size", "a pickle in it goes through a range that has no end in sight")
+        if getattr(function, "__module__", None) == "torch._utils" and isinstance(
+            first, torch.storage.TypedStorage
+        ):
+            self._check_tensor(function.__name__, first, args)
+
+    def _check_class(self, made: Any) -> None:
+        """A class's class is not instantiated: what it makes could answer to any name."""
+        if isinstance(made, type) and issubclass(made, type):
+            self._refuse("type", "a pickle in it makes a class of its own")
+
+    def _check_tensor(self, function: str, storage: torch.storage.TypedStorage, args: Any) -> None:
+        """A tensor lies within its weights: torch would make them longer, with whatever is there."""
+        if not function.startswith(("_rebuild_tensor", "_rebuild_qtensor")) or len(args) < 4:
+            return
+        offset, sizes, strides = args[1:4]
+        dtype = args[6] if function == "_rebuild_tensor_v3" and len(args) > 6 else storage.dtype
+        good = all(type(each) is tuple or isinstance(each, torch.Size) for each in (sizes, strides))
+        good = good and all(type(number) is int and number >= 0 for number in (offset, *sizes, *strides))
+        good = good and len(sizes) == len(strides) and isinstance(dtype, torch.dtype)
+        if good and 0 not in sizes:
+            last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+            good = (last + 1) * dtype.itemsize <= storage.nbytes()
+        if not good:
+            self._refuse("tensor-bounds", "a pickle in it holds a tensor that reaches beyond its weights")
+
+    def _load_reduce(self) -> None:
+        if len(self.stack) >= 2:
+            self._check_call(self.stack[-2], self.stack[-1])
+        extent = self._extent(self.stack[-1:])
+        super().load_reduce()
+        self._remember(self.stack[-1], extent)
+
+    def _load_newobj(self) -> None:
+        if len(self.stack) >= 2:
+            self._check_class(self.stack[-2])
+        extent = self._extent(self.stack[-1:])
+        super().load_newobj()
+        self._remember(self.stack[-1], extent)
+
+    def _load_newobj_ex(self) -> None:
+        if len(self.stack) >= 3:
+            self._check_class(self.stack[-3])
+        extent = self._extent(self.stack[-2:])
+        super().load_newobj_ex()
+        self._remember(self.stack[-1], extent)
+
+    def _instantiate(self, klass: Any, args: Any) -> None:
+        self._check_call(klass, tuple(args))
+        extent = self._extent(args)
+        super()._instantiate(klass, args)
+        self._remember(self.stack[-1], extent)
+
+    def _load_build(self) -> None:
+        target = self.stack[-2] if len(self.stack) >= 2 else None
+        if (
+            isinstance(target, (type, types.ModuleType, logging.Logger, *_METHODS))
+            or id(target) in self._globals
+        ):
+            self._refuse("build", f"a pickle in it changes a {type(target).__name__} that is not its own")
+        extent = max(self._extent(self.stack[-1:]), self._extents.get(id(target), (0, 0)))
+        super().load_build()
+        if self.stack:
+            self._remember(self.stack[-1], extent)
+
+    def _load_tuple(self) -> None:
+        super().load_tuple()
+        self._remember_tuple()
+
+    def _load_tuple1(self) -> None:
+        super().load_tuple1()
+        self._remember_tuple()
+
+    def _load_tuple2(self) -> None:
+        super().load_tuple2()
+        self._remember_tuple()
+
+    def _load_tuple3(self) -> None:
+        super().load_tuple3()
+        self._remember_tuple()
+
+    def _load_frozenset(self) -> None:
+        super().load_frozenset()
+        self._remember_tuple()
+
+    def _remember_tuple(self) -> None:
+        value = self.stack[-1]
+        self._remember(value, self._extent(value))
+
+    def _extent(self, parts: Any) -> tuple[int, int]:
+        """One more than the deepest part's depth, and all parts' widths together."""
+        known = [self._extents[id(part)] for part in parts if id(part) in self._extents]
+        if not known:
+            return 1, len(parts)
+        return 1 + max(depth for depth, _ in known), len(parts) + sum(width for _, width in known)
+
+    def _remember(self, value: Any, extent: tuple[int, int]) -> None:
+        if extent[0] > DEEPEST or extent[1] > WIDEST:
+            self._refuse("nesting", f"a pickle in it nests more than {DEEPEST} objects in each other, or "
+                         f"more than {WIDEST:,} in one")  # fmt: skip
+        if isinstance(value, (tuple, frozenset)) or extent[0] > 1:
+            if id(value) not in self._extents:
+                self._kept.append(value)
+            self._extents[id(value)] = extent
+
+    # What is asked of the archive.
+
+    def _load_binpersid(self) -> None:
+        self._check_persistent(self.stack[-1] if self.stack else None)
+        super().load_binpersid()
+
+    def _load_persid(self) -> NoReturn:
+        self._refuse(
+            "persistent-id", "a pickle in it asks for an object by text, as torch.package never does"
+        )
+
+    def _check_persistent(self, saved: Any) -> None:
+        parts = list(saved) if isinstance(saved, tuple) else []
+        if len(parts) == 5 and parts[0] == "storage":
+            _, storage, key, location, count = parts
+            good = isinstance(storage, type) and issubclass(storage, _STORAGES)
+            good = good and type(key) in (int, str) and _STORAGE_KEY.fullmatch(str(key)) is not None
+            good = good and type(location) is str and type(count) is int and count >= 0
+        else:
+            good = len(parts) in (3, 4) and parts[0] == "reduce_package"
+            good = good and callable(parts[-2]) and type(parts[-1]) is tuple and allows_call(parts[-2])
+        if not good:
+            self._refuse(
+                "persistent-id",
+                "a pickle in it asks for something that is neither weights nor an object of torch.package's",
+            )
+
+    def _load_bytearray8(self) -> None:
+        size = int.from_bytes(self.read(8), "little")
+        if self._size is None or size > self._size:
+            self._refuse("size", f"a pickle in it claims {size:,} bytes, more than it has")
+        self.append(bytearray(self.read(size)))
+
+    def _refuse_global(self, rule: str, module: str, name: str, why: str) -> NoReturn:
+        text = shown(f"{module}:{name}")[1:-1]
+        self._refuse(rule, f"a pickle in it reaches for {text}, which {why}. {_ADVICE}")
+
+    def _refuse(self, rule: str, what: str, cause: BaseException | None = None) -> NoReturn:
+        raise PickleError(f"{self._path}: {what}", rule) from cause
+
+
+_OVERRIDES: dict[bytes, Callable[[_Unpickler], None]] = {
+    pickle.BINPERSID: _Unpickler._load_binpersid,
+    pickle.BUILD: _Unpickler._load_build,
+    pickle.BYTEARRAY8: _Unpickler._load_bytearray8,
+    pickle.FROZENSET: _Unpickler._load_frozenset,
+    pickle.NEWOBJ: _Unpickler._load_newobj,
+    pickle.NEWOBJ_EX: _Unpickler._load_newobj_ex,
+    pickle.PERSID: _Unpickler._load_persid,
+    pickle.REDUCE: _Unpickler._load_reduce,
+    pickle.TUPLE: _Unpickler._load_tuple,
+    pickle.TUPLE1: _Unpickler._load_tuple1,
+    pickle.TUPLE2: _Unpickler._load_tuple2,
+    pickle.TUPLE3: _Unpickler._load_tuple3,
+}
+_Unpickler.dispatch = {
+    **PackageUnpickler.dispatch,
+    **{code[0]: function for code, function in _OVERRIDES.items()},
+}
+
+_METHODS = (
+    types.MethodType,
+    types.FunctionType,
+    types.BuiltinMethodType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+_DAMAGE = (
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NameError,
+    TypeError,
+    ValueError,
+)
+_STORAGES = (torch.UntypedStorage, torch.storage.TypedStorage)
+_STORAGE_KEY = re.compile(r"[0-9]{1,10}")
+
+_TORCH_OWNERS = (
+    torch.nn.Module,
+    torch.Tensor,
+    torch._C.TensorBase,
+    torch._C._VariableFunctionsClass,  # type: ignore[attr-defined]
+)
+
+# Instances whose methods neither run code nor touch files.
+_HARMLESS = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, re.Pattern)
+# What objects of installed packages have for reading and writing files and code.
+_RISKY = re.compile(
+    r"(from_|load|save|push|dump|to_?file|read|write|open|download|upload|exec|eval$|run|system|import|unlink|"
+    r"remove|rename|replace|delete|chmod|mkdir|rmdir|touch|link|format|compile|trace|script|export|install)"
+)
+
+
+def _may_be_asked(obj: Any, name: str) -> bool:
+    """Whether a pickle may ask an object for an attribute; what that is will be judged next."""
+    if is_dunder(name) and name != "__call__":
+        return False
+    if isinstance(obj, (types.ModuleType, types.FunctionType, PackageImporter, *_METHODS)):
+        return False
+    owner = obj if isinstance(obj, type) else type(obj)
+    home = str(owner.__module__)
+    if is_mangled(home) or owner in _HARMLESS:
+        return True
+    top = home.partition(".")[0]
+    if top == "torch":
+        return issubclass(owner, _TORCH_OWNERS) and name != "from_file"
+    return top != "numpy" and not _is_standard(top) and _RISKY.search(name) is None
+
+
+def _may_be_given(obj: Any, name: str, value: Any) -> bool:
+    """Whether a method or class that an object has may be a pickle's."""
+    owner = obj if isinstance(obj, type) else type(obj)
+    if owner in _HARMLESS:
+        return True
+    maker = value.__func__ if isinstance(value, types.MethodType) else value
+    home = getattr(maker, "__module__", None)
+    if not isinstance(home, str):
+        home = str(getattr(getattr(maker, "__objclass__", owner), "__module__", owner.__module__))
+    top = home.partition(".")[0]
+    if is_mangled(home):
+        return True
+    if top == "torch" or _is_standard(top):
+        return top == owner.__module__.partition(".")[0] or allows_name(home, str(maker.__name__))
+    return top != "numpy" and _RISKY.search(name) is None
+
+
+def _is_standard(top: str) -> bool:
+    return top in sys.stdlib_module_names or top in sys.builtin_module_names
+
+
+def _raised_by_pickle(error: BaseException) -> bool:
+    """Whether the pickle itself is to blame, and not what it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename in (pickle.__file__, __file__)

@@ -1,0 +1,223 @@
+"""Hermetic archives inside a private interpreter.
+
+Code is imported from the archive and weights are mapped from it: one snapshot of
+the file per process, one copy-on-write mapping per interpreter. All share the
+weights' pages until one writes to them, and a write is seen by its writer only.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import torch
+
+import _interpool
+from interpool.native.archive.format import Manifest
+from interpool.native.archive.importer import HermeticImporter
+from interpool.native.archive.reader import Record, read_manifest, read_member, read_records
+from interpool.native.errors import ArchiveError, StructureError
+
+# torch.package's own affair, which nobody who serves a model can mend.
+warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
+
+
+class _MappedReader(torch._C.PyTorchFileReader):
+    """torch's reader, but for weights, which are mapped.
+
+    TorchScript modules in an archive are read by torch itself, which asks for its own reader.
+    """
+
+    def __init__(self, path: str, snapshot: int) -> None:
+        self.path = path
+        self._snapshot = snapshot
+        self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
+        # By descriptor: the path may mean another file by now. Opened anew rather than
+        # duplicated: all interpreters would share one position in the file.
+        self._snapshot_file = f"/proc/self/fd/{fd}"
+        with self.open_file() as file:
+            self.records: dict[str, Record] = read_records(path, file)
+            self.manifest: Manifest | None = read_manifest(path, file, self.records)
+        super().__init__(self._snapshot_file)
+
+    def open_file(self) -> IO[bytes]:
+        """The very bytes that are mapped and run, to be checked."""
+        return open(self._snapshot_file, "rb")
+
+    def once(self, work: str, do: Callable[[], str]) -> str:
+        """What ``do`` returned in the one interpreter that did this work for this snapshot.
+
+        The others wait. Where it raises, it was not done, and the next one that asks does it.
+        """
+        # In short turns: an interpreter that waits can be interrupted.
+        while (turn := _interpool.begin_once(self._mapping, work, 0.2)) is False:
+            pass
+        if isinstance(turn, str):
+            return turn
+        result = None
+        try:
+            result = do()
+            return result
+        finally:
+            _interpool.end_once(self._mapping, work, result)
+
+    def map_anew(self) -> None:
+        """Weights asked for from here on are as the archive has them, whoever wrote to earlier ones."""
+        self._mapping, self._size, _ = _interpool.map_archive(self.path, self._snapshot)
+
+    def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
+        record = self._record(name)
+        wanted = numel * dtype.itemsize
+        if not record.stored or record.size != wanted:
+            raise StructureError(
+                f"{self.path}: the weights in {name} are "
+                f"{'compressed' if not record.stored else f'{record.size} bytes long, not {wanted}'}; "
+                "they must lie in the archive as torch.package wrote them.",
+                "storage-size",
+            )
+        return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
+
+    def script_storages(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and bytes of what TorchScript modules would read for themselves, if there are any."""
+        if not any(name.startswith(".data/ts_code/") for name in self.records):
+            return
+        for name, record in self.records.items():
+            if name.startswith(".data/") and name.endswith(".storage") and record.stored:
+                storage = _interpool.mapped_bytes(self._mapping, record.offset, record.size)
+                yield name.removeprefix(".data/"), storage
+
+    def get_record(self, name: str) -> bytes:
+        # Through our records, as digests are checked: another reader of the same zip may
+        # be led to find other bytes under the name.
+        record = self._record(name)
+        with self.open_file() as file:
+            return read_member(self.path, file, record)
+
+    def has_record(self, name: str) -> bool:
+        return name in self.records
+
+    def get_all_records(self) -> list[str]:
+        return list(self.records)
+
+    def _record(self, name: str) -> Record:
+        record = self.records.get(name)
+        if record is None:
+            raise ArchiveError(f"{self.path} holds no {name}.")
+        return record
+
+
+class HermeticPackage:
+    """An archive opened in this interpreter.
+
+    Args:
+        path: the archive file.
+        snapshot: the number of the process's snapshot of it; 0 for the one of the path.
+
+    Raises:
+        ArchiveError: its structure is not that of a hermetic archive.
+        ImportError: it needs an extern module that is not installed here.
+    """
+
+    def __init__(self, path: str, snapshot: int = 0) -> None:
+        self.path = path
+        reader = _MappedReader(path, snapshot)
+        self.importer = HermeticImporter(reader, path, reader.manifest)
+        _archives[self.importer.id()] = (path, snapshot)
+        self.reader = reader
+        self._objects: dict[tuple[str, str], Any] = {}
+
+    def load_pickle(self, package: str, resource: str) -> Any:
+        """The pickled object; made once per interpreter, then the same each time."""
+        key = (package, resource)
+        if key not in self._objects:
+            self._require(package, resource)
+            self._objects[key] = self.importer.load_pickle(package, resource)
+        return self._objects[key]
+
+    def load_binary(self, package: str, resource: str) -> bytes:
+        """A resource's bytes."""
+        self._require(package, resource)
+        data: bytes = self.importer.load_binary(package, resource)
+        return data
+
+    def load_text(self, package: str, resource: str) -> str:
+        """A resource's text, UTF-8."""
+        return self.load_binary(package, resource).decode("utf-8")
+
+    def make(self, package: str, resource: str) -> Any:
+        """A pickled object of the caller's own, over weights that nobody else writes to."""
+        self._require(package, resource)
+        self.importer.zip_reader.map_anew()
+        return self.importer.load_pickle(package, resource)
+
+    def clear(self) -> None:
+        """Let go of the objects made so far."""
+        self._objects.clear()
+
+    def _require(self, package: str, resource: str) -> None:
+        name = f"{package.replace('.', '/')}/{resource}"
+        if not self.importer.zip_reader.has_record(name):
+            raise ArchiveError(
+                f"{self.path} holds no {resource!r} in package {package!r}. "
+                "`interpool inspect` lists what it holds."
+            )
+
+
+_packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot's number
+_archives: dict[str, tuple[str, int]] = {}  # path and snapshot of all ever opened, by importer
+
+
+def open_package(path: str | os.PathLike[str], snapshot: int = 0) -> HermeticPackage:
+    """The archive at ``path``, opened once per interpreter until ``close_package``.
+
+    All interpreters see the same state of the file, whatever becomes of it meanwhile:
+    the process's snapshot of that number, or the first one that ``path`` meant.
+    """
+    name = os.path.abspath(os.fspath(path))
+    key = snapshot or name
+    if key not in _packages:
+        _packages[key] = HermeticPackage(name, snapshot)
+    return _packages[key]
+
+
+def close_package(which: str | int) -> None:
+    """Forget the archive of that path, or snapshot number.
+
+    Its memory goes when its last object does.
+    """
+    package = _packages.pop(os.path.abspath(which) if isinstance(which, str) else which, None)
+    if package is None:
+        return
+    package.importer.close()
+    package.clear()
+    del package
+    gc.collect()  # a package's importer and its modules refer to each other
+
+
+def close_all() -> None:
+    """Forget every archive: what is still wanted is opened again."""
+    for which in list(_packages):
+        close_package(which)
+
+
+def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
+    """The pickled object; made once per interpreter, then the same each time."""
+    return open_package(path, snapshot).load_pickle(package, resource)
+
+
+def make_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
+    """A pickled object of the caller's own."""
+    return open_package(path, snapshot).make(package, resource)
+
+
+def archive_of(module: str) -> tuple[str, int] | None:
+    """Path and snapshot number of the archive that a module, as it is called here, came from."""
+    return _archives.get(module.partition(".")[0])
+
+
+def load_bytes(path: str, package: str, resource: str, snapshot: int = 0) -> bytes:
+    """A resource's bytes."""
+    return open_package(path, snapshot).load_binary(package, resource)

@@ -1,0 +1,100 @@
+"""Objects on their way between interpreters: pickled, with their tensors left out.
+
+The tensors travel beside the pickle and share their memory with the originals. Used
+in private interpreters, and in the host program's Python for objects made there.
+Like torch::deploy's movable objects (DeVito et al., 2021, section 4.2).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import types
+from typing import Any
+
+import torch
+
+from interpool.native.errors import ConversionError
+from interpool.native.inside import interpreter_id
+
+_PACKAGED = "<torch_package_"
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[torch.Tensor] = []
+        self.archives: set[tuple[str, int]] = set()
+        self._places: dict[int, int] = {}
+
+    def persistent_id(self, obj: Any) -> tuple[int, str] | None:
+        if type(obj) is torch.Tensor:
+            kind = "tensor"
+        elif type(obj) is torch.nn.Parameter:
+            kind = "parameter"
+        else:
+            return None
+        place = self._places.setdefault(id(obj), len(self.tensors))
+        if place == len(self.tensors):
+            self.tensors.append(obj)  # which keeps it, and its id
+        return place, kind
+
+    def reducer_override(self, obj: Any) -> Any:
+        module = str(getattr(obj, "__module__", None))
+        if not isinstance(obj, type | types.FunctionType) or not module.startswith(_PACKAGED):
+            return NotImplemented
+        archive = None
+        if interpreter_id() is not None:  # the host opens no archives
+            from interpool.native.inside.packages import archive_of
+
+            archive = archive_of(module)
+        if archive is None:
+            raise pickle.PicklingError(f"{obj.__qualname__} is of an archive that interpool did not open")
+        self.archives.add(archive)
+        return _from_archive, (*archive, module.partition(".")[2], obj.__qualname__)
+
+
+def _from_archive(path: str, snapshot: int, module: str, name: str) -> Any:
+    from interpool.native.inside.packages import open_package
+
+    found = open_package(path, snapshot).importer.import_module(module)
+    return functools.reduce(getattr, name.split("."), found)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, tensors: list[torch.Tensor]) -> None:
+        super().__init__(file)
+        self._tensors = tensors
+
+    def persistent_load(self, pid: tuple[int, str]) -> torch.Tensor:
+        place, kind = pid
+        tensor = self._tensors[place]
+        if kind == "parameter" and type(tensor) is torch.Tensor:
+            wanted = tensor.requires_grad
+            tensor = self._tensors[place] = torch.nn.Parameter(tensor.detach(), requires_grad=wanted)
+        return tensor
+
+
+def dump(obj: Any) -> tuple[bytes, list[torch.Tensor], list[tuple[str, int]]]:
+    """The object as it is now: its pickle, its tensors, and the archives that its classes come from.
+
+    Raises:
+        ConversionError: it cannot be pickled; says why.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    try:
+        pickler.dump(obj)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConversionError(
+            f"a {type(obj).__qualname__} cannot be moved to other interpreters: {error}. What moves is what "
+            "pickle takes: classes that can be imported by name, no open files, no locks, no lambdas."
+        ) from error
+    # An archive that was opened by path alone goes by its path.
+    return file.getvalue(), pickler.tensors, [archive for archive in sorted(pickler.archives) if archive[1]]
+
+
+def load(data: bytes, tensors: list[torch.Tensor]) -> Any:
+    """A copy of what was dumped, over the same memory."""
+    return _Unpickler(io.BytesIO(data), list(tensors)).load()

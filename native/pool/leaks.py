@@ -1,0 +1,48 @@
+"""Leases that were never given back: named, by type and owner, when their pool ends."""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from collections import Counter
+from typing import Any
+
+from interpool.native import _native
+from interpool.native.pool.stacks import host_thread
+
+PATIENCE_S = 0.5
+
+
+def watch_process_end() -> None:
+    """Look, when the process ends, at what managers that were never closed still lease."""
+    atexit.register(_at_process_end)
+
+
+def warn_of_open_leases(pool: _native.Pool, when: str) -> None:
+    """One ResourceWarning that names what ``pool`` still leases; silent where that is nothing."""
+    leases = pool.open_leases(PATIENCE_S)
+    if leases:
+        lines = "".join(f"\n  {_describe(lease)}" for lease in leases)
+        warnings.warn(
+            f"{when} with {len(leases)} leases not given back:{lines}", ResourceWarning, stacklevel=3
+        )
+
+
+def _describe(lease: dict[str, Any]) -> str:
+    owner = f"leased {lease['seconds']:.1f} s ago by {host_thread(lease['holder'])}"
+    if not lease["session"]:
+        return f"interpreter {lease['interpreter']}, {owner}, serves a connection"
+    if not lease["answered"]:
+        holds = "is busy, and what it holds is not known"
+    elif lease["labels"]:
+        counts = Counter(lease["labels"]).most_common()
+        holds = "holds " + ", ".join(f"{count} x {label}" for label, count in counts)
+    else:
+        holds = "holds no objects"
+    return f"interpreter {lease['interpreter']}, {owner}: its session was never closed and {holds}"
+
+
+def _at_process_end() -> None:
+    for pool in _native.pools():
+        if not pool.is_closed:
+            warn_of_open_leases(pool, "the process ended")

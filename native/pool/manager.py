@@ -1,0 +1,353 @@
+"""The pool of private interpreters, from Python.
+
+The nouns are those of *Using Python for Model Inference in Deep Learning*
+(DeVito et al., 2021), section 4.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interpool.native.errors import InterpreterStartError, SessionError
+from interpool.native.inside import interpreter_id
+
+if interpreter_id() is not None:
+    # A second pool would take the first one's routes to torch's Python objects.
+    raise SessionError(
+        "an InterpreterManager cannot be made inside a pool's interpreter; the pool is outside, and "
+        "code in here is already served by it"
+    )
+
+from interpool.native import _native, provision
+from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
+from interpool.native.archive.reader import read_manifest, read_records
+from interpool.native.pool.host_torch import watch_host_torch
+from interpool.native.pool.leaks import warn_of_open_leases, watch_process_end
+from interpool.native.pool.stacks import describe_stacks
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = [
+    "Connection",
+    "Instance",
+    "InterpreterManager",
+    "InterpreterSession",
+    "MovableObject",
+    "Package",
+    "PyObj",
+]
+
+
+class InterpreterManager:
+    """A pool of private CPython interpreters in this process.
+
+    Each has its own GIL and its own ``import torch``; all share one libtorch. Any
+    thread may use the manager. It stays usable whatever a model raises.
+
+    Given more than one, it grows on a thread in the background, one interpreter at a
+    time, while callers wait and most leases wait for something other than the CPU: a
+    timer, a file, another service. Leases that compute do not make it grow.
+
+    Args:
+        n: how many interpreters there are at the least; the number of cores by default.
+        ceiling: how many at the most. By default ``n``, which is then the exact number;
+            without ``n``, four times the number of cores.
+        park_after: seconds without need after which an interpreter above ``n`` is
+            parked: no longer leased, without models, and warm for the next time.
+        grace: seconds that a call past its session's limit has to come back once it was
+            interrupted, before its interpreter is retired and another one started.
+
+    Raises:
+        ProvisioningError: private copies could not be made (see ``interpool doctor``).
+        InterpreterStartError: an interpreter did not start.
+        ValueError: ``n`` is not positive, or ``ceiling`` is below it, or a time is no
+            positive number.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        *,
+        ceiling: int | None = None,
+        park_after: float = 60.0,
+        grace: float = 5.0,
+    ) -> None:
+        count = (os.cpu_count() or 1) if n is None else n
+        if count < 1:
+            raise ValueError(f"a pool needs at least one interpreter, not {count}")
+        most = ceiling if ceiling is not None else count if n is not None else 4 * count
+        if most < count:
+            raise ValueError(f"a ceiling of {most} is below the {count} interpreters that there are to be")
+        for seconds in (park_after, grace):
+            if not seconds > 0:
+                raise ValueError(f"a time is a positive number of seconds, not {seconds}")
+        _prepare()
+        self._pool = _native.Pool(count, _search_path(), most, park_after, grace)
+
+    def acquire_session(
+        self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
+    ) -> InterpreterSession:
+        """Lease an interpreter; use it as a context manager.
+
+        Args:
+            timeout: seconds to wait for a free one; None waits for ever.
+            affinity: any name; an interpreter that has served it before is preferred.
+            call_limit: seconds that each use of the session or of one of its objects may
+                take. What takes longer is interrupted by an exception in its Python code,
+                which may arise anywhere there, as KeyboardInterrupt does, and raises
+                CallTimeoutError here; the session goes on. Native code cannot be
+                interrupted: if it does not return within the manager's ``grace``, the
+                interpreter is retired, and everything of the session raises
+                InterpreterRetiredError. Such sessions call on a thread of their own,
+                which costs some ten microseconds a call.
+
+        Raises:
+            LeaseTimeoutError: none became free in time.
+            PoolClosedError: the manager was closed.
+            ValueError: ``timeout`` is negative or not a number, or ``call_limit`` is not
+                positive.
+        """
+        if call_limit is not None and not call_limit > 0:
+            raise ValueError(f"a call limit is a positive number of seconds, not {call_limit}")
+        return self._pool.acquire(affinity, timeout, call_limit)
+
+    def acquire_one(self, timeout: float | None = None) -> InterpreterSession:
+        """Lease any free interpreter: the paper's name for ``acquire_session``."""
+        return self.acquire_session(timeout)
+
+    def all_instances(self) -> list[Instance]:
+        """The pool's interpreters, each of which can be leased by itself."""
+        return [Instance(self._pool, entry["interpreter"]) for entry in self.stats()["interpreters"]]
+
+    def limit(self, count: int) -> None:
+        """Lease the first ``count`` interpreters only, from now on; ``len(manager)`` lifts it.
+
+        Raises:
+            ValueError: ``count`` is not between 1 and the size of the pool.
+        """
+        if not 1 <= count <= len(self):
+            raise ValueError(
+                f"a pool of {len(self)} interpreters can be limited to 1 to {len(self)}, not {count}"
+            )
+        self._pool.limit(count)
+
+    def register_module_source(self, name: str, source: str) -> None:
+        """Make ``import name`` give this source in every interpreter that has not imported it yet.
+
+        Args:
+            name: of the module; submodules have a registered parent: ``pkg``, then ``pkg.mod``.
+            source: Python text.
+        """
+        self._pool.register_module_source(name, source)
+
+    def load_package(self, path: str | os.PathLike[str]) -> Package:
+        """Open a hermetic archive. Nothing in it runs yet.
+
+        Raises:
+            ArchiveError: missing, damaged, not a torch.package archive, or with a manifest that lies.
+        """
+        return Package(self._pool, path)
+
+    def create_movable(self, obj: Any) -> MovableObject:
+        """The object as it is now, for use in any interpreter.
+
+        Its tensors, parameters and buffers share their memory with the original and in
+        all interpreters: what one writes all see.
+
+        Args:
+            obj: a PyObj of one of this pool's sessions, or an object of the host program.
+
+        Raises:
+            ConversionError: it cannot be pickled, or holds a tensor that cannot cross.
+        """
+        if isinstance(obj, PyObj):
+            return obj.session.create_movable(obj)
+        from interpool.native import movable
+
+        return self._pool.create_movable(movable.dump(obj))
+
+    def serve(
+        self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
+    ) -> Connection:
+        """Answer a connected stream socket that speaks TorchServe's worker protocol.
+
+        A native thread reads whole messages without any GIL; for each it leases an
+        interpreter and calls ``module.function(worker, fd, hello, frame)`` there,
+        which returns ``(reply, keep_open)``. ``hello`` is the connection's first
+        message.
+
+        Args:
+            fd: the socket's descriptor; owned by the connection from here on.
+            module: importable in the interpreters.
+            function: its function, as above.
+            worker: passed through.
+            affinity: see ``acquire_session``.
+            done_fd: a uint64 1 is written to it (as to an eventfd) after the end.
+        """
+        return self._pool.serve(
+            fd, module=module, function=function, worker=worker, affinity=affinity, done_fd=done_fd
+        )
+
+    def forget(self, affinity: str) -> None:
+        """Prefer no interpreter for ``affinity`` any more; its model is gone."""
+        self._pool.forget(affinity)
+
+    def stats(self) -> dict[str, Any]:
+        """What the pool is doing, JSON-able.
+
+        ``interpreters`` is a list of ``interpreter`` (its number), ``state`` (``free``,
+        ``leased``, ``parked`` above the floor, or ``retired``), ``leased``, ``leases`` so
+        far, and ``affinities``. Beside it stand ``waiting`` (callers), ``floor``,
+        ``ceiling``, and ``growing``: whether one more is being started.
+        """
+        return self._pool.status()
+
+    def dump_stacks(self, patience: float = 1.0) -> str:
+        """The Python stacks of every thread of every interpreter, also of busy ones.
+
+        Args:
+            patience: seconds to wait, for all together. An interpreter whose GIL cannot
+                be had in that time is named as such.
+        """
+        return describe_stacks(self._pool.stacks(patience), patience)
+
+    def close(self) -> None:
+        """Lease no more: waiting callers get PoolClosedError, open sessions stay good.
+
+        Warns with ResourceWarning, which Python shows under ``-X dev`` or ``-W default``,
+        of leases that have not been given back, and what they hold. A manager that is
+        never closed does so when the process ends.
+        """
+        if not self._pool.is_closed:
+            self._pool.close()
+            warn_of_open_leases(self._pool, "an InterpreterManager was closed")
+
+    @property
+    def floor(self) -> int:
+        """How many interpreters there are at the least."""
+        return int(self._pool.status()["floor"])
+
+    @property
+    def ceiling(self) -> int:
+        """How many interpreters there may be."""
+        return int(self._pool.status()["ceiling"])
+
+    def __len__(self) -> int:
+        """How many interpreters are free or leased; neither parked nor retired."""
+        return len(self._pool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Instance:
+    """One interpreter of a pool.
+
+    Attributes:
+        interpreter_id: its number in this process, from 1.
+    """
+
+    def __init__(self, pool: _native.Pool, interpreter_id: int) -> None:
+        self._pool = pool
+        self.interpreter_id = interpreter_id
+
+    def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
+        """Lease this very interpreter; see ``InterpreterManager.acquire_session``."""
+        return self._pool.acquire(timeout=timeout, only=self.interpreter_id)
+
+
+class Package:
+    """An opened hermetic archive: its file as it was when it was opened.
+
+    When the package and all its objects are gone, so is what interpreters made of it.
+
+    Attributes:
+        path: absolute path of the archive file.
+    """
+
+    def __init__(self, pool: _native.Pool, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(path))
+        self._package = pool.open_package(str(self.path))
+        with open(f"/proc/self/fd/{self._package.fd}", "rb") as file:
+            read_manifest(str(self.path), file, read_records(str(self.path), file))
+
+    def load_pickle(self, package: str, resource: str) -> MovableObject:
+        """The pickled object, for use in any interpreter.
+
+        It is made in one interpreter now, so that what is wrong with it shows
+        here, and in others when first needed there.
+
+        Raises:
+            ArchiveError: there is no such resource.
+            RemoteError: unpickling it raised.
+        """
+        return self._package.load_pickle(package, resource)
+
+    def load_binary(self, package: str, resource: str) -> bytes:
+        """A resource's bytes. Raises ArchiveError when there is no such resource."""
+        return self._package.load_binary(package, resource)
+
+    def load_text(self, package: str, resource: str) -> str:
+        """A resource's text, UTF-8. Raises ArchiveError when there is no such resource."""
+        return self.load_binary(package, resource).decode("utf-8")
+
+    def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
+        """Lease an interpreter; the session's ``self`` is the archive's PackageImporter there.
+
+        Raises:
+            LeaseTimeoutError: none became free within ``timeout`` seconds.
+        """
+        return self._package.acquire_session(timeout)
+
+
+_preparing = threading.Lock()
+_prepared = False
+
+
+def installation() -> dict[str, Any]:
+    """Where the parts of this installation lie, as the process needs them.
+
+    Raises:
+        InterpreterStartError: torch is not installed.
+    """
+    torch_lib = provision.torch_libraries()
+    if torch_lib is None:
+        raise InterpreterStartError("torch is not installed: pip install torch==2.13.0")
+    interposer = provision.interposer_path()
+    return {
+        "executable": sys.executable,
+        "symbol_prefix": provision.SYMBOL_PREFIX,
+        "torch_lib": str(torch_lib),
+        "interposer": str(interposer),
+        "slot_library": str(interposer.with_name("libinterpool_slot.so")),
+        "loader": str(Path(__file__).parents[1] / "inside" / "loader.py"),
+        "search_path": _search_path(),
+    }
+
+
+def _prepare() -> None:
+    """Load what all interpreters of this process share, once."""
+    global _prepared
+    with _preparing:
+        if _prepared:
+            return
+        found = installation()
+        _native.prepare(**found, private_copy=provision.private_copy, libpython_copy=provision.libpython_copy)
+        watch_host_torch(Path(found["torch_lib"]))
+        watch_process_end()
+        _prepared = True
+
+
+def _search_path() -> list[str]:
+    return [os.path.abspath(entry or os.curdir) for entry in sys.path]

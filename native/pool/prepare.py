@@ -1,0 +1,93 @@
+"""Private copies made ahead, for C++ programs that have no Python of their own to make them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interpool.native.errors import ProvisioningError
+from interpool.native.provision.store import cache_root, new_file, private_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_HEADER = "interpool-prepared 1"
+
+
+def default_file() -> Path:
+    """Where C++ programs look: ``$INTERPOOL_PREPARED``, else ``prepared.txt`` in the cache."""
+    named = os.environ.get("INTERPOOL_PREPARED")
+    return Path(named) if named else cache_root() / "prepared.txt"
+
+
+def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
+    """Starts a pool once, imports in each interpreter, and notes every copy that this took.
+
+    The standard library's extension modules are copied too, and those of the packages
+    named, whether or not the import reached them.
+
+    Args:
+        file: what to write.
+        slots: how many interpreters a program may start at the most.
+        imports: modules that programs will import, beside torch.
+
+    Returns:
+        The number of copies.
+
+    Raises:
+        ProvisioningError: a module is not installed, or a path holds a tab or a newline.
+        RemoteError: importing a module raised.
+    """
+    from interpool.native import _native, provision
+    from interpool.native.pool.manager import InterpreterManager, installation
+
+    extensions = list(_extensions(Path(sysconfig.get_config_var("DESTSHARED"))))
+    for name in imports:
+        extensions += _extensions_of(name)
+    with InterpreterManager(slots) as manager:
+        for instance in manager.all_instances():
+            with instance.acquire_session() as session:
+                for name in imports:
+                    session.global_("importlib", "import_module")(name)
+            for extension in extensions:
+                _native.private_copy(extension, instance.interpreter_id)
+        numbers = [instance.interpreter_id for instance in manager.all_instances()]
+    found = installation()
+    search = found.pop("search_path")
+    lines = [[name, str(value)] for name, value in found.items()]
+    lines += [["search", entry] for entry in search]
+    lines += [["libpython", str(number), provision.libpython_copy(number)] for number in numbers]
+    copies = _native.copies()
+    lines += [["copy", str(slot), path, *files] for (path, slot), files in sorted(copies.items())]
+    private_directory(file.parent)
+    with new_file(file) as draft:
+        draft.write_text("\n".join([_HEADER, *map(_line, lines)]) + "\n")
+    return len(copies)
+
+
+def _line(fields: list[str]) -> str:
+    for field in fields:
+        if "\t" in field or "\n" in field:
+            raise ProvisioningError(f"a path with a tab or a newline cannot be prepared: {field!r}")
+    return "\t".join(fields)
+
+
+def _extensions(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*.so")):
+        if path.name.endswith(tuple(EXTENSION_SUFFIXES)):
+            yield str(path)
+
+
+def _extensions_of(name: str) -> list[str]:
+    try:
+        spec = find_spec(name.partition(".")[0])
+    except ValueError:  # torch may be half imported
+        spec = None
+    if spec is None:
+        raise ProvisioningError(f"{name} is not installed for {sys.executable}: pip install it first")
+    return [path for folder in spec.submodule_search_locations or [] for path in _extensions(Path(folder))]
