@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archiver_ext.handmade import archive_of
+from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.cli import commands

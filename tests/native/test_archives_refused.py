@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from archives import build_package, build_scale, rewrite
 from interpool_testing import every_interpreter, together
-from packages import build_package, build_scale, rewrite
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import ArchiveError, InterpoolError, RemoteError

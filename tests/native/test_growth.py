@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from archives import build_scale
 from interpool_testing import Code, eventually, together
-from packages import build_scale
 
 import interpool.native.manager
 from interpool.native import InterpreterManager

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from archives import build_scale
 from interpool_testing import Code, eventually, every_interpreter, together
-from packages import build_scale
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import ConversionError, LeaseTimeoutError, RemoteError

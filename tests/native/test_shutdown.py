@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from archives import build_scale
 from interpool_testing import Code, assert_clean, eventually, run_program, together
-from packages import build_scale
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import PoolClosedError

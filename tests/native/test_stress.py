@@ -17,8 +17,8 @@ import otf
 import pytest
 import third_party_guest
 import torch
+from archives import build_scale
 from interpool_testing import Code, eventually, every_interpreter, rss_mib, together
-from packages import build_scale
 from serving_client import Client
 
 from interpool.native import InterpreterManager

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from archives import build_package, build_scale
 from interpool_testing import Code, eventually, every_interpreter
 from mappings import snapshots
-from packages import build_package, build_scale
 
 from interpool.native import InterpreterManager, InterpreterSession
 

@@ -1,0 +1,29 @@
+"""Waiting for what happens elsewhere: on another thread, in another process or interpreter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+NOT_STUCK_S = 60.0
+
+
+def wait_for(
+    condition: Callable[[], object], what: str, seconds: float = NOT_STUCK_S, pause: float = 0.02
+) -> None:
+    """Wait until ``condition`` holds.
+
+    Args:
+        condition: asked again and again.
+        what: is waited for, for the message.
+        seconds: tell what is stuck from what is slow, and mean nothing else: on a busy machine
+            everything may take long. A test shows by events and orders that something is in time.
+        pause: between two questions, in seconds.
+
+    Raises:
+        AssertionError: it is stuck.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(pause)
