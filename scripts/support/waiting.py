@@ -9,13 +9,16 @@ NOT_STUCK_S = 60.0
 
 
 def wait_for(
-    condition: Callable[[], object], what: str, seconds: float = NOT_STUCK_S, pause: float = 0.02
+    condition: Callable[[], object],
+    what: str | Callable[[], str],
+    seconds: float = NOT_STUCK_S,
+    pause: float = 0.02,
 ) -> None:
     """Wait until ``condition`` holds.
 
     Args:
         condition: asked again and again.
-        what: is waited for, for the message.
+        what: is waited for, for the message; called, where it tells how things stand in the end.
         seconds: tell what is stuck from what is slow, and mean nothing else: on a busy machine
             everything may take long. A test shows by events and orders that something is in time.
         pause: between two questions, in seconds.
@@ -25,5 +28,6 @@ def wait_for(
     """
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
         time.sleep(pause)
