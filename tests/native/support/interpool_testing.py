@@ -94,6 +94,13 @@ class Gate:
             self._write = -1
 
 
+def outstanding(manager: InterpreterManager) -> int:
+    """How many arrays of ``counting_guest`` there are in all interpreters of a pool."""
+    with every_interpreter(manager) as sessions:
+        counts = [session.global_("counting_guest", "counts")().to_value() for session in sessions]
+    return sum(made - freed for made, freed in counts)
+
+
 def nobody_leases(manager: InterpreterManager) -> bool:
     """Whether every lease was given back. What is released on another thread takes a moment."""
     return not any(seat["leased"] for seat in manager.stats()["interpreters"])
