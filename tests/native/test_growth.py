@@ -198,6 +198,29 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
         assert capfd.readouterr().err == ""  # it does not try at once again
 
 
+def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun, closed = threading.Event(), threading.Event()
+
+    def refuse(_environment: object) -> None:
+        begun.set()
+        closed.wait(60)
+        raise OSError("the process may be ending")
+
+    with InterpreterManager(1, ceiling=2) as manager:
+        monkeypatch.setattr("interpool.native.provision._copies", refuse)
+
+        def has_begun() -> bool:
+            wave(manager, 3)
+            return begun.is_set()
+
+        wait_for(has_begun, "the pool to grow", pause=0)
+    closed.set()
+    wait_for(lambda: not manager.stats()["growing"], "the pool to give up")
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "floor", "ceiling"),
     [

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from interpool_testing import Code, Gate, every_interpreter, nobody_leases, together
+from interpool_testing import HOLD_THE_GIL, Code, Gate, every_interpreter, nobody_leases, together
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -31,8 +31,10 @@ LIMIT_S = 0.5
 GRACE_S = 4.0  # what is interrupted comes back in it, on a busy machine too
 SHORT_GRACE_S = 0.8  # what does not come back is not waited for longer
 
-SOURCE = """
-import ctypes, threading, time, torch
+SOURCE = (
+    HOLD_THE_GIL
+    + """
+import threading, time, torch
 
 def spin(seconds=600):
     end = time.monotonic() + seconds
@@ -69,10 +71,8 @@ cleaned = []
 class Dies:
     def __del__(self):
         spin()
-
-def hold_the_gil(fd):
-    ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
 """
+)
 
 
 @pytest.fixture(scope="module")

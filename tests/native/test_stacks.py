@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from interpool_testing import Code, Gate, every_interpreter
+from interpool_testing import HOLD_THE_GIL, Code, Gate, every_interpreter
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
 
-SOURCE = """
-import ctypes, os, threading
+SOURCE = (
+    HOLD_THE_GIL
+    + """
+import os, threading
 
 stop = threading.Event()
 
@@ -41,10 +43,8 @@ def with_a_thread():
 def end():
     stop.set()
     helper.join()
-
-def hold_the_gil(fd):
-    ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
 """
+)
 
 HELD = "busy in native code that does not let go of the GIL"
 
@@ -90,14 +90,14 @@ def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: Interpr
         assert re.search(r"leased for \d+\.\d s by thread \d+ 'MainThread'", computing)
         # Under the host's name for the thread, innermost first.
         assert re.search(
-            r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n    outer \(<string>:7\)$",
+            r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n    outer \(<string>:11\)$",
             computing,
         )
         assert "in native code, called by no Python code" in paragraph(text, native)
         waiting = paragraph(text, idle)
         assert "a helper of the model's" in waiting
         assert "Event.wait (" in waiting
-        assert "waits (<string>:18)" in waiting
+        assert "waits (<string>:22)" in waiting
         assert text.count("interpreter ") == len(manager)
         helpers["end"]()
 

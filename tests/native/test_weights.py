@@ -22,7 +22,7 @@ SIZE = 16 * MIB  # floats: 64 MiB
 ARCHIVE = "interpool.native.inside.archive"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def snapshots() -> Snapshots:
     """What the test has had mapped, and no other."""
     return Snapshots()

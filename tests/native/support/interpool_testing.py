@@ -94,6 +94,14 @@ class Gate:
             self._write = -1
 
 
+# Native code in an interpreter that reads from a gate, and keeps the GIL.
+HOLD_THE_GIL = """
+import ctypes
+def hold_the_gil(fd):
+    ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
+"""
+
+
 def outstanding(manager: InterpreterManager) -> int:
     """How many arrays of ``counting_guest`` there are in all interpreters of a pool."""
     with every_interpreter(manager) as sessions:
