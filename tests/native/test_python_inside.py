@@ -288,12 +288,6 @@ def test_torch_distributed_is_there_and_a_group_of_one_works(session: Interprete
     assert code.call("reduced") == (True, 1, [1, 1, 1])
 
 
-def test_none_is_another_object_in_each_interpreter(manager: InterpreterManager) -> None:
-    with every_interpreter(manager) as sessions:
-        found = {session.global_("builtins", "id")(None).to_value() for session in sessions}
-        assert len(found | {id(None)}) == len(sessions) + 1
-
-
 def test_multiprocessing_works_by_spawn(session: InterpreterSession) -> None:
     code = Code(
         session,
