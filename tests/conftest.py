@@ -9,5 +9,6 @@ HERE = Path(__file__).parent
 SLOW = [HERE / "system", HERE / "model_store", HERE / "test_documents.py"]
 
 
+@pytest.hookimpl(tryfirst=True)  # a random order, where one is asked for, comes after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.path.is_relative_to(slow) for slow in SLOW))

@@ -14,13 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -135,9 +135,10 @@ def run_document(document: Path, directory: Path) -> tuple[int, str]:
     return status, output.read_text(errors="replace")
 
 
-def still_running(directory: Path, timeout_s: float = 60) -> list[list[str]]:
-    """Command lines of what the commands started and did not stop, once it has had time to end."""
-    deadline = time.monotonic() + timeout_s
-    while (left := processes_of(directory / "tmp")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return [process.cmdline() for process in left]
+def wait_for_the_end(directory: Path) -> None:
+    """Wait until nothing that the commands started runs any more: they stop it themselves."""
+
+    def left() -> list[psutil.Process]:
+        return processes_of(directory / "tmp")
+
+    wait_for(lambda: not left(), lambda: f"the end of {[process.cmdline() for process in left()]}", pause=0.2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import subprocess
 import sys
@@ -12,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from archives import add_manifest, manifest_of, module_records, read_members
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.pack.manifest import digests
 from interpool.archiver_ext.pack.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
     MANIFEST_PACKAGE,
-    MANIFEST_RESOURCE,
-    SCHEMA,
     SELF_TEST_RESOURCE,
 )
 
@@ -104,37 +101,17 @@ def build_archive(
         "rtol": 1e-4,
         "atol": 1e-5,
     }
-    taken, found = pickle_globals(path, _externs(path)), digests(path)
-    with zipfile.ZipFile(path, "a") as file:
-        whole = {
-            "schema": SCHEMA,
-            "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
-            "made_with": {"python": "3.11.7", "torch": torch.__version__, "interpool": "0.1.0"},
-            "externs": [TORCH],
-            "modules": _modules(_externs(path)),
-            "globals": taken,
-            "data": [],
-            "inputs": None,
-            "self_test": None if expected is None else self_test,
-            "files": found,
-            **manifest,
-        }
-        name = f"{path.stem}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
-        file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), json.dumps(whole))
-    return path
-
-
-def _externs(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as file:
-        return file.read(f"{path.stem}/.data/extern_modules").decode().split()
-
-
-def _modules(externs: list[str]) -> dict[str, Any]:
-    actions = {**dict.fromkeys(externs, "extern"), MODULE: "intern"}
-    return {
-        name: {"action": action, "reason": "as the test has it", "imported_by": []}
-        for name, action in actions.items()
+    members = read_members(path)
+    externs = members[".data/extern_modules"].decode().split()
+    fields = {
+        "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
+        "made_with": {"python": "3.11.7", "torch": torch.__version__, "interpool": "0.1.0"},
+        "externs": [TORCH],
+        "modules": module_records(externs, {MODULE: ()}),
+        "globals": pickle_globals(path, externs),
+        "self_test": None if expected is None else self_test,
     }
+    return add_manifest(path, manifest_of(members, **{**fields, **manifest}))
 
 
 def replace_bytes(path: Path, member: str, old: bytes, new: bytes) -> None:

@@ -88,7 +88,9 @@ def includes_between_units(root: Path) -> dict[tuple[str, str], list[str]]:
         own = file.relative_to(root / CPP).parts[0]
         for name in re.findall(r'^#include "([^"]+)"', file.read_text(encoding="utf-8"), re.MULTILINE):
             target = next(
-                path for path in (file.parent / name, root / CPP / name, root / CPP / "include" / name) if path.is_file()
+                path
+                for path in (file.parent / name, root / CPP / name, root / CPP / "include" / name)
+                if path.is_file()
             )
             other = target.resolve().relative_to((root / CPP).resolve()).parts[0]
             if own != other:
@@ -131,9 +133,13 @@ def test_the_map_draws_no_arrow_that_is_not_there(used: dict[tuple[str, str], li
 
 
 def test_an_upward_import_would_be_seen(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("cpp", "__pycache__", "*.so"))
+    shutil.copytree(
+        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("cpp", "__pycache__", "*.so")
+    )
     errors = tmp_path / "src/interpool/native/errors.py"
-    errors.write_text(errors.read_text(encoding="utf-8") + "\n\ndef late():\n    import interpool.handler.cli\n")
+    errors.write_text(
+        errors.read_text(encoding="utf-8") + "\n\ndef late():\n    import interpool.handler.cli\n"
+    )
     found = imports_between_units(tmp_path / "src", the_map())
     assert ("native/errors.py", "handler/cli.py") in found
 

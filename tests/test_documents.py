@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT, blocks, checkout, run_document, still_running
+from documents import ROOT, blocks, checkout, run_document, wait_for_the_end
 
 README = ROOT / "README.md"
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
@@ -37,7 +37,7 @@ def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> N
         in_python = [json.loads(text) for text in re.findall(r"tensor\((\[[^\[\]]*\])", output)]
         assert by_rest == [pytest.approx(expected, abs=1e-5)], output
         assert in_python == [pytest.approx(expected, abs=1e-4)], output
-        assert still_running(directory) == []
+        wait_for_the_end(directory)
 
 
 def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() -> None:
@@ -60,7 +60,7 @@ def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() ->
             "[mock]",
             '"pandas.**"',
         ]
-        assert still_running(directory) == []
+        wait_for_the_end(directory)
 
 
 @pytest.mark.parametrize(

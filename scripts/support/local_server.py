@@ -11,20 +11,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
+from waiting import wait_for
 
 INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main()"]
 JSON = "application/json"
+# In the environment of every server of this process, to tell what they started from what others did.
+RUN = uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TorchServe:
 
     def __post_init__(self) -> None:
         # Short: TorchServe's sockets live below, and a socket's path may be 107 bytes long.
-        self.root = Path(tempfile.mkdtemp(prefix=self.prefix, dir="/tmp"))
+        self.root = Path(tempfile.mkdtemp(prefix=self.prefix))
         self.store = self.root / self.store
         self.tmp = self.root / "tmp"
         self.runtime = self.root / "run"
@@ -107,7 +109,7 @@ class TorchServe:
                 timeout=60,
             )
         self.frontend = psutil.Process(int((self.tmp / ".model_server.pid").read_text()))
-        wait_for(lambda: self.get("/ping").status == 200, 60, f"TorchServe in {self.root}")
+        wait_for(lambda: self.get("/ping").status == 200, f"TorchServe in {self.root}")
         return self
 
     def stop(self) -> None:
@@ -155,6 +157,7 @@ class TorchServe:
             **self.own_environment,
             "INTERPOOL_INTERPRETERS": "2",
             "OMP_NUM_THREADS": "1",
+            "LOCAL_SERVER_RUN": RUN,
         }
         environment.pop("TS_MODEL_SERVER_HOME", None)
         return {**environment, **self.environment}
@@ -261,16 +264,8 @@ class TorchServe:
         """kill -9 the one pool host; gives its pid."""
         (host,) = self.hosts()
         host.send_signal(signal.SIGKILL)
-        wait_for(lambda: not _alive(host), 5, "the host's death")
+        wait_for(lambda: not _alive(host), "the host's death")
         return int(host.pid)
-
-
-def wait_for(condition: Callable[[], object], seconds: float, what: str, pause: float = 0.05) -> None:
-    """Wait until ``condition`` holds; fails with what was awaited."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
-        time.sleep(pause)
 
 
 @contextlib.contextmanager

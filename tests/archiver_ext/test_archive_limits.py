@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from native.support.packages import manifest_with
+from archives import manifest_of
 
 from interpool.archiver_ext.pack.data_files import save_data
 from interpool.archiver_ext.pack.exporter import HermeticExporter
@@ -97,7 +97,7 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     exporter.save_pickle("model", "model.pkl", Tries())
     names = save_data(exporter, root, ["mypkg/own.pkl", "mypkg/own.pt"])
     exporter.close()
-    manifest = manifest_with({name: (root / name).read_bytes() for name in names})
+    manifest = manifest_of({name: (root / name).read_bytes() for name in names}, data=sorted(names))
     monkeypatch.chdir("/")
     sys.path.remove(str(root))
     for name in [name for name in sys.modules if name.partition(".")[0] == "mypkg"]:

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from archives import TORCH, manifest_of, module_records, write_archive
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.inspect.inspection import inspect_archive
 from interpool.archiver_ext.mar.making import FORMATS, MarRequest, make_mar
-from interpool.native.archive.format import SCHEMA, parse_manifest
+from interpool.native.archive.format import parse_manifest
 from interpool.native.errors import ArchiveError, StructureError
 
 if TYPE_CHECKING:
@@ -20,46 +20,16 @@ if TYPE_CHECKING:
 
     from interpool.archiver_ext.mar.opening import MarFormat
 
-MANIFEST = {
-    "schema": SCHEMA,
-    "entry": {"package": "interpool-archive", "resource": "entry.pkl", "kind": "module"},
-    "made_with": {"python": "3.11.7", "torch": "2.13.0", "interpool": "0.1.0"},
-    "externs": [{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
-    "modules": {
-        "m": {"action": "intern", "reason": "in the project", "imported_by": []},
-        "torch": {"action": "extern", "reason": "every server has it", "imported_by": []},
-    },
-    "globals": [],
-    "data": [],
-    "inputs": None,
-    "self_test": None,
-    "files": {},
-}
-MEMBERS = {
-    "m.py": "x = 1",
-    ".data/version": "6",
-    ".data/extern_modules": "torch",
-    "interpool-archive/entry.pkl": "N.",
-}
+MODULES = module_records(["torch"], {"m": ()})
+MEMBERS = {"m.py": "x = 1"}
+MANIFEST = manifest_of({}, modules=MODULES)
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     path = tmp_path / "m.ptpkg"
-    write_archive(path, MEMBERS, MANIFEST)
+    write_archive(path, MODULES, MEMBERS, externs=[TORCH])
     return path
-
-
-def write_archive(
-    path: Path, members: dict[str, str], manifest: dict[str, object], signature: str = ""
-) -> None:
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in members.items():
-            file.writestr(f"archive/{name}", content)
-        digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in members.items()}
-        file.writestr("archive/interpool-archive/manifest.json", json.dumps({**manifest, "files": digests}))
-        if signature:
-            file.writestr("archive/interpool-archive/signature.json", signature)
 
 
 def mar_around(archive: Path, **model: str) -> Path:
@@ -140,8 +110,7 @@ def test_text_shows_it_to_people(packed_shop: Path) -> None:
 
 
 def test_inputs_self_test_data_and_signature_are_shown(archive: Path) -> None:
-    shown = {
-        **MANIFEST,
+    shown: dict[str, Any] = {
         "inputs": {
             "args": [{"tensor": {"dtype": "float32", "shape": [1, 3]}}, {"list": [{"type": "str"}]}],
             "kwargs": {"mask": {"dict": {"k": {"type": "NoneType"}}}},
@@ -156,7 +125,7 @@ def test_inputs_self_test_data_and_signature_are_shown(archive: Path) -> None:
         "data": ["m.py"],
     }
     members = {**MEMBERS, "interpool-archive/self-test.pkl": "N."}
-    write_archive(archive, members, shown, signature="{}")
+    write_archive(archive, MODULES, members, signature="{}", **shown)
     said = inspect(archive).output
     assert "inputs: (float32[1, 3], [str], mask={k: NoneType})" in said
     assert "self-test: self-test.pkl, rtol 0.0001, atol 1e-05" in said
@@ -170,7 +139,7 @@ def test_none_of_the_archives_code_runs(archive: Path, tmp_path: Path) -> None:
         "interpool-archive/entry.pkl": f"cos\nmkdir\n(V{canary}\ntR.",
         "evil.py": f"import os; os.mkdir({str(canary)!r})",
     }
-    write_archive(archive, {**MEMBERS, **evil}, MANIFEST)
+    write_archive(archive, MODULES, {**MEMBERS, **evil})
     assert inspect(archive).exit_code == 0
     assert not canary.exists()
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from archiver_ext.handmade import archive_of
+from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.commands.subcommands import commands
@@ -140,14 +139,12 @@ def test_modules_that_only_import_each_other_have_no_chain(tmp_path: Path) -> No
 
 
 def test_countless_chains_are_bounded_and_the_shortest_come_first(tmp_path: Path) -> None:
-    # 40 modules that all import each other: more simple paths than atoms.
+    # 40 modules that all import each other: more simple paths than atoms, and nobody could try them all.
     every = [f"m{number}" for number in range(40)]
     graph = {name: [(user, 1) for user in every if user != name] for name in every}
     graph["m0"].append((ENTRY, 0))
     archive = archive_of(tmp_path / "m.ptpkg", {**graph, "wanted": [("m39", 1)]})
-    started = time.monotonic()
     answer = ask(archive, "wanted", most=3)
-    assert time.monotonic() - started < 20
     assert [len(chain) for chain in answer.chains] == [3, 4, 4]
     assert answer.left_out == MOST_CHAINS - 3
     assert not answer.counted_all

@@ -4,7 +4,7 @@ import zipfile
 from pathlib import Path
 from unittest.mock import patch
 
-from archiver_ext.handmade import archive_of
+from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext import PackError

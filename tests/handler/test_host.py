@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 import interpool.native
 from interpool.handler.frontend import shim
@@ -73,7 +73,7 @@ class _Shim:
 
     def __init__(self, runtime: Path, address: str, model_dir: Path, **fields: str) -> None:
         self.peer = socket.socket(fileno=shim.connect_control(str(runtime)).detach())
-        self.peer.settimeout(5)
+        self.peer.settimeout(60)
         self.out = os.pipe()
         self.err = os.pipe()
         message = {
@@ -140,16 +140,9 @@ def runtime(
     thread.start()
     yield directory
     frontend.kill()
-    thread.join(15)
+    thread.join(60)
     assert not thread.is_alive()
     assert not directory.exists()
-
-
-def _until(condition: Callable[[], object], seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def _connect(path: Path) -> socket.socket:
@@ -170,13 +163,13 @@ def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: 
     assert worker.answer() == "ready"
     assert _states(runtime) == ["listening"]
     stream = _connect(path)
-    _until(lambda: _states(runtime) == ["connected"])
+    wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     assert _Pool.connections[0]["affinity"] == str(model)
     assert _Pool.connections[0]["module"] == "interpool.handler.backend.service"
     _Pool.end(0)
     assert worker.answer() == "bye"
     assert worker.answer() == ""
-    _until(worker.log_is_closed)
+    wait_for(worker.log_is_closed, "the end of its log")
     assert not path.exists()
     assert _states(runtime) == []
     stream.close()
@@ -190,7 +183,7 @@ def test_stacks_are_answered_whole_while_the_host_goes_on(runtime: Path, model: 
     assert control.ask_stacks(runtime).decode() == _Pool(2, ceiling=2).dump_stacks()
     assert _states(runtime) == ["listening"]
     worker.close()
-    _until(lambda: _states(runtime) == [])
+    wait_for(lambda: _states(runtime) == [], "the worker's end")
 
 
 def test_a_killed_shims_connection_is_closed_and_its_log_at_once(
@@ -200,14 +193,14 @@ def test_a_killed_shims_connection_is_closed_and_its_log_at_once(
     worker = _Shim(runtime, f"unix:{path}", model)
     assert worker.answer() == "ready"
     stream = _connect(path)
-    _until(lambda: _states(runtime) == ["connected"])
+    wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     worker.peer.close()
-    _until(lambda: _Pool.connections[0]["closed"])
+    wait_for(lambda: _Pool.connections[0]["closed"], "its connection to be closed")
     # The call still runs: the log ends for TorchServe, the descriptor's number is not free.
-    _until(worker.log_is_closed)
+    wait_for(worker.log_is_closed, "the end of its log")
     assert _states(runtime) == ["ending"]
     _Pool.end(0)
-    _until(lambda: _states(runtime) == [])
+    wait_for(lambda: _states(runtime) == [], "the worker's end")
     stream.close()
     worker.close()
 
@@ -220,19 +213,19 @@ def test_a_name_that_is_used_again_belongs_to_the_new_worker(
     old = _Shim(runtime, f"unix:{path}", model)
     assert old.answer() == "ready"
     stream = _connect(path)
-    _until(lambda: _states(runtime) == ["connected"])
+    wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     path.unlink()
     new = _Shim(runtime, f"unix:{path}", model)
     assert new.answer() == "ready"
     assert sorted(_states(runtime)) == ["ending", "listening"]
     _Pool.end(0)
-    _until(lambda: _states(runtime) == ["listening"])
+    wait_for(lambda: _states(runtime) == ["listening"], "the old worker's end")
     assert path.exists()
     second = _connect(path)
-    _until(lambda: _states(runtime) == ["connected"])
+    wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     for thing in (stream, second, old, new):
         thing.close()
-    _until(lambda: _Pool.connections[1]["closed"])
+    wait_for(lambda: _Pool.connections[1]["closed"], "its connection to be closed")
     _Pool.end(1)
 
 
@@ -245,7 +238,7 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     assert worker.answer() == "ready"
     model.rename(tmp_path / "moved")
     assert worker.answer() == "bye"
-    _until(lambda: _Pool.forgotten == [str(model)])
+    wait_for(lambda: _Pool.forgotten == [str(model)], "the model to be forgotten")
     late = _Shim(runtime, f"unix:{path}", model)
     assert "is gone: was it unregistered?" in late.answer()
     worker.close()
@@ -269,7 +262,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
         worker = _Shim(runtime, fields["address"], model)
     assert words in worker.answer()
     worker.close()
-    _until(lambda: _states(runtime) == [])
+    wait_for(lambda: _states(runtime) == [], "the worker's end")
 
 
 def test_a_pool_that_does_not_start_tells_every_waiting_worker(
@@ -283,7 +276,7 @@ def test_a_pool_that_does_not_start_tells_every_waiting_worker(
     assert "no room for copies" in late.answer()
     for worker in (*workers, late):
         worker.close()
-    _until(lambda: not runtime.exists())
+    wait_for(lambda: not runtime.exists(), "the host's end")
 
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
@@ -293,7 +286,7 @@ def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
     worker = _Shim(runtime, f"tcp:127.0.0.1:{port}", model)
     assert worker.answer() == "ready"
     stream = socket.create_connection(("127.0.0.1", port))
-    _until(lambda: _states(runtime) == ["connected"])
+    wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     _Pool.end(0)
     assert worker.answer() == "bye"
     stream.close()

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from local_server import wait_for
+from waiting import wait_for
 
 from interpool.handler.frontend import shim
 from interpool.handler.stock_worker import interpool_handler
@@ -107,7 +107,7 @@ def test_a_lock_on_a_removed_directory_is_taken_again(tmp_path: Path) -> None:
     (directory / "lock").unlink()
     directory.rmdir()
     os.close(first)
-    waiter.join(5)
+    waiter.join(60)
     assert os.fstat(got[0]).st_ino == (directory / "lock").stat().st_ino
     os.close(got[0])
 
@@ -175,7 +175,7 @@ def test_the_servers_own_path_is_what_it_was_started_with(monkeypatch: pytest.Mo
     environment = {**os.environ, "PYTHONPATH": "/of/the/server:/and/more"}
     with subprocess.Popen(["sleep", "60"], env=environment) as server:
         try:
-            wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "sleep\n", 10, "its start")
+            wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "sleep\n", "its start")
             assert shim.frontend_path(server.pid, "/changed") == ["/of/the/server", "/and/more"]
         finally:
             server.kill()

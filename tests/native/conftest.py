@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +11,6 @@ from interpool.native import InterpreterManager, InterpreterSession
 
 if TYPE_CHECKING:
     from serving_client import Client, Connect
-
-# Before any interpreter starts: they find modules where the host did then.
-sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 
 @pytest.fixture(scope="session")

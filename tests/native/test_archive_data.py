@@ -14,7 +14,6 @@ import sys
 import tempfile
 import textwrap
 import traceback
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,10 +22,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packages import build_package, manifest_with
+from archives import MANIFEST_MEMBER, add_manifest, add_members, build_package, manifest_of
 
 from interpool.native.archive.data_files import base_folder
-from interpool.native.archive.format import MANIFEST_PACKAGE, MANIFEST_RESOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
 
@@ -101,13 +99,8 @@ def archive(plain: Path, tmp_path: Path) -> Archive:
     def write(members: dict[str, bytes] = FILES, name: str = "m.pt", **manifest: Any) -> Path:
         path = tmp_path / name
         path.write_bytes(plain.read_bytes())
-        with zipfile.ZipFile(path, "a") as file:
-            root = file.namelist()[0].partition("/")[0]
-            for member, content in members.items():
-                file.writestr(f"{root}/{member}", content)
-            text = json.dumps({**manifest_with(members), **manifest})
-            file.writestr(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", text)
-        return path
+        add_members(path, members)
+        return add_manifest(path, manifest_of(members, **{"data": sorted(members), **manifest}))
 
     return write
 
@@ -118,7 +111,7 @@ def open_archive() -> Iterator[Open]:
 
         def opened(path: Path) -> HermeticImporter:
             reader = torch._C.PyTorchFileReader(str(path))
-            manifest = json.loads(reader.get_record(f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"))
+            manifest = json.loads(reader.get_record(MANIFEST_MEMBER))
             importer = HermeticImporter(reader, str(path), manifest)
             stack.callback(importer.close)
             return importer

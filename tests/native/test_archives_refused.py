@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from archives import build_package, build_scale, rewrite
 from interpool_testing import every_interpreter, together
-from packages import build_package, build_scale, rewrite
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import ArchiveError, InterpoolError, RemoteError
@@ -51,7 +51,7 @@ def test_a_folder_is_refused(manager: InterpreterManager, tmp_path: Path) -> Non
 def test_a_pipe_is_refused_and_not_waited_for(manager: InterpreterManager, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pt")
     try:
-        together([lambda: refused(manager, tmp_path / "pipe.pt")], timeout=3)
+        together([lambda: refused(manager, tmp_path / "pipe.pt")], timeout=60)
     finally:
         os.close(os.open(tmp_path / "pipe.pt", os.O_RDWR | os.O_NONBLOCK))  # lets go of who waits
 

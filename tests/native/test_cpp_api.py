@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from archives import build_package, build_scale
 from interpool_testing import run_program
-from packages import build_package, build_scale
 
 import interpool.native
 

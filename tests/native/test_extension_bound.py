@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from compile import build
-from interpool_testing import eventually, every_interpreter, run_program, together
+from interpool_testing import every_interpreter, run_program, together
+from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
@@ -165,7 +166,7 @@ def on_threads(count):
     visits = [session.global_(NAME, "visit") for session in sessions]
     together([lambda: [visit() for visit in visits]] * 3)
     wanted = [count + i + 1 + 3 for i, count in enumerate(before)]
-    assert eventually(lambda: [count().to_value() for count in ended] == wanted)
+    wait_for(lambda: [count().to_value() for count in ended] == wanted, "the objects to be destroyed")
 
 
 def test_what_is_printed_before_during_and_after_an_interpreters_life_is_all_there_in_order(

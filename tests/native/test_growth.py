@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from interpool_testing import Code, eventually, together
-from packages import build_scale
+from archives import build_scale
+from interpool_testing import Code, every_interpreter, together
+from waiting import wait_for
 
 import interpool.native.pool.manager
 from interpool.native import InterpreterManager
+from interpool.native.errors import LeaseTimeoutError
 
 FLOOR, CEILING = 2, 8
 NAP_S = 0.1
@@ -29,33 +31,50 @@ def compute(seconds):
 
 
 @pytest.fixture(scope="module")
-def elastic() -> Iterator[InterpreterManager]:
-    """In the order of this file: at its floor, grown, at its floor again."""
-    with InterpreterManager(FLOOR, ceiling=CEILING, park_after=PARK_AFTER_S) as pool:
-        yield pool
+def pool() -> Iterator[InterpreterManager]:
+    with InterpreterManager(FLOOR, ceiling=CEILING, park_after=PARK_AFTER_S) as manager:
+        yield manager
+
+
+@pytest.fixture
+def elastic(pool: InterpreterManager) -> InterpreterManager:
+    """The pool, at its floor, whatever was done with it before."""
+    wait_for(lambda: len(pool) == FLOOR and not pool.stats()["growing"], "the pool to shrink")
+    return pool
 
 
 def states(manager: InterpreterManager) -> dict[int, str]:
     return {seat["interpreter"]: seat["state"] for seat in manager.stats()["interpreters"]}
 
 
-def wave(manager: InterpreterManager, sessions: int = 8) -> float:
-    """So many sessions at once, each of which sleeps; how long that takes, in seconds."""
+def wave(manager: InterpreterManager, sessions: int = 8) -> None:
+    """So many that want a session at once, in which each sleeps."""
 
     def nap() -> None:
         with manager.acquire_session(timeout=60) as session:
             session.global_("time", "sleep")(NAP_S)
 
-    start = time.monotonic()
     together([nap] * sessions)
-    return time.monotonic() - start
 
 
 def grow(manager: InterpreterManager, size: int) -> None:
-    end = time.monotonic() + 90
-    while len(manager) < size:
-        assert time.monotonic() < end, manager.stats()
+    def has_grown() -> bool:
         wave(manager)
+        return len(manager) >= size
+
+    wait_for(has_grown, lambda: f"the pool to grow: {manager.stats()}", seconds=120, pause=0)
+
+
+def all_at_once(manager: InterpreterManager, sessions: int) -> None:
+    """So many sessions, none of which ends before all have begun."""
+    barrier = threading.Barrier(sessions)
+
+    def meet() -> None:
+        with manager.acquire_session(timeout=60) as session:
+            barrier.wait(60)
+            session.global_("time", "sleep")(NAP_S)
+
+    together([meet] * sessions)
 
 
 def test_leases_that_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
@@ -63,9 +82,11 @@ def test_leases_that_compute_do_not_make_a_pool_grow(elastic: InterpreterManager
         with elastic.acquire_session(timeout=60) as session:
             Code(session, COMPUTE)["compute"](0.3)
 
+    before = states(elastic).keys()
     together([work] * 6)
     assert not elastic.stats()["growing"]
-    assert len(states(elastic)) == len(elastic) == FLOOR
+    assert states(elastic).keys() == before
+    assert len(elastic) == FLOOR
 
 
 def test_leases_whose_own_threads_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
@@ -89,18 +110,22 @@ def delegate(seconds):
         with elastic.acquire_session(timeout=60) as session:
             Code(session, source)["delegate"](0.4)
 
+    before = states(elastic).keys()
     together([work] * 4)
     assert not elastic.stats()["growing"]
-    assert len(states(elastic)) == len(elastic) == FLOOR
+    assert states(elastic).keys() == before
+    assert len(elastic) == FLOOR
 
 
 def test_leases_that_wait_make_a_pool_grow_until_all_wait_at_once(elastic: InterpreterManager) -> None:
-    assert wave(elastic) > 3.5 * NAP_S  # four times two
+    with pytest.raises(LeaseTimeoutError), every_interpreter(elastic):  # at the floor, and not longer
+        elastic.acquire_session(timeout=0)
     grow(elastic, CEILING)
-    assert min(wave(elastic) for _ in range(3)) < 3 * NAP_S
+    all_at_once(elastic, CEILING)
     assert len(states(elastic)) == CEILING
-    with pytest.raises(AssertionError):  # at the ceiling it stays
-        assert eventually(lambda: len(elastic) > CEILING, timeout=0.3)
+    wave(elastic, 2 * CEILING)  # at the ceiling it stays
+    assert not elastic.stats()["growing"]
+    assert len(states(elastic)) == CEILING
 
 
 def test_what_is_not_needed_is_parked_without_models_and_used_again(
@@ -122,15 +147,13 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
         )
         session.close()
     del held
-    assert eventually(lambda: len(elastic) == FLOOR, timeout=4 * PARK_AFTER_S)
+    wait_for(lambda: len(elastic) == FLOOR, "what is not needed to be parked")
     before = states(elastic)
     parked = {number for number, state in before.items() if state == "parked"}
     assert len(parked) == CEILING - FLOOR
 
-    start = time.monotonic()
     grow(elastic, CEILING)
-    assert time.monotonic() - start < 5  # nothing is started
-    assert states(elastic).keys() == before.keys()
+    assert states(elastic).keys() == before.keys()  # nothing is started
     seen: dict[int, Any] = {}
     sessions = [elastic.acquire_session(timeout=60) for _ in range(CEILING)]
     for session in sessions:
@@ -160,15 +183,42 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
     with InterpreterManager(1, ceiling=2) as manager:
         monkeypatch.setattr("interpool.native.provision._copies", refuse)
         said = ""
-        end = time.monotonic() + 30
-        while not said and time.monotonic() < end:
+
+        def has_said() -> str:
+            nonlocal said
             wave(manager, 3)
-            said = capfd.readouterr().err
+            said += capfd.readouterr().err
+            return said
+
+        wait_for(has_said, "the failure to be told", pause=0)
         assert "could not start another interpreter" in said
         assert "no room on the device of this test's" in said
         wave(manager, 3)
         assert len(manager) == 1
         assert capfd.readouterr().err == ""  # it does not try at once again
+
+
+def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun, closed = threading.Event(), threading.Event()
+
+    def refuse(_environment: object) -> None:
+        begun.set()
+        closed.wait(60)
+        raise OSError("the process may be ending")
+
+    with InterpreterManager(1, ceiling=2) as manager:
+        monkeypatch.setattr("interpool.native.provision._copies", refuse)
+
+        def has_begun() -> bool:
+            wave(manager, 3)
+            return begun.is_set()
+
+        wait_for(has_begun, "the pool to grow", pause=0)
+    closed.set()
+    wait_for(lambda: not manager.stats()["growing"], "the pool to give up")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import linecache
 import sys
 import traceback
 import weakref
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from packages import build_package
+from archives import add_members, build_package
 
 from interpool.native.archive.importer import HermeticImporter
 
@@ -414,21 +413,10 @@ def resources(tmp_path: Path) -> Iterator[Any]:
         "pkg.main:make",
         extern=STANDARD,
     )
-    path = with_members(
-        plain, {"model_files/labels.txt": b"cat\n", "model_files/vocab/a.txt": b"a"}, tmp_path / "m.pt"
-    )
+    path = add_members(plain, {"model_files/labels.txt": b"cat\n", "model_files/vocab/a.txt": b"a"})
     importer = HermeticImporter(torch._C.PyTorchFileReader(str(path)), str(path), None)
     yield made(importer)
     importer.close()
-
-
-def with_members(source: Path, members: dict[str, bytes], target: Path) -> Path:
-    target.write_bytes(source.read_bytes())
-    with zipfile.ZipFile(target, "a") as archive:
-        root = archive.namelist()[0].partition("/")[0]
-        for name, content in members.items():
-            archive.writestr(f"{root}/{name}", content)
-    return target
 
 
 @pytest.mark.filterwarnings("ignore:.* is deprecated. Use files")

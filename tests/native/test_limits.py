@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
 import threading
 import time
@@ -13,7 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from interpool_testing import Code, eventually, together
+from interpool_testing import HOLD_THE_GIL, Code, Gate, every_interpreter, nobody_leases, together
+from waiting import wait_for
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import (
@@ -24,13 +27,16 @@ from interpool.native.errors import (
     SessionError,
 )
 
-LIMIT_S = 0.2
-GRACE_S = 0.8
+LIMIT_S = 0.5
+GRACE_S = 4.0  # what is interrupted comes back in it, on a busy machine too
+SHORT_GRACE_S = 0.8  # what does not come back is not waited for longer
 
-SOURCE = """
-import ctypes, threading, time, torch
+SOURCE = (
+    HOLD_THE_GIL
+    + """
+import threading, time, torch
 
-def spin(seconds):
+def spin(seconds=600):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
@@ -45,9 +51,9 @@ def go_on_after_errors():
 
 def swallow_once():
     try:
-        spin(60)
+        spin()
     except BaseException:
-        spin(60)
+        spin()
 
 def compute():
     x = torch.ones(200, 200)
@@ -56,7 +62,7 @@ def compute():
 
 def clean_up():
     try:
-        spin(60)
+        spin()
     finally:
         cleaned.append(True)
 
@@ -64,32 +70,35 @@ cleaned = []
 
 class Dies:
     def __del__(self):
-        spin(60)
-
-def hold_the_gil(seconds):
-    ctypes.PyDLL(None).sleep(seconds)
+        spin()
 """
+)
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[InterpreterManager]:
+    """Where calls past their limit are interrupted, and come back."""
     with InterpreterManager(2, grace=GRACE_S) as manager:
         yield manager
-        assert eventually(lambda: len(manager) == 2, timeout=30)
+        assert not retired(manager)
+
+
+@pytest.fixture(scope="module")
+def losing() -> Iterator[InterpreterManager]:
+    """Where calls do not come back: the pool that loses its interpreters."""
+    with InterpreterManager(2, grace=SHORT_GRACE_S) as manager:
+        yield manager
+
+
+def is_whole(manager: InterpreterManager) -> bool:
+    """Whether there are two interpreters to be leased again, after one was lost."""
+    return len(manager) == 2 and not manager.stats()["growing"]
 
 
 def took(work: Callable[[], Any]) -> float:
     start = time.monotonic()
     work()
     return time.monotonic() - start
-
-
-def past_the_limit(work: Callable[[], Any], message: str) -> None:
-    def run() -> None:
-        with pytest.raises(CallTimeoutError, match=message):
-            work()
-
-    assert LIMIT_S <= took(run) < LIMIT_S + GRACE_S / 2
 
 
 def test_within_its_limit_a_session_does_what_others_do(pool: InterpreterManager) -> None:
@@ -108,10 +117,8 @@ def test_within_its_limit_a_session_does_what_others_do(pool: InterpreterManager
     assert not session.is_open
     for wait in (0.0, 0.1):  # with its thread about to end, and gone
         time.sleep(wait)
-        start = time.monotonic()
         with pytest.raises(SessionClosedError):
             number("1")
-        assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("name", ["spin", "go_on_after_errors", "swallow_once", "compute"])
@@ -123,10 +130,10 @@ def test_python_code_past_its_limit_is_stopped_and_the_interpreter_goes_on(
         function = code[name]
         kept = session.from_value([1, 2])
         with pytest.raises(CallTimeoutError) as raised:
-            function(*([60] if name == "spin" else []))
+            function()
         told = str(raised.value)
         number = session.interpreter_id
-        assert f"{name} in interpreter {number} took longer than its limit of 0.2 s" in told
+        assert f"{name} in interpreter {number} took longer than its limit of 0.5 s" in told
         assert f"{'spin' if name != 'compute' else name} (<string>:" in told
         assert kept.to_value() == [1, 2]
         assert code.call("spin", 0.001) == 0.001
@@ -139,31 +146,48 @@ def test_a_call_that_is_stopped_cleans_up(pool: InterpreterManager) -> None:
     with pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
         code = Code(session, SOURCE)
         function = code["clean_up"]
-        past_the_limit(function, "clean_up in interpreter")
+
+        def run() -> None:
+            with pytest.raises(CallTimeoutError, match="clean_up in interpreter"):
+                function()
+
+        assert took(run) >= LIMIT_S
         assert code["cleaned"].to_value() == [True]
 
 
 def test_no_later_call_is_hit_by_what_was_meant_for_an_earlier_one(pool: InterpreterManager) -> None:
-    late = 0
-    with pool.acquire_session(timeout=60, call_limit=0.02) as session:
-        spin = Code(session, SOURCE)["spin"]
+    limit, outcomes = 0.1, Counter[str]()
+
+    def outcome(work: Callable[[], Any]) -> str:
+        start = time.monotonic()
+        try:
+            work()
+        except CallTimeoutError:
+            assert time.monotonic() - start >= limit  # its own limit, and nobody else's
+            return "late"
+        return "in time"
+
+    pool.register_module_source("limits_guest", SOURCE)
+    with every_interpreter(pool) as sessions:
+        for session in sessions:
+            session.global_("limits_guest", "spin")  # imported without a limit
+    with pool.acquire_session(timeout=60, call_limit=limit) as session:
+        spin = session.global_("limits_guest", "spin")
         # Right at the limit: some are over as the interruption is on its way.
-        for i in range(60):
-            try:
-                spin(0.0185 + 0.00005 * i)
-            except CallTimeoutError:
-                late += 1
-            assert spin(0.0).to_value() == 0.0
-            assert session.from_value(i).to_value() == i
-    assert 0 < late < 60
+        for i in itertools.count():
+            outcomes[outcome(lambda i=i: spin(limit - 0.0015 + 0.0001 * (i % 30)))] += 1  # type: ignore[misc]
+            outcome(lambda: spin(0.0))
+            outcome(lambda: session.from_value(1).to_value())
+            if i >= 30 and min(outcomes["late"], outcomes["in time"]) >= 3:
+                break
 
 
 def test_each_of_several_threads_calls_has_its_own_limit(pool: InterpreterManager) -> None:
-    with pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+    with pool.acquire_session(timeout=60, call_limit=1.0) as session:
         spin = Code(session, SOURCE)["spin"]
         # Together they take longer than the limit, and each waits for its turn.
-        results = together([lambda: spin(0.1).to_value() for _ in range(4)])
-        assert results == [0.1] * 4
+        results = together([lambda: spin(0.4).to_value() for _ in range(4)])
+        assert results == [0.4] * 4
         outcomes = []
 
         def call(seconds: float) -> None:
@@ -172,70 +196,79 @@ def test_each_of_several_threads_calls_has_its_own_limit(pool: InterpreterManage
             except CallTimeoutError:
                 outcomes.append("late")
 
-        together([lambda s=s: call(s) for s in (60, 0.01, 60, 0.02)])  # type: ignore[misc]
+        together([lambda s=s: call(s) for s in (600, 0.01, 600, 0.02)])  # type: ignore[misc]
         assert sorted(map(str, outcomes)) == ["0.01", "0.02", "late", "late"]
 
 
 def test_an_end_that_takes_too_long_is_stopped_too(pool: InterpreterManager) -> None:
     session = pool.acquire_session(timeout=60, call_limit=LIMIT_S)
     dies = Code(session, SOURCE)["Dies"]()
-    assert LIMIT_S <= took(session.close) < LIMIT_S + GRACE_S / 2
+    assert LIMIT_S <= took(session.close) < 60  # of the ten minutes that it wants
     assert dies is not None
-    assert eventually(lambda: not any(seat["leased"] for seat in pool.stats()["interpreters"]))
+    wait_for(lambda: nobody_leases(pool), "the session's end")
 
 
 def test_a_session_with_a_limit_that_nobody_holds_ends_while_the_host_goes_on(
     pool: InterpreterManager,
 ) -> None:
     session = pool.acquire_session(timeout=60, call_limit=60)
-    slow = Code(session, "import time\nclass Slow:\n    def __del__(self): time.sleep(0.5)")["Slow"]()
-    start = time.monotonic()
-    del session, slow
-    assert time.monotonic() - start < 0.3
-    assert eventually(lambda: not any(seat["leased"] for seat in pool.stats()["interpreters"]))
+    with Gate() as gate:
+        source = f"import os\nclass Slow:\n    def __del__(self): os.read({gate.fd}, 1)"
+        slow = Code(session, source)["Slow"]()
+        del session, slow
+        assert not nobody_leases(pool)  # its end is still under way
+    wait_for(lambda: nobody_leases(pool), "the session's end")
 
 
-def retired(pool: InterpreterManager) -> set[int]:
-    return {seat["interpreter"] for seat in pool.stats()["interpreters"] if seat["state"] == "retired"}
+def retired(manager: InterpreterManager) -> set[int]:
+    return {seat["interpreter"] for seat in manager.stats()["interpreters"] if seat["state"] == "retired"}
 
 
 @pytest.mark.parametrize(
     "how", ["native code without the GIL", "native code with the GIL", "the wait for it"]
 )
 def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
-    pool: InterpreterManager, how: str
+    losing: InterpreterManager, how: str
 ) -> None:
-    assert eventually(lambda: len(pool) == 2, timeout=30)
-    before = retired(pool)
+    wait_for(lambda: is_whole(losing), "the interpreter in place of a lost one")
+    known = {seat["interpreter"] for seat in losing.stats()["interpreters"]}
+    before = retired(losing)
     with (
-        pool.acquire_session(timeout=60) as other,
-        pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session,
+        Gate() as gate,
+        losing.acquire_session(timeout=60) as other,
+        losing.acquire_session(timeout=60, call_limit=LIMIT_S) as session,
         ThreadPoolExecutor(1) as executor,
     ):
         length = other.global_("builtins", "len")
         code = Code(session, SOURCE)
         kept = session.from_value([1, 2])
+        held = code["hold_the_gil"]
         if how == "native code without the GIL":
-            stuck, argument = session.global_("time", "sleep"), 15
+            read = session.global_("os", "read")
+            stuck = functools.partial(read, gate.fd, 1)
         else:
-            stuck, argument = code["hold_the_gil"], 4
+            stuck = functools.partial(held, gate.fd)
         if how == "the wait for it":
             # A thread of the model's holds the GIL; the call itself never begins.
-            session.global_("_thread", "start_new_thread")(stuck, (argument,))
-            assert eventually(lambda: "does not let go of the GIL" in pool.dump_stacks(patience=0.2))
-            stuck, argument = kept, 0
-        waiter = executor.submit(lambda: pool.acquire_session(timeout=60))
+            session.global_("_thread", "start_new_thread")(held, (gate.fd,))
+            wait_for(
+                lambda: "does not let go of the GIL" in losing.dump_stacks(patience=0.2),
+                "the thread that holds the GIL",
+            )
+            stuck = kept.to_value
+        waiter = executor.submit(lambda: losing.acquire_session(timeout=60))
 
-        start = start_of_call = time.monotonic()
+        # All this while the gate is shut: nothing waits for the call to come back.
+        start = time.monotonic()
         with pytest.raises(CallTimeoutError, match=r"did not come back within 0\.8 s more"):
-            stuck(argument) if stuck is not kept else kept.to_value()
-        assert LIMIT_S + GRACE_S <= time.monotonic() - start < LIMIT_S + GRACE_S + 2
+            stuck()
+        assert time.monotonic() - start >= LIMIT_S + SHORT_GRACE_S
 
         gone = session.interpreter_id
-        assert retired(pool) == before | {gone}
+        assert retired(losing) == before | {gone}
         for use in (
             kept.to_value,
-            stuck,
+            held,
             lambda: session.from_value(1),
             lambda: length(kept),
         ):
@@ -243,49 +276,50 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
                 use()
         assert not session.is_open
 
-        # Nothing that concerns all interpreters waits for the lost one.
-        start = time.monotonic()
+        # Nothing that concerns all interpreters waits for the lost one, however patient.
         assert length("abc").to_value() == 3
-        pool.forget("a model")
-        pool._pool.tell_all("builtins", "len", [])
-        assert f"interpreter {gone}: retired" in pool.dump_stacks()
-        assert time.monotonic() - start < 1
+        start = time.monotonic()
+        losing.forget("a model")
+        losing._pool.tell_all("builtins", "len", [])
+        assert f"interpreter {gone}: retired" in losing.dump_stacks(patience=120)
+        assert time.monotonic() - start < 60
 
         # Who waited gets the one that is started in its place.
         with waiter.result(60) as replaced:
-            assert replaced.interpreter_id > gone
+            assert replaced.interpreter_id not in known
             assert replaced.global_("builtins", "len")("ab").to_value() == 2
-    assert len(pool) == 2
-    assert not pool.stats()["growing"]
-    if how != "native code without the GIL":
-        # The GIL is free now; what still waited for it finds a session that has ended.
-        kept = stuck = code = None  # type: ignore[assignment]
-        time.sleep(max(0.0, start_of_call + 4.5 - time.monotonic()))
+    assert is_whole(losing)
+    # The gate is open, and a GIL free again: what still waited for it finds a session that has ended.
+    kept = held = stuck = code = None  # type: ignore[assignment]
+    time.sleep(0.5)
+    with every_interpreter(losing) as sessions:
+        assert gone not in {session.interpreter_id for session in sessions}
 
 
-def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(pool: InterpreterManager) -> None:
-    assert eventually(lambda: len(pool) == 2, timeout=30)
+def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(losing: InterpreterManager) -> None:
+    wait_for(lambda: is_whole(losing), "the interpreter in place of a lost one")
     go = threading.Event()
     visited: list[int] = []
 
     def visit() -> None:
-        with pool.acquire_session(timeout=60, affinity="lost") as session:
+        with losing.acquire_session(timeout=60, affinity="lost") as session:
             session.from_value(1)
             visited.append(session.interpreter_id)
         go.wait(60)
 
     thread = threading.Thread(target=visit)
     thread.start()
-    assert eventually(lambda: bool(visited))
-    with pool.acquire_session(timeout=60, affinity="lost", call_limit=LIMIT_S) as session:
-        assert session.interpreter_id == visited[0]
-        with pytest.raises(CallTimeoutError):
-            Code(session, SOURCE)["hold_the_gil"](15)
-    assert visited[0] in retired(pool)
-    task = Path(f"/proc/self/task/{thread.native_id}")
-    assert task.exists()
-    go.set()
-    assert eventually(lambda: not task.exists(), timeout=5)
+    wait_for(lambda: visited, "the visit")
+    with Gate() as gate:  # shut until the thread has ended
+        with losing.acquire_session(timeout=60, affinity="lost", call_limit=LIMIT_S) as session:
+            assert session.interpreter_id == visited[0]
+            with pytest.raises(CallTimeoutError):
+                Code(session, SOURCE)["hold_the_gil"](gate.fd)
+        assert visited[0] in retired(losing)
+        task = Path(f"/proc/self/task/{thread.native_id}")
+        assert task.exists()
+        go.set()
+        wait_for(lambda: not task.exists(), "the thread's end")
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("nan")])
@@ -296,13 +330,17 @@ def test_a_limit_that_is_no_duration_is_a_mistake(pool: InterpreterManager, limi
 
 @pytest.mark.long
 def test_growing_parking_limits_and_stacks_go_together() -> None:
-    with InterpreterManager(2, ceiling=5, park_after=0.5, grace=0.3) as manager:
-        end = time.monotonic() + 30
+    with InterpreterManager(2, ceiling=5, park_after=0.5, grace=0.3) as manager, Gate() as gate:
+        least = time.monotonic() + 30
         counts: Counter[str] = Counter()
+
+        def is_over() -> bool:
+            enough = counts["done"] > 100 and counts["CallTimeoutError"] > 20 and retired(manager)
+            return bool(enough) and time.monotonic() > least
 
         def work(seed: int) -> None:
             choose = random.Random(seed)
-            while time.monotonic() < end:
+            while not is_over():
                 limit = choose.choice([None, 0.02, 0.05])
                 try:
                     with manager.acquire_session(timeout=60, call_limit=limit) as session:
@@ -314,7 +352,7 @@ def test_growing_parking_limits_and_stacks_go_together() -> None:
                             else:
                                 session.global_("time", "sleep")(seconds)
                         if limit and choose.random() < 0.01:
-                            code["hold_the_gil"](2)
+                            code["hold_the_gil"](gate.fd)
                         counts["done"] += 1
                 except (CallTimeoutError, InterpreterRetiredError) as error:
                     counts[type(error).__name__] += 1
@@ -322,19 +360,16 @@ def test_growing_parking_limits_and_stacks_go_together() -> None:
                     time.sleep(choose.random())
 
         def look() -> None:
-            while time.monotonic() < end:
+            while not is_over():
                 text = manager.dump_stacks(0.2)
                 assert text.startswith("interpreter ")
                 manager._pool.tell_all("builtins", "len", [])
                 time.sleep(0.05)
 
-        together([*[lambda i=i: work(i) for i in range(10)], look], timeout=120)  # type: ignore[misc]
-        assert counts["done"] > 100
-        assert counts["CallTimeoutError"] > 20
-        assert eventually(lambda: len(manager) == 2 and not manager.stats()["growing"], timeout=30)
+        together([*[lambda i=i: work(i) for i in range(10)], look], timeout=200)  # type: ignore[misc]
+        wait_for(lambda: is_whole(manager), "the pool to shrink")
         states = Counter(seat["state"] for seat in manager.stats()["interpreters"])
         assert states["leased"] == 0
-        assert states["retired"] > 0
         for _ in range(4):
-            with manager.acquire_session(timeout=60, call_limit=5) as session:
+            with manager.acquire_session(timeout=60, call_limit=60) as session:
                 assert session.global_("builtins", "len")("abc").to_value() == 3

@@ -42,7 +42,7 @@ def test_who_waits_for_one_interpreter_does_not_hold_up_the_others(manager: Inte
     def work() -> int:
         try:
             for _ in range(20):
-                with manager.acquire_session(timeout=10):
+                with manager.acquire_session(timeout=60):
                     pass
             return 20
         finally:

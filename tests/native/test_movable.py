@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from interpool_testing import Code, eventually, every_interpreter, together
-from packages import build_scale
+from archives import build_scale
+from interpool_testing import Code, every_interpreter, together
+from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import ConversionError, LeaseTimeoutError, RemoteError
@@ -162,21 +163,21 @@ def test_copies_are_made_when_first_needed_and_go_when_unloaded(manager: Interpr
         moved = sessions[0].create_movable(sessions[0].global_("moved_net", "make")())
         for session in sessions[:3]:
             session.from_movable(moved)
-        assert eventually(lambda: more() == [1, 1, 1, 0])
+        wait_for(lambda: more() == [1, 1, 1, 0], "the copies")
         # One copy in an interpreter, however often it is asked for.
         first = sessions[1].from_movable(moved)
         first.attr("notes").attr("append")("mine")
         assert sessions[1].from_movable(moved).attr("notes").to_value()[-1] == "mine"
         del first
         moved.unload(sessions[1].interpreter_id)
-        assert eventually(lambda: more() == [1, 0, 1, 0])
+        wait_for(lambda: more() == [1, 0, 1, 0], "the copies")
         assert sessions[1].from_movable(moved).attr("notes").to_value() == ["plain", {"k": 1}]
         moved.unload()
-        assert eventually(lambda: more() == [0, 0, 0, 0])
+        wait_for(lambda: more() == [0, 0, 0, 0], "the copies")
         sessions[3].from_movable(moved)
-        assert eventually(lambda: more() == [0, 0, 0, 1])
+        wait_for(lambda: more() == [0, 0, 0, 1], "the copies")
         del moved
-        assert eventually(lambda: more() == [0, 0, 0, 0])
+        wait_for(lambda: more() == [0, 0, 0, 0], "the copies")
 
 
 def test_an_unloaded_object_of_a_package_is_made_anew(manager: InterpreterManager, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from archives import build_package, build_scale
 from interpool_testing import assert_clean, every_interpreter, run_program, together
-from packages import build_package, build_scale
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import ArchiveError, ConversionError, RemoteError

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from interpool_testing import Code, assert_clean, eventually, every_interpreter, run_program, together
+from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
+from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
@@ -59,16 +60,13 @@ def test_threads_that_a_model_starts_compute_with_torch(manager: InterpreterMana
 
 
 def test_a_thread_of_a_models_runs_on_between_sessions(manager: InterpreterManager) -> None:
-    import time
-
     with manager.acquire_session(timeout=60) as session:
         code = Code(session, THREADS)
         code["start_ticking"]()
         before = code.call("ticked")
-        time.sleep(0.3)  # outside of any call: the interpreter's GIL is free
-        after = code.call("ticked")
+        # Nearly all of the time is outside of any call: the interpreter's GIL is free.
+        wait_for(lambda: code.call("ticked") > before, "the thread to run", pause=0.3)
         code["stop"].attr("set")()
-    assert after > before
 
 
 def test_thread_local_values_stay_with_the_calling_thread(session: InterpreterSession) -> None:
@@ -107,7 +105,11 @@ def test_the_state_of_threads_that_ended_does_not_pile_up(session: InterpreterSe
     before = code.call("count")
     for _ in range(10):
         together([code["remember"]] * 4)
-    assert eventually(lambda: code.call("count") == before)
+
+    def is_gone() -> bool:
+        return all(now <= then for now, then in zip(code.call("count"), before, strict=True))
+
+    wait_for(is_gone, lambda: f"{before}, which are {code.call('count')}")
 
 
 def test_asyncio_runs(session: InterpreterSession) -> None:
@@ -158,10 +160,21 @@ def test_a_subprocess_runs_and_is_an_ordinary_python(manager: InterpreterManager
     assert outputs == ["2.0 None\n"] * 2
 
 
-def test_sys_executable_and_path_are_the_hosts(session: InterpreterSession) -> None:
+def test_sys_path_is_what_the_hosts_was() -> None:
+    done = run_program("""
+        import os, sys
+        from interpool import InterpreterManager
+
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            inside = session.global_("sys", "path").to_value()
+        print({entry for entry in sys.path if entry and os.path.isdir(entry)} - set(inside))
+        """)
+    assert_clean(done)
+    assert done.stdout == "set()\n"
+
+
+def test_sys_executable_version_and_torch_are_the_hosts(session: InterpreterSession) -> None:
     assert session.global_("sys", "executable").to_value() == sys.executable
-    inside = session.global_("sys", "path").to_value()
-    assert set(inside) >= {entry for entry in sys.path if entry and os.path.isdir(entry)}
     assert session.global_("sys", "version").to_value() == sys.version
     assert session.global_("torch", "__file__").to_value() == __import__("torch").__file__
 
@@ -273,12 +286,6 @@ def test_torch_distributed_is_there_and_a_group_of_one_works(session: Interprete
         """,
     )
     assert code.call("reduced") == (True, 1, [1, 1, 1])
-
-
-def test_none_is_another_object_in_each_interpreter(manager: InterpreterManager) -> None:
-    with every_interpreter(manager) as sessions:
-        found = {session.global_("builtins", "id")(None).to_value() for session in sessions}
-        assert len(found | {id(None)}) == len(sessions) + 1
 
 
 def test_multiprocessing_works_by_spawn(session: InterpreterSession) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 
 import otf
 import pytest
-from interpool_testing import eventually, every_interpreter, together
+from interpool_testing import every_interpreter, together
 from serving_client import Connect
+from waiting import wait_for
 
 from interpool.native import InterpreterManager
 
@@ -99,7 +101,8 @@ def test_a_peer_that_does_not_read_holds_no_interpreter(
     clients = [connect("follow") for _ in range(len(manager))]
     for client in clients:
         client.send(otf.predict(b"(large)"))
-    time.sleep(0.3)
+    for client in clients:
+        client.socket.recv(1, socket.MSG_PEEK)  # all replies have begun
     with every_interpreter(manager):
         pass
     for client in clients:
@@ -110,11 +113,11 @@ def test_messages_wait_for_a_free_interpreter(connect: Connect, manager: Interpr
     client = connect()
     with every_interpreter(manager):
         client.send(LOAD)
-        assert eventually(lambda: manager.stats()["waiting"] == 1)
+        wait_for(lambda: manager.stats()["waiting"] == 1, "the message to wait")
         client.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             client.socket.recv(1)
-        client.socket.settimeout(30)
+        client.socket.settimeout(60)
     assert bytes.fromhex(json.loads(client.line())["frame"]) == LOAD
 
 

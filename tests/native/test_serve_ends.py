@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import struct
-import time
-from collections.abc import Callable
 
 import otf
 import pytest
-from interpool_testing import eventually, rss_mib
-from serving_client import Client, Connect
+from interpool_testing import Gate, nobody_leases, run_program
+from serving_client import Connect
+from waiting import wait_for
 
 from interpool.native import InterpreterManager
 
@@ -68,14 +65,31 @@ def test_a_peer_gone_inside_a_message_ends_the_connection(
     assert "ended inside a message" in capfd.readouterr().err
 
 
-def test_a_length_that_is_only_promised_takes_no_memory(connect: Connect) -> None:
-    before = rss_mib()
-    clients = [connect() for _ in range(5)]
-    for client in clients:
-        client.send(b"L" + otf.integer(2**31 - 1) + b"some")
-    time.sleep(0.2)
-    assert rss_mib() - before < 100
-    assert all(client.connection.alive for client in clients)
+def test_a_length_that_is_only_promised_takes_no_memory() -> None:
+    done = run_program("""
+        import fcntl, struct, termios, time
+        import otf
+        from interpool import InterpreterManager
+        from interpool_testing import rss_mib
+        from serving_client import Client
+        from waiting import wait_for
+
+        def unread(client):
+            return struct.unpack("i", fcntl.ioctl(client.socket, termios.TIOCOUTQ, bytes(4)))[0]
+
+        with InterpreterManager(1) as manager:
+            before = rss_mib()
+            clients = [Client(manager) for _ in range(5)]
+            for client in clients:
+                client.send(b"L" + otf.integer(2**31 - 1) + b"some")
+            wait_for(lambda: not any(map(unread, clients)), "the lengths to be read")
+            time.sleep(0.2)
+            print(rss_mib() - before < 100, all(client.connection.alive for client in clients))
+            for client in clients:
+                client.close()
+        """)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True True\n"
 
 
 def test_a_peer_gone_between_messages_ends_the_connection_quietly(
@@ -152,40 +166,55 @@ def test_closing_during_a_call_lets_it_finish_and_drops_its_reply(
     connect: Connect, manager: InterpreterManager, capfd: pytest.CaptureFixture[str]
 ) -> None:
     client = connect("follow")
-    client.send(otf.predict(b"(slow)"))
-    assert eventually(lambda: sum(seat["leased"] for seat in manager.stats()["interpreters"]) == 1)
-    start = time.monotonic()
-    client.connection.close()
-    assert client.at_end()
-    assert time.monotonic() - start < 0.4
+    with Gate() as gate:
+        client.send(otf.predict(b"(wait for %d)" % gate.fd))
+        wait_for(lambda: not nobody_leases(manager), "the call to begin")
+        client.connection.close()
+        assert client.at_end()
+        assert not nobody_leases(manager)  # the call goes on
     assert client.ended()
-    assert eventually(lambda: not any(seat["leased"] for seat in manager.stats()["interpreters"]))
+    wait_for(lambda: nobody_leases(manager), "the call to end")
     assert capfd.readouterr().err == ""
 
 
-def test_connections_leave_no_descriptor_and_no_thread_behind(manager: InterpreterManager) -> None:
-    def count() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+def test_connections_leave_no_descriptor_and_no_thread_behind() -> None:
+    done = run_program("""
+        import os, socket, struct
+        import otf
+        from interpool import InterpreterManager
+        from serving_client import Client
+        from waiting import wait_for
 
-    def round_of(ends: Callable[[Client], object]) -> None:
-        clients = [Client(manager, "follow") for _ in range(10)]
-        for client in clients:
-            client.send(LOAD)
-            client.line()
-            ends(client)
-            client.close()
+        def count():
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
-    ways: list[Callable[[Client], object]] = [
-        lambda client: None,
-        lambda client: client.socket.shutdown(socket.SHUT_RDWR),
-        lambda client: client.send(b"garbage"),
-        lambda client: client.send(otf.predict(b"(raise)")),
-        lambda client: client.send(otf.predict(b"(end)")),
-        lambda client: client.send(b"I" + struct.pack(">i", 100)),
-        lambda client: client.connection.close(),
-    ]
-    round_of(ways[0])
-    before = count()
-    for way in ways:
-        round_of(way)
-    assert eventually(lambda: count() <= before), f"{before} -> {count()}"
+        def round_of(ends):
+            clients = [Client(manager, "follow") for _ in range(10)]
+            for client in clients:
+                client.send(otf.load())
+                client.line()
+                ends(client)
+                client.close()
+
+        ways = [
+            lambda client: None,
+            lambda client: client.socket.shutdown(socket.SHUT_RDWR),
+            lambda client: client.send(b"garbage"),
+            lambda client: client.send(otf.predict(b"(raise)")),
+            lambda client: client.send(otf.predict(b"(end)")),
+            lambda client: client.send(b"I" + struct.pack(">i", 100)),
+            lambda client: client.connection.close(),
+        ]
+        with InterpreterManager(2) as manager:
+            round_of(ways[0])
+            before = count()
+            for way in ways:
+                round_of(way)
+            wait_for(
+                lambda: all(now <= then for now, then in zip(count(), before)),
+                lambda: f"{before}, which are {count()}",
+            )
+            print("none is left")
+        """)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "none is left\n"

@@ -80,18 +80,20 @@ def here(expression: str) -> Any:
     return eval(expression, {"torch": torch})
 
 
-def lease_in(manager: InterpreterManager, model: str, interpreter: int) -> InterpreterSession:
-    """A session of that model in that interpreter, which is free: all other free ones are held meanwhile."""
-    with ExitStack() as others:
-        with suppress(LeaseTimeoutError):
-            while True:
-                session = manager.acquire_session(timeout=0)
-                if session.interpreter_id == interpreter:
-                    wanted = session
-                else:
-                    others.enter_context(session)
-        wanted.close()
-        return manager.acquire_session(timeout=60, affinity=model)
+def lease_in(manager: InterpreterManager, model: str, which: int) -> InterpreterSession:
+    """A session of that model in the pool's interpreter ``which``: all other free ones are held meanwhile."""
+    instance = manager.all_instances()[which]
+    while True:
+        with ExitStack() as others:
+            wanted = instance.acquire_session(timeout=60)
+            with suppress(LeaseTimeoutError):
+                while True:
+                    others.enter_context(manager.acquire_session(timeout=0))
+            wanted.close()
+            session = manager.acquire_session(timeout=60, affinity=model)
+        if session.interpreter_id == instance.interpreter_id:
+            return session
+        session.close()  # of another, which somebody gave back in between
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -100,24 +102,24 @@ def test_a_models_setting_is_its_own(
     manager: InterpreterManager, names: list[str], change: str, expression: str
 ) -> None:
     before = here(expression)
-    with lease_in(manager, names[0], 1) as first:
+    with lease_in(manager, names[0], 0) as first:
         fresh = read(first, expression)
         Code(first, f"import torch, warnings\nwarnings.simplefilter('ignore')\n{change}")
         changed = read(first, expression)
         assert changed != fresh
         assert here(expression) == before  # the host, on the same thread, while it stands
-        with lease_in(manager, names[0], 2) as elsewhere:
+        with lease_in(manager, names[0], 1) as elsewhere:
             assert read(elsewhere, expression) == fresh
     assert here(expression) == before
-    with lease_in(manager, names[1], 1) as neighbour:
+    with lease_in(manager, names[1], 0) as neighbour:
         assert read(neighbour, expression) == fresh
-    with lease_in(manager, "", 1) as anybody:
+    with lease_in(manager, "", 0) as anybody:
         assert read(anybody, expression) == fresh
     if "rand" not in expression:  # its generator has gone on by one
-        with lease_in(manager, names[0], 1) as again:
+        with lease_in(manager, names[0], 0) as again:
             assert read(again, expression) == changed
     manager.forget(names[0])
-    with lease_in(manager, names[0], 1) as reloaded:
+    with lease_in(manager, names[0], 0) as reloaded:
         assert read(reloaded, expression) == fresh
 
 
@@ -134,9 +136,9 @@ def test_a_setting_of_the_hosts_stays_the_hosts(manager: InterpreterManager) -> 
 
 
 def test_a_session_of_nobody_in_particular_starts_afresh(manager: InterpreterManager) -> None:
-    with lease_in(manager, "", 1) as session:
+    with lease_in(manager, "", 0) as session:
         Code(session, "import torch; torch.set_default_dtype(torch.float64); torch.manual_seed(5)")
-    with lease_in(manager, "", 1) as session:
+    with lease_in(manager, "", 0) as session:
         assert read(session, "str(torch.get_default_dtype())") == "torch.float32"
         assert read(session, "torch.initial_seed()") != 5
 
@@ -166,13 +168,13 @@ def test_a_models_random_numbers_go_on_where_they_stood(
     generator = torch.Generator().manual_seed(3)
     expected = [torch.randn(5, generator=generator).tolist() for _ in range(4)]
     drawn = []
-    with lease_in(manager, names[0], 1) as session:
+    with lease_in(manager, names[0], 0) as session:
         Code(session, "import torch; torch.manual_seed(3)")
         drawn.append(read(session, "torch.randn(5).tolist()"))
     for _ in range(3):
-        with lease_in(manager, names[1], 1) as other:  # in between, another model draws, and seeds
+        with lease_in(manager, names[1], 0) as other:  # in between, another model draws, and seeds
             read(other, "torch.manual_seed(99) and torch.randn(5).tolist()")
-        with lease_in(manager, names[0], 1) as session:
+        with lease_in(manager, names[0], 0) as session:
             drawn.append(read(session, "torch.randn(5).tolist()"))
     assert drawn == expected
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from interpool_testing import Code, eventually, every_interpreter
-from mappings import snapshots
-from packages import build_package, build_scale
+from archives import build_package, build_scale
+from interpool_testing import Code, every_interpreter
+from mappings import Snapshots, open_files
+from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
 
@@ -23,7 +23,13 @@ ARCHIVE = "interpool.native.inside.packages"
 
 
 @pytest.fixture
-def archive(tmp_path: Path, manager: InterpreterManager) -> Iterator[Path]:
+def snapshots() -> Snapshots:
+    """What the test has had mapped, and no other."""
+    return Snapshots()
+
+
+@pytest.fixture
+def archive(tmp_path: Path, manager: InterpreterManager, snapshots: Snapshots) -> Iterator[Path]:
     path = build_scale(tmp_path / "weights.pt", 2, size=SIZE)
     yield path
     forget(manager, path)
@@ -45,8 +51,9 @@ def total(model: Any) -> float:
     return value
 
 
-def test_four_interpreters_hold_one_copy_of_the_weights(manager: InterpreterManager, archive: Path) -> None:
-    assert not snapshots(64 * MIB)
+def test_four_interpreters_hold_one_copy_of_the_weights(
+    snapshots: Snapshots, manager: InterpreterManager, archive: Path
+) -> None:
     with every_interpreter(manager) as sessions:
         models = [load(session, archive) for session in sessions]
         assert [total(model) for model in models] == [2.0 * SIZE] * len(models)  # every page is touched
@@ -60,7 +67,7 @@ def test_four_interpreters_hold_one_copy_of_the_weights(manager: InterpreterMana
 
 
 def test_torchscript_modules_in_an_archive_have_mapped_weights_too(
-    manager: InterpreterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    snapshots: Snapshots, manager: InterpreterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.package.package_exporter._gate_torchscript_serialization", False)
     maker = f"""
@@ -87,11 +94,11 @@ def test_torchscript_modules_in_an_archive_have_mapped_weights_too(
         assert sum(mapping.kib["Private_Dirty"] for mapping in maps) <= 64
     del models
     forget(manager, path)
-    assert eventually(lambda: not snapshots(64 * MIB))
+    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
 
 
 def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
-    manager: InterpreterManager, archive: Path
+    snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:
     before = hashlib.sha256(archive.read_bytes()).digest()
     with every_interpreter(manager) as sessions:
@@ -109,7 +116,7 @@ def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
 
 
 def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
-    manager: InterpreterManager, archive: Path
+    snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:
     with manager.acquire_session(timeout=60) as session:
         model = load(session, archive)
@@ -121,39 +128,39 @@ def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
     assert len(snapshots(64 * MIB)) == 1
     del weight
     gc.collect()
-    assert eventually(lambda: not snapshots(64 * MIB))
+    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
 
 
 def test_forgetting_a_package_gives_its_memory_and_files_back(
-    manager: InterpreterManager, archive: Path
+    snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     with every_interpreter(manager) as sessions:
         for session in sessions:
             total(load(session, archive))
     assert len(snapshots(64 * MIB)) == len(manager)
     forget(manager, archive)
-    assert eventually(lambda: not snapshots(64 * MIB))
-    assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)
+    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
+    wait_for(lambda: open_files() <= files, "its files to be closed")
 
 
 def test_a_package_that_nobody_holds_gives_its_memory_and_files_back(
-    manager: InterpreterManager, tmp_path: Path
+    snapshots: Snapshots, manager: InterpreterManager, tmp_path: Path
 ) -> None:
     path = build_scale(tmp_path / "dropped.pt", 2, size=SIZE)
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     package = manager.load_package(path)
     model = package.load_pickle("model", "model.pkl")
     del package
     assert model(torch.ones(2)).tolist() == [2, 2]
     assert snapshots(64 * MIB)
     del model
-    assert eventually(lambda: not snapshots(64 * MIB))
-    assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)
+    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
+    wait_for(lambda: open_files() <= files, "its files to be closed")
 
 
 def test_an_archive_opened_twice_is_copied_and_mapped_once(
-    manager: InterpreterManager, archive: Path
+    snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:
     with manager.acquire_session(timeout=60) as session:
         assert session.global_("operator", "is_")(load(session, archive), load(session, archive)).to_value()

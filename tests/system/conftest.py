@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_server import TorchServe, wait_for
+from local_server import TorchServe
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging import generate_model_archive
+from waiting import wait_for
 
 from interpool.archiver_ext.pack.packing import pack
 from interpool.handler.stock_worker import interpool_handler
@@ -21,7 +22,7 @@ Mar = Callable[..., str]
 
 def wait_for_log(server: TorchServe, words: str) -> None:
     """Wait for words in the model log, which TorchServe writes in the background."""
-    wait_for(lambda: words in server.model_log(), 20, f"{words!r} in the model log")
+    wait_for(lambda: words in server.model_log(), f"{words!r} in the model log")
 
 
 @pytest.fixture(scope="session")

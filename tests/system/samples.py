@@ -46,6 +46,8 @@ class Inside:
             thread.start()
             thread.join()
         time.sleep(wish.get("sleep", 0))
+        while "until" in wish and not os.path.exists(wish["until"]):
+            time.sleep(0.05)
         if "raise" in wish:
             raise ValueError(wish["raise"])
         if "memory" in wish:

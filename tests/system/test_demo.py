@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,35 +18,40 @@ import pytest
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 
-def left_behind() -> set[str]:
-    """Directories and processes of demos that are there now."""
-    found = {str(path) for path in Path("/tmp").glob("ip-demo-*")}
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where a demo has its directory; not below pytest's, as a socket's path may be 107 bytes long."""
+    with tempfile.TemporaryDirectory(prefix="ip-") as folder:
+        yield Path(folder)
+
+
+def left_behind(temporary: Path) -> set[str]:
+    """Directories and processes that the demo left."""
+    found = {str(path) for path in temporary.glob("ip-demo-*")}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             home = process.environ().get("TEMP", "")
-            if home.startswith("/tmp/ip-demo-") and process.status() != psutil.STATUS_ZOMBIE:
+            if home.startswith(f"{temporary}/ip-demo-") and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(f"process {process.pid} of {home}")
     return found
 
 
-def test_demo_finds_every_answer_right_and_leaves_nothing_behind() -> None:
-    before = left_behind()
-    done = subprocess.run(
-        [sys.executable, DEMO], capture_output=True, text=True, env={**os.environ, "COLUMNS": "160"}
-    )
+def test_demo_finds_every_answer_right_and_leaves_nothing_behind(temporary: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "160", "TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, DEMO], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All answers equal the ordinary Python process's." in done.stdout
     assert "interpreters in one process, pid" in done.stdout
     assert "serve 2 models to 6 TorchServe workers" in done.stdout
     assert done.stdout.count("(a shim before the pool host)") == 6
     assert done.stdout.count("curl ") == 5
-    assert left_behind() == before
+    assert left_behind(temporary) == set()
 
 
 @pytest.mark.long
-def test_demo_that_is_interrupted_stops_what_it_started() -> None:
-    before = left_behind()
-    demo = subprocess.Popen([sys.executable, DEMO], stdout=subprocess.PIPE, text=True)
+def test_demo_that_is_interrupted_stops_what_it_started(temporary: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    demo = subprocess.Popen([sys.executable, DEMO], stdout=subprocess.PIPE, text=True, env=environment)
     assert demo.stdout is not None
     while "starting TorchServe" not in demo.stdout.readline():
         assert demo.poll() is None
@@ -52,4 +59,4 @@ def test_demo_that_is_interrupted_stops_what_it_started() -> None:
     demo.send_signal(signal.SIGINT)
     demo.communicate(timeout=120)
     assert demo.returncode == 130
-    assert left_behind() == before
+    assert left_behind(temporary) == set()

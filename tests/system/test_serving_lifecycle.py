@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local_server import INTERPOOL, Answer, TorchServe, torchserve, wait_for
+from local_server import INTERPOOL, RUN, Answer, TorchServe, torchserve
 from system.conftest import Mar, wait_for_log
+from waiting import wait_for
 
 
 def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: object) -> None:
@@ -83,20 +84,18 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
             for _ in range(count):
                 old = _worker_pids(server)
                 killed.add(server.kill_host())
-                wait_for(lambda old=old: _are_new(server, old), 60, "three new workers")
+                wait_for(lambda old=old: _are_new(server, old), "three new workers")
                 seen = len(answers)
                 wait_for(
                     lambda seen=seen: any(a.status == 200 for a in answers[seen:]),
-                    60,
                     "a correct answer again",
                 )
         assert len(killed) == count
         assert {answer.status for answer in answers} <= {200, 500, 503}
-        wait_for(lambda: counts() == before, 20, f"the counts {before}, which are {counts()}")
+        wait_for(lambda: counts() == before, lambda: f"the counts {before}, which are {counts()}")
         wait_for(
             lambda: server.frontend.num_fds() <= frontend_fds + 4,
-            20,
-            f"{frontend_fds} descriptors in TorchServe, which are {server.frontend.num_fds()}",
+            lambda: f"{frontend_fds} descriptors in TorchServe, which are {server.frontend.num_fds()}",
         )
 
 
@@ -107,10 +106,10 @@ def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
         fds = host.num_fds()
         (shim,) = server.shims()
         shim.kill()
-        wait_for(lambda: server.shims() not in ([], [shim]), 20, "a new shim")
+        wait_for(lambda: server.shims() not in ([], [shim]), "a new shim")
         assert _is_answered(server)
         assert server.hosts() == [host]
-        wait_for(lambda: host.num_fds() == fds, 10, "the host's descriptors")
+        wait_for(lambda: host.num_fds() == fds, "the host's descriptors")
 
 
 @pytest.mark.long
@@ -125,7 +124,7 @@ def test_stopping_the_server_ends_the_host_and_removes_its_files(mar: Mar) -> No
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
         server.stop()
-        wait_for(lambda: server.processes() == [], 15, "every process to end")
+        wait_for(lambda: server.processes() == [], "every process to end")
         assert list(server.runtime.iterdir()) == []
         assert server.sockets() == []
 
@@ -135,8 +134,8 @@ def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
         server.frontend.send_signal(signal.SIGKILL)
-        wait_for(lambda: server.hosts() == [], 15, "the host to end")
-        wait_for(lambda: server.shims() == [], 15, "the shims to end")
+        wait_for(lambda: server.hosts() == [], "the host to end")
+        wait_for(lambda: server.shims() == [], "the shims to end")
         assert list(server.runtime.iterdir()) == []
         assert server.sockets() == []
 
@@ -147,7 +146,7 @@ def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
         _register(server, mar)
         (first,) = server.hosts()
         assert server.scale("inside", 0).status == 200
-        wait_for(lambda: server.hosts() == [], 15, "the idle host to leave")
+        wait_for(lambda: server.hosts() == [], "the idle host to leave")
         assert list(server.runtime.iterdir()) == []
         assert server.scale("inside", 1).status == 200
         (second,) = server.hosts()
@@ -165,15 +164,15 @@ def test_models_of_different_pools_do_not_fall_together(mar: Mar) -> None:
         assert len(set(pids.values())) == 2
         os.kill(pids["second"], signal.SIGKILL)
         assert server.predict("first", {}).json["pid"] == pids["first"]
-        wait_for(lambda: len(server.hosts()) == 2, 30, "the second pool's new host")
-        wait_for(lambda: _is_answered(server, "second"), 30, "the second pool's answer")
+        wait_for(lambda: len(server.hosts()) == 2, "the second pool's new host")
+        wait_for(lambda: _is_answered(server, "second"), "the second pool's answer")
 
 
 def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_INTERPRETERS": "many"}) as server:
         answer = server.register(mar(server, "inside", "inside"), initial_workers=2)
         assert answer.status == 500
-        wait_for(lambda: server.hosts() == [], 10, "the host to end")
+        wait_for(lambda: server.hosts() == [], "the host to end")
         wait_for_log(server, "`INTERPOOL_INTERPRETERS`: Input should be a valid integer")
 
 
@@ -218,16 +217,15 @@ def test_serve_says_what_is_absent(missing: str, tmp_path: Path) -> None:
 
 
 def test_no_shim_or_host_of_these_tests_is_left() -> None:
-    assert [process for process in psutil.process_iter() if _is_host_of_ours(process)] == []
+    wait_for(lambda: not any(map(_is_host_of_ours, psutil.process_iter())), "the last host to end")
 
 
 def _is_host_of_ours(process: psutil.Process) -> bool:
-    """Whether it is a host that was started from here, and not by tests that run beside these."""
+    """Whether it is a host that this process started, and whose server is gone."""
     with contextlib.suppress(psutil.Error):
         if process.uids().real != os.getuid() or process.ppid() != 1:
             return False
         if "interpool.handler.host.pool_host" not in " ".join(process.cmdline()):
             return False
-        worker = process.environ().get("PYTEST_XDIST_WORKER")
-        return worker == os.environ.get("PYTEST_XDIST_WORKER")
+        return process.environ().get("LOCAL_SERVER_RUN") == RUN
     return False

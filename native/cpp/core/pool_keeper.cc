@@ -145,7 +145,6 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
     started = options_.start();
   } catch (const std::exception& error) {
     failure = error.what();
-    std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", error.what());
   }
   lock.lock();
   growing_ = false;
@@ -153,6 +152,11 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
   if (started == nullptr) {
     retry_at_ = Clock::now() + kRetry;
     wake_all();  // where there is no interpreter left, nobody waits in vain
+    if (!closed_) {  // as a closed pool's process may be ending, and nobody misses what it did not get
+      lock.unlock();
+      std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
+      lock.lock();
+    }
     return;
   }
   ++active_;

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from archives import MANIFEST_MEMBER as MANIFEST
+from archives import SCALE, TORCH, build_package, manifest_of, module_records, read_members
 from native.hostile.zips import Member, zip_of
-from packages import SCALE, build_package
 
 from interpool.native.errors import (
     ArchiveError,
@@ -21,7 +20,6 @@ from interpool.native.errors import (
     StructureError,
 )
 
-MANIFEST = "interpool-archive/manifest.json"
 PICKLE = "model/model.pkl"
 SOURCE = "scale_model.py"
 STORAGE = ".data/0.storage"
@@ -100,21 +98,14 @@ class Good:
 
     def manifest(self) -> dict[str, Any]:
         externs = self.members[EXTERNS].decode().split()
-        module = {"reason": "a test", "imported_by": []}
         manifest: dict[str, Any] = {
-            "schema": 2,
-            "entry": {"package": "model", "resource": "model.pkl", "kind": "module"},
-            "made_with": {"python": "3.11.7", "torch": "2.13.0", "interpool": "0.1.0"},
-            "externs": [{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
-            "modules": {
-                **{name: {"action": "extern", **module} for name in externs},
-                "scale_model": {"action": "intern", **module},
-            },
-            "globals": list(self.globals),
-            "data": [],
-            "inputs": None,
-            "self_test": None,
-            "files": {name: hashlib.sha256(data).hexdigest() for name, data in self.members.items()},
+            **manifest_of(
+                self.members,
+                entry={"package": "model", "resource": "model.pkl", "kind": "module"},
+                externs=[TORCH],
+                modules=module_records(externs, {"scale_model": ()}),
+                globals=list(self.globals),
+            )
         }
         for change in self.change:
             change(manifest)
@@ -145,9 +136,7 @@ def make():
 """
     path = build_package(folder / "good.pt", {SOURCE: source}, "scale_model:make")
     (traces / "imported").unlink()
-    with zipfile.ZipFile(path) as archive:
-        members = {entry.filename.partition("/")[2]: archive.read(entry) for entry in archive.infolist()}
-    return Good(members, traces, GLOBALS)
+    return Good(read_members(path), traces, GLOBALS)
 
 
 # Of the good archive's pickle.

@@ -18,6 +18,8 @@ from interpool.native import InterpreterManager, InterpreterSession, PyObj
 
 T = TypeVar("T")
 SUPPORT = Path(__file__).parent
+TESTS = SUPPORT.parents[1]
+PATH = [str(SUPPORT), str(TESTS), str(TESTS.parent / "scripts/support")]
 
 
 class Code:
@@ -70,26 +72,58 @@ def together(works: Sequence[Callable[[], T]], timeout: float = 120) -> list[T]:
     return results
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 10) -> bool:
-    """Does it become true in time? What is released on another thread takes a moment."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+class Gate:
+    """Holds up whoever reads from it, in any interpreter or in native code, until it is opened.
+
+    So a test decides when a call comes back: what is done before has not waited for that call.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Lets all go on who read from ``fd``, now or later. It stays open, as somebody may be at it."""
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+
+# Native code in an interpreter that reads from a gate, and keeps the GIL.
+HOLD_THE_GIL = """
+import ctypes
+def hold_the_gil(fd):
+    ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
+"""
+
+
+def outstanding(manager: InterpreterManager) -> int:
+    """How many arrays of ``counting_guest`` there are in all interpreters of a pool."""
+    with every_interpreter(manager) as sessions:
+        counts = [session.global_("counting_guest", "counts")().to_value() for session in sessions]
+    return sum(made - freed for made, freed in counts)
+
+
+def nobody_leases(manager: InterpreterManager) -> bool:
+    """Whether every lease was given back. What is released on another thread takes a moment."""
+    return not any(seat["leased"] for seat in manager.stats()["interpreters"])
 
 
 def run_program(
-    source: str, *args: str, timeout: float = 60, stack: int | None = None
+    source: str, *args: str, timeout: float = 180, stack: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a Python program in a process of its own, with this folder's modules at hand.
+    """Runs a Python program in a process of its own, with the modules in ``PATH`` at hand.
 
     ``stack``: the size of its threads' stacks by default, in bytes, as ``ulimit -s`` sets it.
     """
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": os.pathsep.join([*PATH, *filter(None, [os.environ.get("PYTHONPATH")])]),
         "OMP_NUM_THREADS": "1",
     }
     limit = ["prlimit", f"--stack={stack}:"] if stack is not None else []

@@ -30,7 +30,7 @@ class Client:
         module: str = "serving_guest",
     ) -> None:
         self.socket, there = socket.socketpair()
-        self.socket.settimeout(30)
+        self.socket.settimeout(60)
         self.done = os.eventfd(0)
         self.connection = manager.serve(
             there.detach(),
@@ -56,7 +56,7 @@ class Client:
         self.send(frame)
         return json.loads(self.line())
 
-    def ended(self, timeout: float = 10) -> bool:
+    def ended(self, timeout: float = 60) -> bool:
         """Is its end announced in time, by one 1, and is it no longer alive?"""
         ready, _, _ = select.select([self.done], [], [], timeout)
         self._announced = bool(ready) and os.eventfd_read(self.done) == 1
@@ -69,7 +69,7 @@ class Client:
         self._lines.close()
         self.socket.close()
         self.connection.close()
-        assert self._announced or self.ended(30)
+        assert self._announced or self.ended()
         os.close(self.done)
 
 

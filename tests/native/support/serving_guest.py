@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 
 from interpool.native.inside import interpreter_id
@@ -42,6 +43,8 @@ def follow(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, boo
         return bytes(2**24), True
     if b"(slow)" in frame:
         time.sleep(0.5)
+    if waits := re.search(rb"\(wait for (\d+)\)", frame):
+        os.read(int(waits[1]), 1)
     return b"ok\n", True
 
 
