@@ -101,7 +101,7 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.chdir("/")
     sys.path.remove(str(root))
     for name in [name for name in sys.modules if name.partition(".")[0] == "mypkg"]:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]  # not monkeypatch's, which would put it back for the tests that follow
     reader = torch._C.PyTorchFileReader(str(path))
     importer = HermeticImporter(reader, str(path), manifest)
     yield importer.load_pickle("model", "model.pkl")

@@ -9,19 +9,21 @@ import pytest
 from interpool.archiver_ext.pack.trial_load import Blocker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules that are installed on this machine, behind a blocker."""
     for name in ("ours", "helper", "ours_native"):
         (tmp_path / f"{name}.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     blocker = Blocker(project=["ours", "ours_native"], installed=["helper"], extern=["ours_native.core"])
     monkeypatch.setattr(sys, "meta_path", [blocker, *sys.meta_path])
+    yield
     for name in ("ours", "helper", "ours_native"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.usefixtures("outside")

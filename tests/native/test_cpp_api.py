@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ CMAKE_DIR = Path(str(interpool.native.__file__)).parent / "lib/cmake/interpool"
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(part) for part in command],
-        env={**os.environ, **environment},
+        # The commands beside this Python, whether or not its environment is activated.
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,
         timeout=120,
