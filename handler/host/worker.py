@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from interpool.handler.admission import Admission
@@ -78,9 +78,9 @@ class Worker:
     listener: socket.socket | None = None
     connection: Connection | None = None
     done_fd: int = -1
-    parting: socket.socket | None = None  # where the load asks for the shim's end; see parting.py
+    failed_load: socket.socket | None = None  # readable once its load has failed; see failed_load.py
     answering: bool = False  # the load's refusal is still to be sent
-    _parting_end: socket.socket | None = None
+    _failed_load_end: socket.socket | None = None  # the interpreter's
     _socket_file: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Worker:
         self._close_listener()
         stream.setblocking(True)
         self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.parting, self._parting_end = socket.socketpair()
+        self.failed_load, self._failed_load_end = socket.socketpair()
         self.connection = manager.serve(
             stream.detach(),
             module=SERVICE_MODULE,
@@ -147,7 +147,7 @@ class Worker:
         self._enter("connected")
 
     def token(self) -> str:
-        """What the service needs to know about its worker, as JSON."""
+        """What ``backend.service`` needs to know about its worker, as JSON."""
         stdout, stderr = self.stdio
         return json.dumps(
             {
@@ -155,8 +155,9 @@ class Worker:
                 "stderr": stderr,
                 "metrics_config": self.registration.metrics_config,
                 "refusal": self.refusal,
-                "parting": self._parting_end.fileno() if self._parting_end else -1,
-                "admission": Admission.of(self.host, self.settings).as_dict(),
+                "tracebacks": self.settings.tracebacks,
+                "failed_load": self._failed_load_end.fileno() if self._failed_load_end else -1,
+                "admission": asdict(Admission.of(self.host, self.settings)),
             }
         )
 
@@ -195,10 +196,10 @@ class Worker:
         for descriptor in (*self.stdio, self.done_fd):
             if descriptor >= 0:
                 os.close(descriptor)
-        for end in (self.parting, self._parting_end):
+        for end in (self.failed_load, self._failed_load_end):
             if end is not None:
                 end.close()
-        self.connection = self.parting = self._parting_end = None
+        self.connection = self.failed_load = self._failed_load_end = None
         self.stdio = (-1, -1)
         self.done_fd = -1
 
