@@ -14,6 +14,7 @@ import click
 
 from interpool.handler.frontend import shim
 from interpool.handler.stock_worker import interpool_handler
+from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, VERSION
 from interpool.native.errors import ArchiveError, InterpoolError
 
 # What the torchserve command does.
@@ -117,7 +118,7 @@ def serve(ctx: click.Context) -> None:
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
             _fail(
-                "TorchServe needs Java 11 or newer, and there is none "
+                f"TorchServe needs Java {MINIMUM_JAVA} or newer, and there is none "
                 f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; "
                 "on Debian: apt install openjdk-17-jre-headless",
                 NOT_SERVED,
@@ -129,8 +130,8 @@ def serve(ctx: click.Context) -> None:
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
     program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
     if program is None:
-        _fail("the torchserve command is missing: pip install torchserve==0.12.0", NOT_SERVED)
-    os.environ["TS_MODEL_SERVER_HOME"] = str(home)
+        _fail(f"the torchserve command is missing: pip install torchserve=={VERSION}", NOT_SERVED)
+    os.environ[HOME_VARIABLE] = str(home)
     sys.stdout.flush()
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.

@@ -64,6 +64,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
+from interpool.handler.torchserve import MANIFEST
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
 
@@ -173,7 +174,7 @@ class HostSettings(BaseModel):
 
 def model_manifest(model_dir: str | Path) -> dict[str, Any]:
     """The model's part of an extracted archive's manifest; raises SettingsError."""
-    path = Path(model_dir) / "MAR-INF" / "MANIFEST.json"
+    path = Path(model_dir) / MANIFEST
     try:
         model = json.loads(path.read_text(encoding="utf-8"))["model"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -18,6 +18,7 @@ from interpool.handler.admission import Admission
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.metrics import ModelMetrics
 from interpool.handler.backend.model import PackedModel
+from interpool.handler.torchserve import MANIFEST
 
 
 def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel, Context]:
@@ -37,7 +38,7 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
     metrics = ModelMetrics.of_model(request.model_name, request.metrics_config)
     # For metrics that a handler emits while it initializes, as in TorchServe's loader.
     metrics.set_request_ids(str(uuid.uuid4()))
-    with open(os.path.join(request.model_dir, "MAR-INF", "MANIFEST.json"), encoding="utf-8") as file:
+    with open(os.path.join(request.model_dir, MANIFEST), encoding="utf-8") as file:
         manifest = json.load(file)
     config_file = manifest.get("model", {}).get("configFile")
     context = Context(

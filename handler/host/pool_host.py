@@ -37,9 +37,9 @@ from interpool.handler.host import control
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
+from interpool.handler.torchserve import ACCEPT_TIMEOUT_S
 from interpool.native.errors import InterpoolError
 
-ACCEPT_TIMEOUT_S = 30.0  # as TorchServe's own worker waits for its frontend
 TICK_S = 1.0
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
