@@ -483,7 +483,7 @@ def serve_hermetic(arguments: Arguments, cwd: str, record: dict[str, str]) -> in
 
 
 def wait_for_end(control: _socket.socket, address: str) -> int:
-    """Live as long as the host serves this worker; the host says goodbye or is gone."""
+    """Live as long as the host serves this worker; returns the exit status."""
     path = address.removeprefix("unix:")
     mine = file_identity(path)
     control.settimeout(None)
@@ -491,7 +491,7 @@ def wait_for_end(control: _socket.socket, address: str) -> int:
         last = control.recv(65536).decode()
     except OSError:
         last = ""
-    if last:
+    if last:  # "bye": an end that is no failure
         return 0
     # By now TorchServe may have given the name to the next worker.
     if mine and file_identity(path) == mine:

@@ -422,7 +422,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     host.leave_on_sigterm()
     host.run()
-    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    # What Python does first when it ends: interpreters run their exit functions, data files are removed.
     atexit._run_exitfuncs()
     os._exit(0)
 

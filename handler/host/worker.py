@@ -167,7 +167,7 @@ class Worker:
             os.write(self.stdio[1], text.encode())
 
     def end(self) -> bool:
-        """Part with the shim and with TorchServe; True if nothing is left to wait for.
+        """End the shim and the connection to TorchServe; True if nothing is left to wait for.
 
         A call that still runs may go on writing log lines: its descriptors stay the numbers
         they are, but lead nowhere, so that TorchServe sees its pipes closed and no other

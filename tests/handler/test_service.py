@@ -14,10 +14,9 @@ import pytest
 from proving import build_archive
 
 from interpool.handler.admission import Admission
+from interpool.handler.host.worker import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.native import InterpreterManager, InterpreterSession
-
-SERVICE = "interpool.handler.backend.service"
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ class Served:
         command = otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
         with open(os.devnull, "wb") as log:
             worker = json.dumps({"stdout": log.fileno(), "stderr": log.fileno(), **self.token})
-            answer = session.global_(SERVICE, "answer")
+            answer = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)
             reply, stays = answer(worker, -1, command, frame or command).to_value()
         return int.from_bytes(reply[:4], "big"), reply[4:], stays
 
