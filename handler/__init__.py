@@ -7,7 +7,8 @@ Each of these imports those before it, and no other, not even inside a function:
 - ``frontend``: the overlay, and the shim that TorchServe starts for each worker;
 - ``config``: settings;
 - ``admission``: what an archive must prove;
-- ``failed_load``: what an interpreter and the host say to each other of a load that failed;
+- ``worker_token``: what the host tells an interpreter about a worker;
+- ``failed_load``: what they say to each other of a load that failed;
 - ``host``: the pool host, a process without torch;
 - ``backend``: what answers inside an interpreter; neither of these two imports the other, and the host
   knows the backend by name only;

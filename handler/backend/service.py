@@ -19,7 +19,6 @@ differs where one process per worker was taken for granted:
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import sys
@@ -37,7 +36,6 @@ from ts.protocol.otf_message_handler import (
 )
 from ts.service import Service
 
-from interpool.handler.admission import Admission
 from interpool.handler.backend import stdio
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.load_request import LoadRequest
@@ -47,23 +45,12 @@ from interpool.handler.backend.wire import FrameReader, ReplyWriter
 from interpool.handler.errors import ServeError, SettingsError, load_failure_code, predict_failure_code
 from interpool.handler.failed_load import end_shims
 from interpool.handler.frontend.shim import HANDLER_STEM
+from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside.parking import when_parked
 
 SWEEP_S = 5.0
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
 logger = logging.getLogger()
-
-
-class _Worker(NamedTuple):
-    """The host's token for a worker (JSON); ``host.worker`` writes it."""
-
-    stdout: int
-    stderr: int
-    metrics_config: str
-    refusal: str
-    tracebacks: bool
-    failed_load: int
-    admission: dict[str, Any]
 
 
 class _Key(NamedTuple):
@@ -77,7 +64,7 @@ class _Key(NamedTuple):
 class _PoolService(Service):  # type: ignore[misc]
     """TorchServe's Service for a model that is loaded already.
 
-    Service's own ``__init__`` makes the context; here, as the model is, it is made by ``load_model``.
+    Service's own ``__init__`` would make another context than the one that ``load_model`` made.
     """
 
     def __init__(self, model: PackedModel, context: Context, envelope: type[Any] | None) -> None:
@@ -95,6 +82,7 @@ class _LoadError(Exception):
         self.text = text
 
 
+_token = lru_cache(maxsize=1024)(WorkerToken.of_text)
 _services: dict[_Key, _PoolService] = {}
 _next_sweep = 0.0
 
@@ -112,7 +100,7 @@ def answer(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
     """Answer one frame.
 
     Args:
-        worker: the host's token for the worker, JSON.
+        worker: the host's WorkerToken for the worker, as text.
         fd: the connection, for handlers that stream replies before the last one.
         load_command: the connection's first frame.
         frame: this frame, whole.
@@ -121,7 +109,7 @@ def answer(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
         The reply's bytes, and whether the connection stays open. TorchServe restarts a worker
         whose connection ends.
     """
-    token = _parse_worker(worker)
+    token = _token(worker)
     with stdio.to_worker(token.stdout, token.stderr):
         try:
             return _answer(token, fd, bytes(load_command), bytes(frame))
@@ -130,12 +118,7 @@ def answer(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
             return b"", False
 
 
-@lru_cache(maxsize=1024)
-def _parse_worker(worker: str) -> _Worker:
-    return _Worker(**json.loads(worker))
-
-
-def _answer(token: _Worker, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def _answer(token: WorkerToken, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     _sweep_now_and_then()
     key = _Key(load_command, token.metrics_config, token.tracebacks)
     command, message = retrieve_msg(FrameReader(frame))
@@ -170,7 +153,7 @@ def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
 # ---- loading ----------------------------------------------------------------------------------
 
 
-def _service(key: _Key, token: _Worker) -> _PoolService:
+def _service(key: _Key, token: WorkerToken) -> _PoolService:
     """The loaded service in this interpreter; raises _LoadError."""
     service = _services.get(key)
     if service is None:
@@ -178,7 +161,7 @@ def _service(key: _Key, token: _Worker) -> _PoolService:
     return service
 
 
-def _load(key: _Key, token: _Worker) -> _PoolService:
+def _load(key: _Key, token: WorkerToken) -> _PoolService:
     """Load a model as ``TorchModelServiceWorker.load_model`` does; raises _LoadError."""
     _, command = retrieve_msg(FrameReader(key.load_command))
     request = LoadRequest(
@@ -199,7 +182,7 @@ def _load(key: _Key, token: _Worker) -> _PoolService:
         if not os.path.isdir(request.model_dir):
             raise ServeError(f"its directory {request.model_dir} is gone: was it unregistered?")
         envelope = _envelope(command["envelope"].decode())
-        model, context = load_model(request, Admission(**token.admission))
+        model, context = load_model(request, token.admission)
         return _PoolService(model, context, envelope)
     except (Exception, SystemExit) as error:
         code = load_failure_code(error)

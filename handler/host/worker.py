@@ -7,11 +7,10 @@ when TorchServe has come, and *ending* while a call that still runs is waited fo
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from interpool.handler.admission import Admission
@@ -19,6 +18,7 @@ from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
+from interpool.handler.worker_token import WorkerToken
 
 SERVICE_MODULE = "interpool.handler.backend.service"
 SERVICE_FUNCTION = "answer"
@@ -140,25 +140,23 @@ class Worker:
             stream.detach(),
             module=SERVICE_MODULE,
             function=SERVICE_FUNCTION,
-            worker=self.token(),
+            worker=self.token().as_text(),
             affinity=self.registration.model_dir,
             done_fd=self.done_fd,
         )
         self._enter("connected")
 
-    def token(self) -> str:
-        """What ``backend.service`` needs to know about its worker, as JSON."""
+    def token(self) -> WorkerToken:
+        """What ``backend.service`` needs to know about this worker."""
         stdout, stderr = self.stdio
-        return json.dumps(
-            {
-                "stdout": stdout,
-                "stderr": stderr,
-                "metrics_config": self.registration.metrics_config,
-                "refusal": self.refusal,
-                "tracebacks": self.settings.tracebacks,
-                "failed_load": self._failed_load_end.fileno() if self._failed_load_end else -1,
-                "admission": asdict(Admission.of(self.host, self.settings)),
-            }
+        return WorkerToken(
+            stdout=stdout,
+            stderr=stderr,
+            metrics_config=self.registration.metrics_config,
+            refusal=self.refusal,
+            tracebacks=self.settings.tracebacks,
+            failed_load=self._failed_load_end.fileno() if self._failed_load_end else -1,
+            admission=Admission.of(self.host, self.settings),
         )
 
     def tell(self, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from proving import build_archive
 from interpool.handler.admission import Admission
 from interpool.handler.host.worker import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.torchserve import installed_ts
+from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession
 
 
@@ -51,7 +51,7 @@ class Served:
             "refusal": "",
             "tracebacks": False,
             "failed_load": -1,
-            "admission": asdict(Admission()),
+            "admission": Admission(),
             **token,
         }
 
@@ -59,7 +59,7 @@ class Served:
         """The reply's status and rest, and whether the connection stays open; of the load without a frame."""
         command = otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
         with open(os.devnull, "wb") as log:
-            worker = json.dumps({"stdout": log.fileno(), "stderr": log.fileno(), **self.token})
+            worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
             answer = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)
             reply, stays = answer(worker, -1, command, frame or command).to_value()
         return int.from_bytes(reply[:4], "big"), reply[4:], stays
@@ -106,8 +106,8 @@ def test_torchserves_envelopes_wrap_the_model(
         ({"envelope": "wrong"}, {}, 500, b"No module named 'ts.torch_handler.request_envelope.wrong'"),
         ({"handler": "other.py"}, {}, 500, b"registered with the handler 'other.py'"),
         ({}, {"refusal": "unknown setting"}, 400, b"unknown setting"),
-        ({}, {"admission": {"keys": ["/nowhere.pem"]}}, 400, b"[unsigned]"),
-        ({}, {"admission": {"self_test": True}}, 400, b"[no-self-test]"),
+        ({}, {"admission": Admission(["/nowhere.pem"])}, 400, b"[unsigned]"),
+        ({}, {"admission": Admission(self_test=True)}, 400, b"[no-self-test]"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_says_why_and_runs_nothing(
