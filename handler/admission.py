@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from interpool.handler.config import HostSettings, ModelSettings
 from interpool.native.errors import SelfTestError
 
 if TYPE_CHECKING:
+    from interpool.handler.config import HostSettings, ModelSettings
     from interpool.native.archive.format import Manifest
     from interpool.native.inside.packages import HermeticPackage
 
@@ -29,7 +27,7 @@ logger = logging.getLogger()
 
 @dataclass(frozen=True)
 class Admission:
-    """The conditions for one model.
+    """The conditions for one model: plain values, which cross to an interpreter as JSON.
 
     Attributes:
         keys: PEM files of public keys, one of which must have signed the archive; none: any
@@ -50,15 +48,6 @@ class Admission:
             digests=host.verify == "digests",
             self_test=host.self_test or model.self_test,
         )
-
-    @classmethod
-    def of_dict(cls, fields: dict[str, Any]) -> Self:
-        """From ``as_dict``."""
-        return cls(**fields)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able form, to hand it to an interpreter."""
-        return asdict(self)
 
     def check(self, package: HermeticPackage) -> Manifest:
         """Check an opened archive, unless another interpreter has; nothing in it runs.
@@ -132,21 +121,3 @@ class Admission:
         spent = time.monotonic() - started
         logger.info("%s answers its example inputs as when it was made (%.2f s)", package.path, spent)
         return ""
-
-
-_current: ContextVar[Admission] = ContextVar("interpool_admission")
-
-
-@contextmanager
-def admitting(admission: Admission) -> Iterator[None]:
-    """While TorchServe's loader runs our handler, which is given nothing but TorchServe's context."""
-    token = _current.set(admission)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def current_admission() -> Admission:
-    """The conditions for the model that is being loaded; raises LookupError outside of a load."""
-    return _current.get()

@@ -14,6 +14,7 @@ import click
 
 from interpool.handler.frontend import shim
 from interpool.handler.stock_worker import interpool_handler
+from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, VERSION
 from interpool.native.errors import ArchiveError, InterpoolError
 
 # What the torchserve command does.
@@ -117,7 +118,7 @@ def serve(ctx: click.Context) -> None:
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
             _fail(
-                "TorchServe needs Java 11 or newer, and there is none "
+                f"TorchServe needs Java {MINIMUM_JAVA} or newer, and there is none "
                 f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; "
                 "on Debian: apt install openjdk-17-jre-headless",
                 NOT_SERVED,
@@ -129,8 +130,8 @@ def serve(ctx: click.Context) -> None:
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
     program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
     if program is None:
-        _fail("the torchserve command is missing: pip install torchserve==0.12.0", NOT_SERVED)
-    os.environ["TS_MODEL_SERVER_HOME"] = str(home)
+        _fail(f"the torchserve command is missing: pip install torchserve=={VERSION}", NOT_SERVED)
+    os.environ[HOME_VARIABLE] = str(home)
     sys.stdout.flush()
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
@@ -196,7 +197,7 @@ def cmake_dir() -> None:
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
 @click.argument("names", nargs=-1, metavar="[--imports NAME...]")
 def doctor(imports: bool, names: tuple[str, ...]) -> None:
-    """Check whether this machine can do it; every line says how to mend what is wrong.
+    """Check whether this machine can do it; every line says how to fix what is wrong.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
     interpreters at once, in a process of its own: a crash is a line of the answer.
@@ -211,6 +212,6 @@ def doctor(imports: bool, names: tuple[str, ...]) -> None:
     for check in import_checks(names) if imports else (*native_checks(), *serving_checks()):
         failed += not check.ok
         click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
-        if check.mend:
-            click.echo(f"      mend: {check.mend}")
+        if check.hint:
+            click.echo(f"      fix: {check.hint}")
     sys.exit(1 if failed else 0)

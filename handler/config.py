@@ -23,7 +23,7 @@ The environment TorchServe is started with configures the host:
 variable                     default         meaning
 ===========================  ==============  ===================================================
 ``INTERPOOL_INTERPRETERS``   cores           interpreters in a pool whose models name no number
-``INTERPOOL_CEILING``        see below       interpreters that a pool may grow to, 1 to 256
+``INTERPOOL_CEILING``        see below       the maximum size that a pool may grow to, 1 to 256
 ``INTERPOOL_IDLE_EXIT_S``    ``30``          seconds after its last worker left that a host stays
 ``INTERPOOL_SIGNATURE_KEYS`` none            PEM files of public keys, separated like ``PATH``: only
                                              archives signed by one of them are served
@@ -36,7 +36,7 @@ variable                     default         meaning
 ===========================  ==============  ===================================================
 
 A pool grows while requests wait and most running calls wait for something other than the CPU.
-Where somebody names a number of interpreters, the pool has exactly that many unless a ceiling is
+Where somebody names a number of interpreters, the pool has exactly that many unless a maximum is
 set; where nobody does, it may grow to four times the number of cores.
 
 Archives that are not hermetic cannot be checked. Where signatures are asked for, they are refused
@@ -64,6 +64,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
+from interpool.handler.torchserve import MANIFEST
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
 
@@ -130,7 +131,7 @@ class HostSettings(BaseModel):
         default_factory=lambda: min(256, len(os.sched_getaffinity(0))),
         alias="INTERPOOL_INTERPRETERS",
     )
-    ceiling: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
+    max_interpreters: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
     signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
@@ -163,17 +164,17 @@ class HostSettings(BaseModel):
             raise SettingsError(f"environment: {_explain(error, '', cls)}") from None
 
     def pool_size(self, wanted: int | None) -> tuple[int, int]:
-        """Floor and ceiling of a pool whose first model asks for ``wanted`` interpreters."""
-        floor = wanted or self.interpreters
-        if self.ceiling is not None:
-            return floor, max(floor, self.ceiling)
+        """Minimum and maximum size of a pool whose first model asks for ``wanted`` interpreters."""
+        smallest = wanted or self.interpreters
+        if self.max_interpreters is not None:
+            return smallest, max(smallest, self.max_interpreters)
         named = wanted is not None or "interpreters" in self.model_fields_set
-        return floor, floor if named else min(256, 4 * floor)
+        return smallest, smallest if named else min(256, 4 * smallest)
 
 
 def model_manifest(model_dir: str | Path) -> dict[str, Any]:
     """The model's part of an extracted archive's manifest; raises SettingsError."""
-    path = Path(model_dir) / "MAR-INF" / "MANIFEST.json"
+    path = Path(model_dir) / MANIFEST
     try:
         model = json.loads(path.read_text(encoding="utf-8"))["model"]
     except (OSError, ValueError, KeyError, TypeError) as error:

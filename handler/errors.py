@@ -1,14 +1,24 @@
-"""Errors of the serving side, below ``InterpoolError``.
+"""Errors of the serving side, below ``InterpoolError``, and what each error means to an HTTP client.
 
 ServeError
 ├── OverlayError      no overlay for the installed TorchServe can be made
 ├── HostStartError    the pool host cannot start
 ├── SettingsError     a setting is unknown or has a value that it cannot have
 ├── WorkerRefused     the pool host does not take this worker
-└── InputError        a request's input cannot be used: HTTP 400 for that request alone
+└── InputError        a request's input cannot be used
 
-``load_failure_code`` and ``predict_failure_code`` are the one place where an exception
-becomes an HTTP status code.
+This is the one place where an exception becomes an HTTP status, that of a registration
+(``load_failure_code``) or that of a request (``predict_failure_code``):
+
+===========================================  ============  ==========================================
+exception                                    registration  request
+===========================================  ============  ==========================================
+ArchiveError: damaged, unsigned, refused, …  400           400: the model was to be loaded for it
+SettingsError                                400           400: likewise
+InputError                                   500           400, and for this request of a batch alone
+lack of memory                               507           507
+any other                                    500           503; 500 where the model was to be loaded
+===========================================  ============  ==========================================
 """
 
 from __future__ import annotations
@@ -41,7 +51,12 @@ class InputError(ServeError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether TorchServe counts ``error`` as lack of memory: its own rule, CUDA by name."""
+    """Whether TorchServe counts ``error`` as lack of memory: its own rule, CUDA by name.
+
+    Our own errors are none: what they quote, such as a file's name, may hold any word.
+    """
+    if isinstance(error, InterpoolError):
+        return False
     return isinstance(error, MemoryError) or "CUDA" in str(error)
 
 
@@ -58,5 +73,7 @@ def load_failure_code(error: BaseException) -> int:
 
 
 def predict_failure_code(error: BaseException) -> int:
-    """The status of a request whose model raised ``error``: TorchServe's own 507 and 503."""
-    return 507 if out_of_memory(error) else 503
+    """The status of a request that ended with ``error``: TorchServe's own 507 and 503, 400 for its input."""
+    if out_of_memory(error):
+        return 507
+    return 400 if isinstance(error, InputError) else 503

@@ -21,14 +21,15 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import torch
 
-from interpool.handler.backend.failures import describe
+from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.inputs import Arguments, arguments
 from interpool.handler.backend.outputs import CannotSplit, content_type, sendable, split
-from interpool.handler.errors import InputError, out_of_memory
+from interpool.handler.errors import InputError, out_of_memory, predict_failure_code
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class DefaultHandler:
             try:
                 calls[index] = self._arguments(row, context.get_all_request_header(index))
             except InputError as error:
-                answers[index] = _fail(context, index, 400, "Bad Request", str(error))
+                answers[index] = _fail(context, index, predict_failure_code(error), str(error))
         if not self._run_batch(calls, answers):
             for index, call in calls.items():
                 self._run_one(index, call, answers, context)
@@ -105,7 +106,7 @@ class DefaultHandler:
             logger.warning("%s", text, exc_info=True)
             if self._tracebacks:
                 text += "\n" + "".join(traceback.format_exception(error))
-            answers[index] = _fail(context, index, 503, "Service Unavailable", text)
+            answers[index] = _fail(context, index, predict_failure_code(error), text)
 
     def _call(self, call: Arguments) -> Any:
         if not self._is_module:
@@ -141,8 +142,8 @@ def _stack(calls: list[Arguments]) -> Arguments | None:
     return Arguments(tuple(stacked[:count]), dict(zip(first.named, stacked[count:], strict=True)))
 
 
-def _fail(context: Any, index: int, code: int, phrase: str, message: str) -> dict[str, Any]:
+def _fail(context: Any, index: int, code: int, message: str) -> dict[str, Any]:
     """Set one request's status; its answer looks like the frontend's own errors."""
-    context.set_response_status(code, phrase, index)
+    context.set_response_status(code, HTTPStatus(code).phrase, index)
     kind = "BadRequestException" if code == 400 else "InternalServerException"
     return {"code": code, "type": kind, "message": message}

@@ -1,65 +1,21 @@
-"""From a hermetic .mar's package to something that answers batches.
-
-In a private interpreter the package is opened there. In any other process, that is an
-unchanged TorchServe worker, the batch is spread over a pool of that worker's own.
-"""
+"""A hermetic .mar's package, opened in this interpreter: something that answers batches."""
 
 from __future__ import annotations
 
 import os
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ts.utils.util import PredictionException
 
-from interpool.handler.admission import Admission, current_admission
+from interpool.handler.admission import Admission
 from interpool.handler.backend import requirements
 from interpool.handler.backend.defaults import DefaultHandler
-from interpool.handler.backend.failures import describe
-from interpool.handler.errors import out_of_memory
+from interpool.handler.backend.error_text import describe
+from interpool.handler.errors import out_of_memory, predict_failure_code
 from interpool.native.errors import ArchiveError
-
-
-class Model(Protocol):
-    """Answers a batch as a TorchServe handler does."""
-
-    def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
-        """One answer per request."""
-        ...
-
-
-def open_model(context: Any) -> Model:
-    """The model of the archive that ``context`` (TorchServe's) describes.
-
-    Raises:
-        ArchiveError: the package is missing, damaged, or refused (see Admission).
-        Exception: whatever the package's own code raises while it is loaded.
-    """
-    from interpool.native.inside import interpreter_id
-
-    if interpreter_id() is None:
-        from interpool.handler.stock_worker.fanout import FannedOutModel
-
-        return FannedOutModel(context)
-    return PackedModel(context, current_admission())
-
-
-def model_directory(context: Any) -> str:
-    """Where TorchServe extracted the archive."""
-    return str(context.system_properties["model_dir"])
-
-
-def package_path(context: Any) -> str:
-    """The archive's package file; raises ArchiveError if the manifest names none."""
-    model_dir = model_directory(context)
-    name = ((context.manifest or {}).get("model") or {}).get("serializedFile")
-    if not name:
-        raise ArchiveError(
-            f"{model_dir}: the archive's manifest names no serializedFile; make it with "
-            "torch-model-archiver --serialized-file MODEL.ptpkg"
-        )
-    return os.path.join(model_dir, name)
+from interpool.native.inside.packages import close_package, open_package
 
 
 class PackedModel:
@@ -68,23 +24,24 @@ class PackedModel:
     Args:
         context: TorchServe's.
         admission: what the package must prove before anything in it runs.
+        tracebacks: whether answers hold the traceback of what the model raised.
+
+    Attributes:
+        directory: where TorchServe extracted the .mar, which it removes when the model goes.
 
     Raises:
-        ArchiveError: see open_model.
+        ArchiveError: the package is missing, damaged, or refused (see Admission).
+        Exception: whatever the package's own code raises while it is loaded.
     """
 
-    def __init__(self, context: Any, admission: Admission) -> None:
-        from interpool.native.inside.packages import close_package, open_package
-
+    def __init__(self, context: Any, admission: Admission, *, tracebacks: bool) -> None:
         self._name = context.model_name
-        settings = (context.model_yaml_config or {}).get("interpool") or {}
-        self._tracebacks = bool(settings.get("tracebacks"))
-        path = package_path(context)
-        if not os.path.isfile(path):
-            raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
+        self._tracebacks = tracebacks
+        self.directory = str(context.system_properties["model_dir"])
+        self._path = self._package_path(context.manifest)
         if not admission.keys:  # a signature does not cover what pip installed beside the archive
-            requirements.make_importable(model_directory(context), context.manifest)
-        package = open_package(path)
+            requirements.make_importable(self.directory, context.manifest)
+        package = open_package(self._path)
         try:
             self._manifest = admission.check(package)
             admission.test(package, self._manifest)
@@ -92,8 +49,12 @@ class PackedModel:
             entry = package.load_pickle(where["package"], where["resource"])
             self._answer = self._answerer(entry, context)
         except BaseException:
-            close_package(path)
+            self.close()
             raise
+
+    def close(self) -> None:
+        """Let go of the package: this interpreter opens it anew if it is needed again."""
+        close_package(self._path)
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """Answer a batch; a model's exception becomes one that names the model and itself.
@@ -114,11 +75,23 @@ class PackedModel:
             text = f"Model {self._name!r} raised {describe(error)}"
             if self._tracebacks:
                 text += "\n" + "".join(traceback.format_exception(error))
-            raise PredictionException(text, 503) from error
+            raise PredictionException(text, predict_failure_code(error)) from error
 
     def _describe(self) -> dict[str, Any]:
         """What GET /models/NAME?customized=true shows of a model without a handler of its own."""
         return {name: self._manifest[name] for name in ("entry", "made_with", "externs")}
+
+    def _package_path(self, mar_manifest: dict[str, Any]) -> str:
+        name = mar_manifest.get("model", {}).get("serializedFile")
+        if not name:
+            raise ArchiveError(
+                f"{self.directory}: the archive's manifest names no serializedFile; make it with "
+                "torch-model-archiver --serialized-file MODEL.ptpkg"
+            )
+        path = os.path.join(self.directory, name)
+        if not os.path.isfile(path):
+            raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
+        return path
 
     def _answerer(self, entry: Any, context: Any) -> Callable[..., list[Any]]:
         self._is_default = False
@@ -129,7 +102,7 @@ class PackedModel:
             return entry.handle if hasattr(entry, "handle") else _pipeline(*stages)
         if not callable(entry):
             raise ArchiveError(
-                f"{package_path(context)}: its entry is a {type(entry).__qualname__}, which cannot "
+                f"{self._path}: its entry is a {type(entry).__qualname__}, which cannot "
                 "be called and has no handle()"
             )
         self._is_default = True

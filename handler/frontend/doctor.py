@@ -11,10 +11,10 @@ import subprocess
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend.overlay import overlay
+from interpool.handler.torchserve import JAVA, MINIMUM_JAVA, PYTHON, VERSION, differences, installed_ts
 from interpool.native.diagnostics.doctor import Check
 
-MINIMUM_JAVA = 11
-TORCHSERVE = "0.12.0"
+_INSTALL = f"pip install torchserve=={VERSION}"
 
 
 def java_path() -> str | None:
@@ -24,34 +24,44 @@ def java_path() -> str | None:
 
 
 def checks() -> list[Check]:
-    """Look at everything that serving needs; never raises."""
-    return [_java(), _torchserve(), _yaml(), _archiver(), _overlay()]
+    """Look at everything that serving needs; never raises, imports no TorchServe."""
+    return [_java(), _torchserve(), _torchserve_names(), _yaml(), _archiver(), _overlay()]
 
 
 def _java() -> Check:
-    mend = f"install Java {MINIMUM_JAVA} or newer (Debian: apt install openjdk-17-jre-headless)"
+    hint = f"install Java {MINIMUM_JAVA} or newer (Debian: apt install openjdk-17-jre-headless)"
     path = java_path()
     if path is None:
         where = "JAVA_HOME/bin" if os.environ.get("JAVA_HOME") else "PATH"
-        return Check("java", False, f"not found in {where}", mend)
+        return Check("java", False, f"not found in {where}", hint)
     try:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("java", False, f"{path}: {error}", mend)
+        return Check("java", False, f"{path}: {error}", hint)
     first_line = done.stderr.partition("\n")[0]
     version = re.search(r'"(?:1\.)?(\d+)', first_line)
     ok = version is not None and int(version[1]) >= MINIMUM_JAVA
-    return Check("java", ok, f"{first_line} ({path})", "" if ok else mend)
+    return Check("java", ok, f"{first_line} ({path})", "" if ok else hint)
 
 
 def _torchserve() -> Check:
-    mend = f"pip install torchserve=={TORCHSERVE}"
     try:
         version = importlib.metadata.version("torchserve")
     except importlib.metadata.PackageNotFoundError:
-        return Check("torchserve", False, "not installed", mend)
-    ok = version == TORCHSERVE
-    return Check("torchserve", ok, version, "" if ok else mend)
+        return Check("torchserve", False, "not installed", _INSTALL)
+    ok = version == VERSION
+    detail = version if ok else f"{version}; interpool is tested with {VERSION} only"
+    return Check("torchserve", ok, detail, "" if ok else _INSTALL)
+
+
+def _torchserve_names() -> Check:
+    name = "torchserve's names"
+    try:
+        found = differences(installed_ts())
+    except OverlayError as error:
+        return Check(name, False, str(error), _INSTALL)
+    detail = "; ".join(found) or f"{len(PYTHON) + len(JAVA)} places are as interpool knows them"
+    return Check(name, not found, detail, _INSTALL if found else "")
 
 
 def _yaml() -> Check:
@@ -62,8 +72,8 @@ def _yaml() -> Check:
 
 def _archiver() -> Check:
     ok = importlib.util.find_spec("model_archiver") is not None
-    mend = "" if ok else f"pip install torch-model-archiver=={TORCHSERVE}"
-    return Check("torch-model-archiver", ok, "installed" if ok else "not installed", mend)
+    hint = "" if ok else f"pip install torch-model-archiver=={VERSION}"
+    return Check("torch-model-archiver", ok, "installed" if ok else "not installed", hint)
 
 
 def _overlay() -> Check:

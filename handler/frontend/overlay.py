@@ -16,7 +16,6 @@ the overlay has launchers in ``bin/`` that start a shim in isolated mode and ins
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import py_compile
 import shlex
 import shutil
@@ -26,21 +25,27 @@ from pathlib import Path
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend import shim
+from interpool.handler.torchserve import (
+    CPU_LAUNCHER,
+    REQUIRED_FILES,
+    TORCHRUN,
+    WORKER_SCRIPT,
+    installed_ts,
+)
 from interpool.native.provision.store import cache_root
 
-WORKER_SCRIPT = "model_service_worker.py"
 SHIM_MODULE = "interpool_shim.py"
-LAUNCHERS = ("python", "python3", "torchrun")
-_PYTHON_LAUNCHER = """#!/bin/sh
+LAUNCHERS = ("python", "python3", TORCHRUN)
+_PYTHON_LAUNCHER = f"""#!/bin/sh
 for argument do
     case "$argument" in
-    torch.backends.xeon.run_cpu)
+    {CPU_LAUNCHER})
         # TorchServe tries it once, and goes on without it.
         echo "interpool: cpu_launcher_enable does not go with signatures: its launcher starts workers that" \
             "import what they find in an archive before it was checked" >&2
         exit 1
         ;;
-    */ts/model_service_worker.py) exec {python} -I "$@" ;;
+    */ts/{WORKER_SCRIPT}) exec {{python}} -I "$@" ;;
     */ts/utils/setup_model_venv.py | pip)
         echo "interpool: no signature covers what an archive asks to be installed; where signatures" \
             "are asked for, leave out useVenv and install_py_dep_per_model" >&2
@@ -48,39 +53,12 @@ for argument do
         ;;
     esac
 done
-exec {python} "$@"
+exec {{python}} "$@"
 """
 _TORCHRUN_LAUNCHER = """#!/bin/sh
 echo "interpool: hermetic models are not served with torchrun: remove parallelType" >&2
 exit 1
 """
-# Whatever else the installed package has, TorchServe's frontend asks its home for these.
-REQUIRED = (
-    "version.txt",
-    "configs/metrics.yaml",
-    "metrics/metric_collector.py",
-    "utils/setup_model_venv.py",
-    WORKER_SCRIPT,
-)
-
-
-def installed_ts() -> Path:
-    """The installed ``ts`` package's directory; raises OverlayError if TorchServe is absent.
-
-    Found without importing it: ``import ts`` inside a worker's environment could already be
-    an overlay's.
-    """
-    spec = importlib.util.find_spec("ts")
-    if spec is None or spec.origin is None:
-        raise OverlayError(f"TorchServe is not installed for {sys.executable}: pip install torchserve")
-    package = Path(spec.origin).resolve().parent
-    missing = [name for name in REQUIRED if not (package / name).is_file()]
-    if missing:
-        raise OverlayError(
-            f"the `ts` package in {package} is not TorchServe as interpool knows it: "
-            f"{', '.join(missing)} is missing; reinstall torchserve"
-        )
-    return package
 
 
 def overlay() -> Path:
@@ -131,7 +109,7 @@ def _build(home: Path, package: Path, entries: list[str], worker: Path, record: 
     py_compile.compile(str(home / SHIM_MODULE), doraise=True)
     (home / "bin").mkdir()
     for name in LAUNCHERS:
-        text = _TORCHRUN_LAUNCHER if name == "torchrun" else _PYTHON_LAUNCHER
+        text = _TORCHRUN_LAUNCHER if name == TORCHRUN else _PYTHON_LAUNCHER
         (home / "bin" / name).write_text(text.format(python=shlex.quote(record["python"])))
         (home / "bin" / name).chmod(0o755)
     lines = "".join(f"{name}={value}\n" for name, value in record.items())
@@ -145,7 +123,7 @@ def _complete(home: Path, package: Path, worker: Path) -> bool:
         (home / "ts" / name).is_file()
         and (home / "ts" / name).resolve()
         == (worker if name == WORKER_SCRIPT else (package / name).resolve())
-        for name in REQUIRED
+        for name in REQUIRED_FILES
     )
 
 

@@ -9,6 +9,9 @@ One file and the standard library only, because it runs under a model's own virt
 environment too. Imports are counted: every worker pays for them in memory, so there is no
 ``socket`` (``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing`` here. The
 pool host imports this module for what both sides must agree on.
+
+Its sections, each on what comes before it: TorchServe; the overlay; where shims and hosts meet;
+whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
 """
 
 from __future__ import annotations
@@ -19,19 +22,124 @@ import os
 import sys
 import time
 
-PROTOCOL = "1"
-HANDLER_STEM = "interpool_handler"
-OVERLAY_RECORD = "interpool-overlay"
-DEFAULT_POOL = "default"
-START_TIMEOUT_S = 110.0  # TorchServe gives a worker two minutes to say that it started
-SCM_RIGHTS = _socket.SCM_RIGHTS
-
 
 class Refused(Exception):
     """This worker cannot start; the message is for TorchServe's model log."""
 
 
-# ---- names that shim and host share -------------------------------------------------------
+# ---- TorchServe, as its workers meet it (in handler/torchserve.py for all others) ----------------
+
+WORKER_SCRIPT = "model_service_worker.py"
+MANIFEST = "MAR-INF/MANIFEST.json"  # in the model's directory
+START_TIMEOUT_S = 110.0  # TorchServe gives a worker two minutes to say that it started
+
+
+class Arguments:
+    """TorchServe's worker arguments, as ``ts.arg_parser`` knows them."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.sock_type = self.sock_name = self.host = self.port = self.metrics_config = ""
+        self.is_async = False
+        rest = iter(argv)
+        for word in rest:
+            name, has_value, value = word.partition("=")
+            if name == "--async":
+                self.is_async = True
+            elif name in ("--sock-type", "--sock-name", "--host", "--port", "--metrics-config"):
+                setattr(self, name[2:].replace("-", "_"), value if has_value else next(rest, ""))
+
+    def address(self) -> str:
+        """``unix:PATH`` or ``tcp:HOST:PORT``, where TorchServe is going to connect."""
+        if self.sock_type == "unix" and self.sock_name:
+            return f"unix:{self.sock_name}"
+        if self.sock_type == "tcp" and self.port:
+            return f"tcp:{self.host or '127.0.0.1'}:{self.port}"
+        raise Refused(f"no socket to listen on in the worker's arguments: {sys.argv[1:]}")
+
+
+def started_lines(pid: int, python_version: str) -> str:
+    """What TorchServe waits for in a worker's stdout."""
+    return f"[PID]{pid}\nTorch worker started.\nPython runtime: {python_version}\n"
+
+
+def model_directory(cwd: str) -> str:
+    """The model's directory as TorchServe names it.
+
+    TorchServe runs the worker in that directory, but a ``no-archive`` model is a symlink, which
+    the working directory no longer shows and whose removal is all there is to see of the model
+    being unregistered. TorchServe also puts the directory's unresolved path on PYTHONPATH.
+    """
+    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if entry and entry != cwd and os.path.realpath(entry) == cwd:
+            return entry
+    return cwd
+
+
+def process_stat(pid: int) -> tuple[bytes, list[bytes]]:
+    """A process's name, and the fields behind it in its ``/proc/PID/stat``; raises OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        head, _, tail = file.read().rpartition(b")")
+    return head.partition(b"(")[2], tail.split()
+
+
+def frontend_pid() -> int:
+    """The process id of the TorchServe frontend: the nearest ancestor named ``java``.
+
+    Usually the parent; a CPU launcher may stand in between.
+    """
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            name, fields = process_stat(pid)
+        except OSError:
+            break
+        if name == b"java":
+            return pid
+        pid = int(fields[1])
+    return os.getppid()
+
+
+def frontend_path(frontend: int, otherwise: str) -> list[str]:
+    """The PYTHONPATH that TorchServe was started with, as the archive cannot have changed it."""
+    try:
+        with open(f"/proc/{frontend}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return otherwise.split(os.pathsep)
+    for variable in variables:
+        name, _, value = variable.partition(b"=")
+        if name == b"PYTHONPATH":
+            return os.fsdecode(value).split(os.pathsep)
+    return []
+
+
+def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
+    """Where the host logs: TorchServe's own log directory, else the runtime directory."""
+    directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
+    directory = os.path.realpath(directory)
+    if not (os.path.isdir(directory) and os.access(directory, os.W_OK)):
+        directory = runtime_dir
+    return os.path.join(directory, f"interpool_host_{pool}.log")
+
+
+# ---- the overlay ---------------------------------------------------------------------------------
+
+OVERLAY_RECORD = "interpool-overlay"
+
+
+def overlay_record(home: str) -> dict[str, str]:
+    """What ``interpool.handler.frontend.overlay`` wrote down about the installation it stands for."""
+    record = {}
+    with open(os.path.join(home, OVERLAY_RECORD), encoding="utf-8") as file:
+        for line in file:
+            name, _, value = line.rstrip("\n").partition("=")
+            record[name] = value
+    return record
+
+
+# ---- where the shims and the host of a pool meet -------------------------------------------------
+
+PROTOCOL = "1"  # of what they say to each other: see host/control.py
 
 
 def runtime_base() -> str:
@@ -67,8 +175,7 @@ def make_private(path: str) -> None:
 def process_start(pid: int) -> str:
     """Clock ticks since boot at which process ``pid`` started; '' if there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
+        return process_stat(pid)[1][19].decode()
     except (OSError, IndexError):
         return ""
 
@@ -76,24 +183,6 @@ def process_start(pid: int) -> str:
 def instance_key(frontend_pid: int, pool: str) -> str:
     """Names one pool of one TorchServe: its pid, its start time, and the pool."""
     return f"{frontend_pid}-{process_start(frontend_pid)}-{pool}"
-
-
-def connect_control(runtime_dir: str) -> _socket.socket:
-    """Connect to the control socket in ``runtime_dir``; raises OSError if nobody listens.
-
-    Goes through a descriptor of the directory: a socket's path may be 107 bytes long at most.
-    """
-    directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
-        try:
-            control.connect(f"/proc/self/fd/{directory}/control")
-        except OSError:
-            control.close()
-            raise
-        return control
-    finally:
-        os.close(directory)
 
 
 def lock(runtime_dir: str) -> int:
@@ -118,84 +207,49 @@ def lock(runtime_dir: str) -> int:
         os.close(descriptor)
 
 
-# ---- what the command line and the environment say ----------------------------------------
+def connect_control(runtime_dir: str) -> _socket.socket:
+    """Connect to the control socket in ``runtime_dir``; raises OSError if nobody listens.
+
+    Goes through a descriptor of the directory: a socket's path may be 107 bytes long at most.
+    """
+    directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+        try:
+            control.connect(f"/proc/self/fd/{directory}/control")
+        except OSError:
+            control.close()
+            raise
+        return control
+    finally:
+        os.close(directory)
 
 
-class Arguments:
-    """TorchServe's worker arguments, as ``ts.arg_parser`` knows them."""
+def file_identity(path: str) -> tuple[int, int] | None:
+    """Tells one file of a name from the next, also where inode numbers are used again."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
-    def __init__(self, argv: list[str]) -> None:
-        self.sock_type = self.sock_name = self.host = self.port = self.metrics_config = ""
-        self.is_async = False
-        rest = iter(argv)
-        for word in rest:
-            name, has_value, value = word.partition("=")
-            if name == "--async":
-                self.is_async = True
-            elif name in ("--sock-type", "--sock-name", "--host", "--port", "--metrics-config"):
-                setattr(self, name[2:].replace("-", "_"), value if has_value else next(rest, ""))
 
-    def address(self) -> str:
-        """``unix:PATH`` or ``tcp:HOST:PORT``, where TorchServe is going to connect."""
-        if self.sock_type == "unix" and self.sock_name:
-            return f"unix:{self.sock_name}"
-        if self.sock_type == "tcp" and self.port:
-            return f"tcp:{self.host or '127.0.0.1'}:{self.port}"
-        raise Refused(f"no socket to listen on in the worker's arguments: {sys.argv[1:]}")
+# ---- is the model hermetic? ----------------------------------------------------------------------
+
+HANDLER_STEM = "interpool_handler"
 
 
 def is_hermetic(model_dir: str) -> bool:
     """Whether the model in ``model_dir`` names interpool's handler file in its manifest."""
     try:
-        with open(os.path.join(model_dir, "MAR-INF", "MANIFEST.json"), "rb") as file:
+        with open(os.path.join(model_dir, MANIFEST), "rb") as file:
             manifest = b"".join(file.read().split())
     except OSError:
         return False
     return b'"handler":"' + HANDLER_STEM.encode() in manifest
 
 
-def model_directory(cwd: str) -> str:
-    """The model's directory as TorchServe names it.
-
-    TorchServe runs the worker in that directory, but a ``no-archive`` model is a symlink, which
-    the working directory no longer shows and whose removal is all there is to see of the model
-    being unregistered. TorchServe also puts the directory's unresolved path on PYTHONPATH.
-    """
-    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-        if entry and entry != cwd and os.path.realpath(entry) == cwd:
-            return entry
-    return cwd
-
-
-def frontend_pid() -> int:
-    """The process id of the TorchServe frontend: the nearest ancestor named ``java``.
-
-    Usually the parent; a CPU launcher may stand in between.
-    """
-    pid = os.getppid()
-    while pid > 1:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                head, _, tail = file.read().rpartition(b")")
-        except OSError:
-            break
-        if head.endswith(b"(java"):
-            return pid
-        pid = int(tail.split()[1])
-    return os.getppid()
-
-
-def overlay_record(home: str) -> dict[str, str]:
-    """What ``interpool.handler.frontend.overlay`` wrote down about the installation it stands for."""
-    record = {}
-    with open(os.path.join(home, OVERLAY_RECORD), encoding="utf-8") as file:
-        for line in file:
-            name, _, value = line.rstrip("\n").partition("=")
-            record[name] = value
-    return record
-
-
-# ---- the stock worker -----------------------------------------------------------------------
+# ---- the stock worker ----------------------------------------------------------------------------
 
 
 def require_isolation(environment: dict[str, str]) -> None:
@@ -239,7 +293,7 @@ def become_stock_worker(home: str, record: dict[str, str]) -> None:
     Its environment is made what an unchanged TorchServe gives it: there the server's home lies
     in site-packages, and TorchServe then leaves it out of PYTHONPATH.
     """
-    script = os.path.join(record["ts"], "model_service_worker.py")
+    script = os.path.join(record["ts"], WORKER_SCRIPT)
     command = list(sys.orig_argv)
     at = command.index(sys.argv[0])
     # Without -I, which a launcher of ours has added.
@@ -249,7 +303,31 @@ def become_stock_worker(home: str, record: dict[str, str]) -> None:
     os.execve(sys.executable, command, environment)
 
 
-# ---- the pool host --------------------------------------------------------------------------
+# ---- the pool host -------------------------------------------------------------------------------
+
+DEFAULT_POOL = "default"
+
+
+def host_environment(record: dict[str, str]) -> dict[str, str]:
+    """This process's environment without what TorchServe added for this one worker.
+
+    TorchServe adds to PYTHONPATH the model's directory, behind the server's own entries, and what
+    the archive's manifest says of its handler before them. What is relative is relative to the
+    model's directory.
+    """
+    environment = dict(os.environ)
+    model = os.getcwd()
+    own = [
+        entry
+        for entry in frontend_path(frontend_pid(), environment.get("PYTHONPATH", ""))
+        if os.path.isabs(entry)
+        and entry != record["home"]
+        and os.path.commonpath([os.path.realpath(entry), model]) != model
+    ]
+    environment["PYTHONPATH"] = os.pathsep.join(own)
+    if not own:
+        del environment["PYTHONPATH"]
+    return environment
 
 
 def pool_name(model_dir: str, record: dict[str, str]) -> str:
@@ -278,51 +356,6 @@ def pool_name(model_dir: str, record: dict[str, str]) -> str:
         name = output.read().decode().strip()
     os.waitpid(pid, 0)
     return name or DEFAULT_POOL  # settings that are refused name no pool: any host says why
-
-
-def host_environment(record: dict[str, str]) -> dict[str, str]:
-    """This process's environment without what TorchServe added for this one worker.
-
-    TorchServe adds to PYTHONPATH the model's directory, behind the server's own entries, and what
-    the archive's manifest says of its handler before them. What is relative is relative to the
-    model's directory.
-    """
-    environment = dict(os.environ)
-    model = os.getcwd()
-    own = [
-        entry
-        for entry in frontend_path(frontend_pid(), environment.get("PYTHONPATH", ""))
-        if os.path.isabs(entry)
-        and entry != record["home"]
-        and os.path.commonpath([os.path.realpath(entry), model]) != model
-    ]
-    environment["PYTHONPATH"] = os.pathsep.join(own)
-    if not own:
-        del environment["PYTHONPATH"]
-    return environment
-
-
-def frontend_path(frontend: int, otherwise: str) -> list[str]:
-    """The PYTHONPATH that TorchServe was started with, as the archive cannot have changed it."""
-    try:
-        with open(f"/proc/{frontend}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
-    except OSError:
-        return otherwise.split(os.pathsep)
-    for variable in variables:
-        name, _, value = variable.partition(b"=")
-        if name == b"PYTHONPATH":
-            return os.fsdecode(value).split(os.pathsep)
-    return []
-
-
-def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
-    """Where the host logs: TorchServe's own log directory, else the runtime directory."""
-    directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
-    directory = os.path.realpath(directory)
-    if not (os.path.isdir(directory) and os.access(directory, os.W_OK)):
-        directory = runtime_dir
-    return os.path.join(directory, f"interpool_host_{pool}.log")
 
 
 def start_host(frontend: int, runtime_dir: str, pool: str, record: dict[str, str]) -> None:
@@ -392,6 +425,9 @@ def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.sock
         os.close(held)
 
 
+# ---- standing in for a worker --------------------------------------------------------------------
+
+
 def register(control: _socket.socket, fields: dict[str, str]) -> str:
     """Ask the host to listen on this worker's socket.
 
@@ -401,7 +437,7 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
     control.settimeout(START_TIMEOUT_S)
     try:
-        control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, SCM_RIGHTS, descriptors)])
+        control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
         kind, _, text = control.recv(65536).decode().partition("\0")
     except TimeoutError:
         raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
@@ -442,13 +478,12 @@ def serve_hermetic(arguments: Arguments, cwd: str, record: dict[str, str]) -> in
         raise Refused("the pool host left ten times before it took this worker; see its log")
 
     version = ".".join(map(str, sys.version_info[:3]))
-    lines = f"[PID]{os.getpid()}\nTorch worker started.\nPython runtime: {version}\n"
-    os.write(1, lines.encode())
+    os.write(1, started_lines(os.getpid(), version).encode())
     return wait_for_end(control, address)
 
 
 def wait_for_end(control: _socket.socket, address: str) -> int:
-    """Live as long as the host serves this worker; the host says goodbye or is gone."""
+    """Live as long as the host serves this worker; returns the exit status."""
     path = address.removeprefix("unix:")
     mine = file_identity(path)
     control.settimeout(None)
@@ -456,22 +491,13 @@ def wait_for_end(control: _socket.socket, address: str) -> int:
         last = control.recv(65536).decode()
     except OSError:
         last = ""
-    if last:
+    if last:  # "bye": an end that is no failure
         return 0
     # By now TorchServe may have given the name to the next worker.
     if mine and file_identity(path) == mine:
         os.unlink(path)
     os.write(2, b"interpool: the pool host is gone; TorchServe will restart this worker.\n")
     return 1
-
-
-def file_identity(path: str) -> tuple[int, int] | None:
-    """Tells one file of a name from the next, also where inode numbers are used again."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_ctime_ns
 
 
 def main() -> int:

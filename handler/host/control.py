@@ -5,7 +5,7 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
   as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
   to connect, or by ``refused`` and the reason. The connection then stays open: its end on
-  either side ends the worker. ``bye`` says beforehand that the end is in order.
+  either side ends the worker. ``bye`` announces an end that is no failure.
 - ``status``: answered by the host's state as JSON, cut into packets, and end of file.
 - ``stacks``: answered likewise by the interpreters' Python stacks, as text.
 """

@@ -35,9 +35,9 @@ class Pool:
         """Whether a start is under way."""
         return self._starting is not None
 
-    def start(self, interpreters: int, ceiling: int) -> None:
+    def start(self, min_size: int, max_size: int) -> None:
         """Start the interpreters in a thread, so that the control plane keeps answering."""
-        size = (interpreters, ceiling)
+        size = (min_size, max_size)
         self._starting = threading.Thread(target=self._start, args=size, name="start", daemon=True)
         self._starting.start()
 
@@ -66,17 +66,17 @@ class Pool:
                 self.manager.forget(directory)
             threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
 
-    def _start(self, interpreters: int, ceiling: int) -> None:
+    def _start(self, min_size: int, max_size: int) -> None:
         began = time.monotonic()
         try:
             from interpool.native import InterpreterManager
 
-            self._outcome = InterpreterManager(interpreters, ceiling=ceiling)
-            logger.info("%d interpreters after %.2f s", interpreters, time.monotonic() - began)
+            self._outcome = InterpreterManager(min_size, ceiling=max_size)
+            logger.info("%d interpreters after %.2f s", min_size, time.monotonic() - began)
         except Exception as error:
             logger.exception("the interpreters did not start")
             self._outcome = (
-                f"the pool could not start {interpreters} interpreters: {error}\n"
+                f"the pool could not start {min_size} interpreters: {error}\n"
                 "`interpool doctor` says what is missing on this machine"
             )
         self._wake()

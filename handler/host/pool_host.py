@@ -31,15 +31,15 @@ from typing import Any
 
 from interpool.handler.config import HostSettings
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
+from interpool.handler.failed_load import WHOLE_MODEL, ShimsEnding
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
-from interpool.handler.parting import WHOLE_MODEL, Parting
+from interpool.handler.torchserve import ACCEPT_TIMEOUT_S
 from interpool.native.errors import InterpoolError
 
-ACCEPT_TIMEOUT_S = 30.0  # as TorchServe's own worker waits for its frontend
 TICK_S = 1.0
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
@@ -158,29 +158,29 @@ class PoolHost:
             self._watch(worker.listener, lambda: self._on_frontend(worker))
         else:
             self._watch(worker.done_fd, lambda: self._on_done(worker))
-            if worker.parting is not None:
-                self._watch(worker.parting, lambda: self._on_parting(worker))
+            if worker.failed_load is not None:
+                self._watch(worker.failed_load, lambda: self._on_failed_load(worker))
 
-    def _on_parting(self, worker: Worker) -> None:
+    def _on_failed_load(self, worker: Worker) -> None:
         """The worker's load has failed, and its interpreter waits for the end of shims."""
-        assert worker.parting is not None
-        whole_model = worker.parting.recv(1) == WHOLE_MODEL
-        parting = Parting(worker.parting)
+        assert worker.failed_load is not None
+        whole_model = worker.failed_load.recv(1) == WHOLE_MODEL
+        shims = ShimsEnding(worker.failed_load)
         for other in list(self._workers.values()):
             same = whole_model and other.registration.model_dir == worker.registration.model_dir
             if other is worker or same:
                 other.answering = other.connection is not None
-                self._end_shim(other, parting)
-        parting.answer_if_done()
+                self._end_shim(other, shims)
+        shims.answer_if_done()
 
-    def _end_shim(self, worker: Worker, parting: Parting) -> None:
-        ended = parting.wait_for(worker.registration.pid)
+    def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
+        ended = shims.wait_for(worker.registration.pid)
         if ended is None:
             return
 
         def on_end() -> None:
             self._unwatch(ended)
-            parting.gone(ended)
+            shims.ended(ended)
 
         self._watch(ended, on_end)
         control.send(worker.peer, "bye")
@@ -188,8 +188,8 @@ class PoolHost:
     def _on_done(self, worker: Worker) -> None:
         """The connection has ended and no call uses its descriptors any more."""
         self._unwatch(worker.done_fd)
-        if worker.parting is not None:
-            self._unwatch(worker.parting)
+        if worker.failed_load is not None:
+            self._unwatch(worker.failed_load)
         if worker not in self._ending:
             self._end(worker)
         self._ending.discard(worker)
@@ -422,7 +422,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     host.leave_on_sigterm()
     host.run()
-    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    # What Python does first when it ends: interpreters run their exit functions, data files are removed.
     atexit._run_exitfuncs()
     os._exit(0)
 

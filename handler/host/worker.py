@@ -7,7 +7,6 @@ when TorchServe has come, and *ending* while a call that still runs is waited fo
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import time
@@ -19,6 +18,7 @@ from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
+from interpool.handler.worker_token import WorkerToken
 
 SERVICE_MODULE = "interpool.handler.backend.service"
 SERVICE_FUNCTION = "answer"
@@ -78,9 +78,9 @@ class Worker:
     listener: socket.socket | None = None
     connection: Connection | None = None
     done_fd: int = -1
-    parting: socket.socket | None = None  # where the load asks for the shim's end; see parting.py
+    failed_load: socket.socket | None = None  # readable once its load has failed; see failed_load.py
     answering: bool = False  # the load's refusal is still to be sent
-    _parting_end: socket.socket | None = None
+    _failed_load_end: socket.socket | None = None  # the interpreter's
     _socket_file: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -135,29 +135,28 @@ class Worker:
         self._close_listener()
         stream.setblocking(True)
         self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.parting, self._parting_end = socket.socketpair()
+        self.failed_load, self._failed_load_end = socket.socketpair()
         self.connection = manager.serve(
             stream.detach(),
             module=SERVICE_MODULE,
             function=SERVICE_FUNCTION,
-            worker=self.token(),
+            worker=self.token().as_text(),
             affinity=self.registration.model_dir,
             done_fd=self.done_fd,
         )
         self._enter("connected")
 
-    def token(self) -> str:
-        """What the service needs to know about its worker, as JSON."""
+    def token(self) -> WorkerToken:
+        """What ``backend.service`` needs to know about this worker."""
         stdout, stderr = self.stdio
-        return json.dumps(
-            {
-                "stdout": stdout,
-                "stderr": stderr,
-                "metrics_config": self.registration.metrics_config,
-                "refusal": self.refusal,
-                "parting": self._parting_end.fileno() if self._parting_end else -1,
-                "admission": Admission.of(self.host, self.settings).as_dict(),
-            }
+        return WorkerToken(
+            stdout=stdout,
+            stderr=stderr,
+            metrics_config=self.registration.metrics_config,
+            refusal=self.refusal,
+            tracebacks=self.settings.tracebacks,
+            failed_load=self._failed_load_end.fileno() if self._failed_load_end else -1,
+            admission=Admission.of(self.host, self.settings),
         )
 
     def tell(self, text: str) -> None:
@@ -166,7 +165,7 @@ class Worker:
             os.write(self.stdio[1], text.encode())
 
     def end(self) -> bool:
-        """Part with the shim and with TorchServe; True if nothing is left to wait for.
+        """End the shim and the connection to TorchServe; True if nothing is left to wait for.
 
         A call that still runs may go on writing log lines: its descriptors stay the numbers
         they are, but lead nowhere, so that TorchServe sees its pipes closed and no other
@@ -195,10 +194,10 @@ class Worker:
         for descriptor in (*self.stdio, self.done_fd):
             if descriptor >= 0:
                 os.close(descriptor)
-        for end in (self.parting, self._parting_end):
+        for end in (self.failed_load, self._failed_load_end):
             if end is not None:
                 end.close()
-        self.connection = self.parting = self._parting_end = None
+        self.connection = self.failed_load = self._failed_load_end = None
         self.stdio = (-1, -1)
         self.done_fd = -1
 

@@ -1,7 +1,7 @@
 """A hermetic model behind an unchanged TorchServe: a pool inside each of its workers.
 
-The worker is TorchServe's own: one process, one batch at a time. Its batch is cut into one part
-per interpreter, and the parts run at the same time. This is correct and costs every worker a
+The worker is TorchServe's own: one process, one batch at a time. Its batch is cut into one shard
+per interpreter, and the shards run at the same time. This is correct and costs every worker a
 pool of its own; ``interpool serve`` shares one pool between all workers of all models.
 
 Handlers that stream intermediate replies need the pool host.
@@ -13,11 +13,13 @@ import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from ts.utils.util import PredictionException
 
 from interpool.handler.admission import Admission
+from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.config import HostSettings, ModelSettings
 from interpool.native.errors import RemoteError
 from interpool.native.pool.manager import InterpreterManager
@@ -33,28 +35,27 @@ class FannedOutModel:
         self._model_dir = str(properties["model_dir"])
         model, host = ModelSettings.of_model(self._model_dir), HostSettings.of_environment()
         self._manager = InterpreterManager(model.interpreters or host.interpreters)
-        self._threads = ThreadPoolExecutor(len(self._manager), "interpool-part")
-        self._model = json.dumps(
-            {
-                "name": context.model_name,
-                "dir": self._model_dir,
-                "batch_size": properties["batch_size"],
-                "gpu": properties["gpu_id"],
-                "version": properties["server_version"],
-                "limit_max_image_pixels": properties["limit_max_image_pixels"],
-                "metrics_config": context.metrics.config_file_path,
-                "admission": Admission.of(host, model).as_dict(),
-            }
+        self._threads = ThreadPoolExecutor(len(self._manager), "interpool-shard")
+        request = LoadRequest(
+            model_name=context.model_name,
+            model_dir=self._model_dir,
+            batch_size=properties["batch_size"],
+            gpu=properties["gpu_id"],
+            limit_max_image_pixels=properties["limit_max_image_pixels"],
+            metrics_config=context.metrics.config_file_path,
+            tracebacks=model.tracebacks,
         )
+        admission = Admission.of(host, model)
+        self._model = json.dumps({"request": asdict(request), "admission": asdict(admission)})
         self._call("load")  # a package that cannot be loaded must fail here, not at a request
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
-        """Answer a batch; raises PredictionException if the model refuses all of a part."""
+        """Answer a batch; raises PredictionException if the model refuses all of a shard."""
         if not data:
             return []
         size = math.ceil(len(data) / len(self._manager))
         starts = range(0, len(data), size)
-        jobs = [self._threads.submit(self._part, data, context, at, at + size) for at in starts]
+        jobs = [self._threads.submit(self._shard, data, context, at, at + size) for at in starts]
         answers: list[Any] = []
         for job in jobs:
             for code, phrase, headers, body in job.result():
@@ -65,7 +66,7 @@ class FannedOutModel:
                 answers.append(body)
         return answers
 
-    def _part(
+    def _shard(
         self, data: Sequence[dict[str, Any]], context: Any, start: int, end: int
     ) -> list[tuple[int, str | None, dict[str, str], Any]]:
         indices = range(start, min(end, len(data)))

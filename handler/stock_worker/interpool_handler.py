@@ -1,8 +1,9 @@
 """The handler file of a hermetic .mar: ``torch-model-archiver --handler "$(interpool handler)"``.
 
-It only finds the installed interpool, which serves the package named as the archive's
-serializedFile (see ``interpool.handler.backend.model``): in a pool's interpreter there, in an unchanged
-TorchServe worker through a pool of that worker's own.
+Its name in a .mar's manifest makes the archive hermetic. With the overlay that is all it does: the
+pool host's interpreters serve the package, and never run this file. An unchanged TorchServe's
+worker imports it, and it finds the installed interpool, which serves the package named as the
+archive's serializedFile through a pool of that worker's own.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ class HermeticHandler:
         """Open the package; raises an error that says what is wrong with it."""
         # Not at the top: TorchServe's loader takes an ImportError there for a missing file.
         try:
-            from interpool.handler.backend.model import open_model
+            from interpool.handler.stock_worker.fanout import FannedOutModel
         except ModuleNotFoundError as error:
             raise RuntimeError(
                 f"this model was packed by interpool, and {sys.executable} cannot import it "
                 f"({error}): install interpool where TorchServe runs"
             ) from error
-        self._model = open_model(context)
+        self._model = FannedOutModel(context)
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
         """Answer a batch: one entry per request."""

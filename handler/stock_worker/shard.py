@@ -1,4 +1,4 @@
-"""One interpreter's part of a batch, for ``interpool.handler.stock_worker.fanout``.
+"""One interpreter's shard of a batch, for ``interpool.handler.stock_worker.fanout``.
 
 What crosses between interpreters is plain: numbers, strings, bytes, lists, dicts.
 """
@@ -6,40 +6,30 @@ What crosses between interpreters is plain: numbers, strings, bytes, lists, dict
 from __future__ import annotations
 
 import json
-import os
 from functools import lru_cache
 from typing import Any
 
 from ts.context import Context, RequestProcessor
-from ts.utils.util import PredictionException, get_yaml_config
+from ts.utils.util import PredictionException
 
 from interpool.handler.admission import Admission
-from interpool.handler.backend.metrics import ModelMetrics
+from interpool.handler.backend.load_request import LoadRequest
+from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.model import PackedModel
 
 
 @lru_cache(maxsize=1)
 def _loaded(model: str) -> tuple[PackedModel, Context]:
     fields = json.loads(model)
-    with open(os.path.join(fields["dir"], "MAR-INF", "MANIFEST.json"), encoding="utf-8") as file:
-        manifest = json.load(file)
-    config = manifest["model"].get("configFile")
-    context = Context(
-        fields["name"],
-        fields["dir"],
-        manifest,
-        fields["batch_size"],
-        fields["gpu"],
-        fields["version"],
-        fields["limit_max_image_pixels"],
-        ModelMetrics.of_model(fields["name"], fields["metrics_config"]),
-        get_yaml_config(os.path.join(fields["dir"], config)) if config else {},
-    )
-    return PackedModel(context, Admission.of_dict(fields["admission"])), context
+    return load_model(LoadRequest(**fields["request"]), Admission(**fields["admission"]))
 
 
 def load(model: str) -> None:
-    """Load the model into this interpreter; raises what its package raises."""
+    """Load the model into this interpreter; raises what its package raises.
+
+    Args:
+        model: the fields of its LoadRequest and of its Admission, JSON.
+    """
     _loaded(model)
 
 

@@ -30,13 +30,13 @@ class Check:
         name: what was looked at.
         ok: whether it will do.
         detail: what was found.
-        mend: what to do about it; empty where nothing need be done.
+        hint: what to do about it; empty where nothing need be done.
     """
 
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    hint: str = ""
 
 
 def checks() -> list[Check]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
     asked = Admission.of(strict, ModelSettings(self_test=False))
     assert asked == Admission([str(key)], digests=True, self_test=True)
     assert Admission.of(HostSettings.of_environment({}), ModelSettings(self_test=True)).self_test
-    assert Admission.of_dict(json.loads(json.dumps(asked.as_dict()))) == asked
+    assert Admission(**json.loads(json.dumps(asdict(asked)))) == asked
 
 
 @pytest.mark.parametrize(

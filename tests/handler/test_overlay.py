@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from interpool.handler.errors import OverlayError
-from interpool.handler.frontend import overlay as module
-from interpool.handler.frontend.overlay import REQUIRED, installed_ts, overlay
+from interpool.handler.frontend.overlay import overlay
 from interpool.handler.frontend.shim import overlay_record
+from interpool.handler.torchserve import REQUIRED_FILES, installed_ts
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def test_it_is_the_installed_package_with_another_worker_script() -> None:
     package = installed_ts()
     names = {entry.name for entry in package.iterdir()} - {"__pycache__"}
     assert {entry.name for entry in (home / "ts").iterdir()} == names
-    for name in REQUIRED:
+    for name in REQUIRED_FILES:
         own = name == "model_service_worker.py"
         assert ((home / "ts" / name).resolve() == package / name) is not own
     record = overlay_record(str(home))
@@ -84,7 +85,7 @@ def test_it_must_not_lie_in_site_packages(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_absent_torchserve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(OverlayError, match="pip install torchserve"):
         overlay()
 

@@ -15,11 +15,15 @@ def field(value: bytes | str) -> bytes:
 
 
 def load(
-    name: str = "model", path: str = "/models/model", *, batch: int = 1, handler: str = "h:handle"
+    name: str = "model",
+    path: str = "/models/model",
+    *,
+    batch: int = 1,
+    handler: str = "h:handle",
+    envelope: str = "",
 ) -> bytes:
-    return (
-        b"L" + field(name) + field(path) + integer(batch) + field(handler) + integer(-1) + field("") + b"\1"
-    )
+    model = field(name) + field(path) + integer(batch) + field(handler)
+    return b"L" + model + integer(-1) + field(envelope) + b"\1"
 
 
 def predict(

@@ -28,7 +28,7 @@ def _place(error: BaseException) -> str:
         parts = frame.filename.split(os.sep)
         if frame.filename.startswith((ours, "<frozen")):
             continue
-        if "torch" in parts or "ts" in parts or parts[-1] == "interpool_handler.py":
+        if "torch" in parts or "ts" in parts:
             continue
         return f"{frame.filename}:{frame.lineno}, in {frame.name}"
     return ""

@@ -1,9 +1,12 @@
-"""A model that cannot be loaded: its shims end before TorchServe hears of it.
+"""A model that cannot be loaded: its workers end before TorchServe hears of it.
 
 TorchServe unregisters a model whose registration failed, in the thread of the worker that failed,
 which it has interrupted by then. If it finds a worker's process alive it waits for its end, is
 interrupted in that, and keeps the model: registered, without workers, its name taken. So the
-interpreter that loads asks the host to end the shims, waits, and answers then.
+interpreter in which the load failed asks the host to end the shims, waits, and answers then.
+
+One socket pair for each worker connects the two sides: ``end_shims`` runs in the interpreter,
+``ShimsEnding`` in the host.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import socket
 import time
 
 WHOLE_MODEL = b"m"
-THIS_WORKER = b"w"
+_THIS_WORKER = b"w"
 _GONE = b"."
 
 _SETTLE_S = 0.25  # workers are started together, and the last may be that much later
@@ -22,29 +25,33 @@ _PATIENCE_S = 3.0
 _REAP_S = 0.05  # TorchServe notes a process's end in a thread of its own
 
 
-def part(host: int, whole_model: bool) -> None:
+def end_shims(host: int, whole_model: bool) -> None:
     """Have the host end the worker's shim, or all of the model's, and wait until they are gone.
 
     For the thread that is about to answer a load command in an interpreter.
 
     Args:
-        host: descriptor of the worker's end of the host's socket.
+        host: descriptor of the interpreter's end of the worker's socket pair.
         whole_model: whether no worker of the model can be loaded.
     """
     if whole_model:
         time.sleep(_SETTLE_S)
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(host)) as connection:
         connection.settimeout(_PATIENCE_S)
-        connection.sendall(WHOLE_MODEL if whole_model else THIS_WORKER)
+        connection.sendall(WHOLE_MODEL if whole_model else _THIS_WORKER)
         connection.recv(1)
         time.sleep(_REAP_S)
 
 
-class Parting:
-    """The host's side for one worker that has asked. For the host's control thread."""
+class ShimsEnding:
+    """The shims that one failed load has to wait for. For the host's control thread.
 
-    def __init__(self, asked_by: socket.socket) -> None:
-        self._asked_by = asked_by
+    Args:
+        waiting: the host's end of the socket pair of the worker whose load failed.
+    """
+
+    def __init__(self, waiting: socket.socket) -> None:
+        self._waiting = waiting
         self._left: set[int] = set()
 
     def wait_for(self, pid: int) -> int | None:
@@ -56,7 +63,7 @@ class Parting:
         self._left.add(descriptor)
         return descriptor
 
-    def gone(self, descriptor: int) -> None:
+    def ended(self, descriptor: int) -> None:
         """The process of that pidfd has ended; with the last one, the interpreter may answer."""
         self._left.discard(descriptor)
         os.close(descriptor)
@@ -66,4 +73,4 @@ class Parting:
         """Let the interpreter answer, if nobody is left to wait for."""
         if not self._left:
             with contextlib.suppress(OSError):
-                self._asked_by.send(_GONE, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                self._waiting.send(_GONE, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)

@@ -1,0 +1,32 @@
+"""What an interpreter is told of a model that it is to load.
+
+Apart from ``loading``, because a stock worker's own process makes one and cannot import what runs
+in private interpreters only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What a model is loaded from: plain values, which cross to an interpreter as JSON.
+
+    Attributes:
+        model_name: the name under which TorchServe serves it.
+        model_dir: where TorchServe extracted its .mar.
+        batch_size: the most requests in a batch.
+        gpu: the number of the GPU that TorchServe gave to the worker, None for the CPU.
+        limit_max_image_pixels: TorchServe's setting, for handlers that read images.
+        metrics_config: TorchServe's file of the metrics that models declare.
+        tracebacks: whether answers hold the traceback of what the model raised (ModelSettings).
+    """
+
+    model_name: str
+    model_dir: str
+    batch_size: int
+    gpu: int | None
+    limit_max_image_pixels: bool
+    metrics_config: str
+    tracebacks: bool

@@ -1,0 +1,55 @@
+"""The one way to load a hermetic model in a private interpreter.
+
+The pool's service loads a model from TorchServe's load command, a stock worker's shard from what
+that worker was told: both as a ``LoadRequest``, into a model and TorchServe's context for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+
+import ts
+from ts.context import Context
+from ts.utils.util import get_yaml_config
+
+from interpool.handler.admission import Admission
+from interpool.handler.backend.load_request import LoadRequest
+from interpool.handler.backend.metrics import ModelMetrics
+from interpool.handler.backend.model import PackedModel
+from interpool.handler.torchserve import MANIFEST
+
+
+def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel, Context]:
+    """Load a model into this interpreter.
+
+    Args:
+        request: which model, and how it is served.
+        admission: what its package must prove before anything in it runs.
+
+    Returns:
+        The model, and TorchServe's context for its calls, as TorchServe's own loader makes it.
+
+    Raises:
+        ArchiveError: the package is missing, damaged, or refused (see Admission).
+        Exception: whatever the package's own code raises while it is loaded.
+    """
+    metrics = ModelMetrics.of_model(request.model_name, request.metrics_config)
+    # For metrics that a handler emits while it initializes, as in TorchServe's loader.
+    metrics.set_request_ids(str(uuid.uuid4()))
+    with open(os.path.join(request.model_dir, MANIFEST), encoding="utf-8") as file:
+        manifest = json.load(file)
+    config_file = manifest.get("model", {}).get("configFile")
+    context = Context(
+        request.model_name,
+        request.model_dir,
+        manifest,
+        request.batch_size,
+        request.gpu,
+        ts.__version__,
+        request.limit_max_image_pixels,
+        metrics,
+        get_yaml_config(os.path.join(request.model_dir, config_file)) if config_file else {},
+    )
+    return PackedModel(context, admission, tracebacks=request.tracebacks), context

@@ -1,0 +1,319 @@
+"""TorchServe 0.12, as far as interpool relies on it: where to look when there is another.
+
+What is TorchServe's own and our code names, public or not, stands here with the reason. Nothing
+here imports it. ``differences`` holds an installed TorchServe to all of it at once: it reads the
+sources of the ``ts`` package and the strings of the Java frontend, and runs neither.
+``interpool doctor`` shows what it finds, and a test demands that it finds nothing.
+
+What is not here, because it must stand on its own, is in the same words there, and tests hold it
+to this module: the first section of ``frontend.shim`` (one file, the standard library alone), and
+the frames that ``native/cpp`` reads without Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+from interpool.handler.errors import OverlayError
+
+VERSION = "0.12.0"
+MINIMUM_JAVA = 11
+ACCEPT_TIMEOUT_S = 30.0  # how long a worker waits for its frontend
+
+HOME_VARIABLE = "TS_MODEL_SERVER_HOME"  # where the frontend finds the `ts` directory
+WORKER_SCRIPT = "model_service_worker.py"
+# What the frontend asks its home for, whatever else there is.
+REQUIRED_FILES = (
+    "version.txt",
+    "configs/metrics.yaml",
+    "metrics/metric_collector.py",
+    "utils/setup_model_venv.py",
+    WORKER_SCRIPT,
+)
+WORKER_OPTIONS = ("--sock-type", "--sock-name", "--host", "--port", "--metrics-config", "--async")
+STARTED_LINES = ("[PID]", "Torch worker started.")  # what the frontend waits for in a worker's stdout
+# What the frontend starts a worker with, besides Python itself.
+CPU_LAUNCHER = "torch.backends.xeon.run_cpu"
+TORCHRUN = "torchrun"
+MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
+
+
+class Python(NamedTuple):
+    """A name in the sources of the ``ts`` package.
+
+    Attributes:
+        module: where it is defined.
+        name: a function, a class, a method, or a constant.
+        parameters: what it must take, ``self`` left out, a class's being those of ``__init__``; None
+            for what is not called by us.
+        mentions: attributes, keys and strings that must occur in its source.
+        why: what it is relied on for.
+    """
+
+    module: str
+    name: str
+    why: str
+    parameters: tuple[str, ...] | None = None
+    mentions: tuple[str, ...] = ()
+
+
+class Java(NamedTuple):
+    """A class of the frontend, and strings that must occur in it."""
+
+    name: str
+    mentions: tuple[str, ...]
+    why: str
+
+
+_OTF = "ts.protocol.otf_message_handler"
+_CACHE = "ts.metrics.metric_cache_abstract"
+_CACHE_YAML = "ts.metrics.metric_cache_yaml_impl"
+
+PYTHON = (
+    # ---- the protocol between frontend and worker
+    Python(_OTF, "LOAD_MSG", "tells the load command from a batch"),
+    Python(_OTF, "retrieve_msg", "decodes a frame", ("conn",), ("LOAD_MSG",)),
+    Python(_OTF, "_retrieve_buffer", "asks nothing of a socket but recv()", ("conn", "length"), ("recv",)),
+    Python(
+        _OTF,
+        "_retrieve_load_msg",
+        "what a load command says",
+        ("conn",),
+        ("modelName", "modelPath", "batchSize", "handler", "gpu", "envelope", "limitMaxImagePixels"),
+    ),
+    Python(_OTF, "_retrieve_request", "what a refused request is answered by", ("conn",), ("requestId",)),
+    Python(_OTF, "create_load_model_response", "answers a load command", ("code", "message")),
+    Python(
+        _OTF,
+        "create_predict_response",
+        "answers a batch that is refused",
+        ("ret", "req_id_map", "message", "code", "context", "ts_stream_next"),
+    ),
+    Python(
+        "ts.handler_utils.utils",
+        "send_intermediate_predict_response",
+        "handlers stream through cl_socket.sendall(), which is ours",
+        mentions=("cl_socket", "sendall"),
+    ),
+    # ---- loading
+    Python(
+        "ts.model_service_worker",
+        "TorchModelServiceWorker.load_model",
+        "what backend.service does instead",
+        ("load_model_request",),
+        ("System out of memory", "loaded model {}", "model_name: %s, batchSize: %d"),
+    ),
+    Python("ts.model_service_worker", "SOCKET_ACCEPT_TIMEOUT", f"is {ACCEPT_TIMEOUT_S:.0f} s in the host"),
+    Python(
+        "ts.model_loader",
+        "TsModelLoader.load",
+        "what backend.loading does instead",
+        (
+            "model_name",
+            "model_dir",
+            "handler",
+            "gpu_id",
+            "batch_size",
+            "envelope",
+            "limit_max_image_pixels",
+            "metrics_cache",
+        ),
+        ("set_request_ids", "handle"),
+    ),
+    Python("ts.model_loader", "TsModelLoader._load_default_envelope", "finds an envelope", ("envelope",)),
+    Python(
+        "ts.torch_handler.request_envelope.base", "BaseEnvelope", "wraps a model's handle()", ("handle_fn",)
+    ),
+    # ---- calling
+    Python(
+        "ts.service",
+        "Service",
+        "backend.service sets what its __init__ sets",
+        (
+            "model_name",
+            "model_dir",
+            "manifest",
+            "entry_point",
+            "gpu",
+            "batch_size",
+            "limit_max_image_pixels",
+            "metrics_cache",
+        ),
+        ("_context", "_entry_point"),
+    ),
+    Python("ts.service", "Service.context", "is what load_model made"),
+    Python("ts.service", "Service.predict", "answers a batch", ("batch",), ("PredictionException", "CUDA")),
+    Python("ts.service", "Service.set_cl_socket", "gives handlers a socket to stream to", ("cl_socket",)),
+    Python(
+        "ts.context",
+        "Context",
+        "made by load_model and for self-tests",
+        (
+            "model_name",
+            "model_dir",
+            "manifest",
+            "batch_size",
+            "gpu",
+            "mms_version",
+            "limit_max_image_pixels",
+            "metrics",
+            "model_yaml_config",
+        ),
+        ("request_ids", "request_processor", "model_dir", "gpu_id", "batch_size", "limit_max_image_pixels"),
+    ),
+    Python("ts.context", "Context.get_request_id", "hands a request on to a shard", ("idx",)),
+    Python("ts.context", "Context.get_request_header", "finds describe and explain", ("idx", "key")),
+    Python("ts.context", "Context.get_all_request_header", "hands a request on to a shard", ("idx",)),
+    Python("ts.context", "Context.get_response_content_type", "a handler's own counts", ("idx",)),
+    Python("ts.context", "Context.set_response_content_type", "says what an answer is", ("idx", "value")),
+    Python("ts.context", "Context.get_response_status", "hands an answer back from a shard", ("idx",)),
+    Python("ts.context", "Context.set_response_status", "one request's status", ("code", "phrase", "idx")),
+    Python("ts.context", "Context.get_response_headers", "hands an answer back from a shard", ("idx",)),
+    Python("ts.context", "Context.set_response_header", "hands an answer back", ("idx", "key", "value")),
+    Python("ts.context", "RequestProcessor", "a request's headers", ("request_header",)),
+    Python("ts.utils.util", "PredictionException", "a status and a text", ("message", "error_code")),
+    Python("ts.utils.util", "get_yaml_config", "a context's model_yaml_config", ("yaml_file_path",)),
+    Python("ts", "__version__", "a context's mms_version"),
+    # ---- metrics
+    Python(_CACHE_YAML, "MetricsCacheYamlImpl", "a model's metrics", ("config_file_path",)),
+    Python(_CACHE_YAML, "MetricsCacheYamlImpl.initialize_cache", "reads the declared metrics", ()),
+    Python(_CACHE, "MetricCacheAbstract", "", None, ("model_name", "request_ids", "config_file_path")),
+    Python(_CACHE, "MetricCacheAbstract._add_default_dims", "is overridden", ("idx", "dimensions")),
+    Python(_CACHE, "MetricCacheAbstract.set_request_ids", "for metrics of a load", ("request_ids",)),
+    Python("ts.metrics.dimension", "Dimension", "a metric's dimension", ("name", "value")),
+    Python(
+        "ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", ("request_ids", "model_name")
+    ),
+    # ---- starting
+    Python("ts.model_server", "start", "is what `interpool serve` runs", (), ("executable",)),
+    Python("ts.arg_parser", "ArgParser.model_service_worker_args", "what a shim is told", (), WORKER_OPTIONS),
+)
+JAVA = (
+    Java(
+        "util.ConfigManager", (HOME_VARIABLE, "LOG_LOCATION"), "the overlay is its home; the host logs there"
+    ),
+    Java("util.messages.EnvironmentUtils", ("PYTHONPATH", "site-packages"), "a worker's imports"),
+    Java(
+        "wlm.WorkerLifeCycle",
+        (WORKER_SCRIPT, CPU_LAUNCHER, TORCHRUN, *WORKER_OPTIONS[:2], *WORKER_OPTIONS[3:]),
+        "how a worker is started",
+    ),
+    Java("wlm.WorkerLifeCycle$ReaderThread", STARTED_LINES, "how it says that it started"),
+    Java("wlm.ModelManager", ("setup_model_venv.py", "pip"), "what is installed for a model"),
+    Java("archive.model.ModelArchive", ("MANIFEST.json",), "the manifest of a .mar"),
+)
+
+
+def installed_ts() -> Path:
+    """The installed ``ts`` package's directory; raises OverlayError if TorchServe is absent.
+
+    Found without importing it: ``import ts`` inside a worker's environment could already be
+    an overlay's.
+    """
+    spec = importlib.util.find_spec("ts")
+    if spec is None or spec.origin is None:
+        raise OverlayError(f"TorchServe is not installed for {sys.executable}: pip install torchserve")
+    package = Path(spec.origin).resolve().parent
+    missing = [name for name in REQUIRED_FILES if not (package / name).is_file()]
+    if missing:
+        raise OverlayError(
+            f"the `ts` package in {package} is not TorchServe as interpool knows it: "
+            f"{', '.join(missing)} is missing; reinstall torchserve"
+        )
+    return package
+
+
+def differences(package: Path) -> list[str]:
+    """Each way in which a ``ts`` package is not as this module says, in words; never raises."""
+    return [*_python_differences(package), *_java_differences(package)]
+
+
+def _python_differences(package: Path) -> list[str]:
+    sources: dict[str, ast.Module | None] = {}
+    found = []
+    for relied in PYTHON:
+        if relied.module not in sources:
+            sources[relied.module] = _source(package, relied.module)
+        module = sources[relied.module]
+        node = _definition(module, relied.name) if module else None
+        where = f"{relied.module}.{relied.name}"
+        if node is None:
+            found.append(f"{where} is missing")
+            continue
+        takes = _parameters(node)
+        if relied.parameters is not None and takes != relied.parameters:
+            found.append(f"{where} takes ({', '.join(takes)}), not ({', '.join(relied.parameters)})")
+        gone = [word for word in relied.mentions if word not in _words(node)]
+        if gone:
+            found.append(f"{where} knows no {', '.join(gone)}")
+    return found
+
+
+def _source(package: Path, module: str) -> ast.Module | None:
+    path = package.joinpath(*module.split(".")[1:])
+    try:
+        text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_bytes()
+        return ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _definition(module: ast.Module, name: str) -> ast.AST | None:
+    """What defines ``name``, which may have a class's name before its dot."""
+    scope: ast.AST | None = module
+    for part in name.split("."):
+        body = getattr(scope, "body", [])
+        scope = next((statement for statement in body if part in _defined(statement)), None)
+    return scope
+
+
+def _defined(statement: ast.AST) -> list[str]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _parameters(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.ClassDef):
+        node = next((statement for statement in node.body if "__init__" in _defined(statement)), node)
+    if not isinstance(node, ast.FunctionDef):
+        return ()
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return tuple(name for name in names if name != "self")
+
+
+def _words(node: ast.AST) -> set[str]:
+    """Names, attributes and strings in a piece of source."""
+    words = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            words.add(inner.value)
+        elif isinstance(inner, ast.Attribute):
+            words.add(inner.attr)
+        elif isinstance(inner, ast.Name):
+            words.add(inner.id)
+    return words
+
+
+def _java_differences(package: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(package / "frontend" / "model-server.jar") as jar:
+            present = set(jar.namelist())
+            return [line for java in JAVA for line in _class_differences(jar, present, java)]
+    except (OSError, zipfile.BadZipFile) as error:
+        return [f"the frontend's jar cannot be read: {error}"]
+
+
+def _class_differences(jar: zipfile.ZipFile, present: set[str], java: Java) -> list[str]:
+    member = f"org/pytorch/serve/{java.name.replace('.', '/')}.class"
+    if member not in present:
+        return [f"the frontend's {java.name} is missing"]
+    content = jar.read(member)  # a class file holds its strings as they are
+    gone = [word for word in java.mentions if word.encode() not in content]
+    return [f"the frontend's {java.name} knows no {', '.join(gone)}"] if gone else []

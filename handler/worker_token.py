@@ -1,0 +1,46 @@
+"""What the pool host tells an interpreter about a worker, with each frame of it.
+
+Text, because it passes through the pool, which hands it on as it is. Both sides are in one
+process: descriptors mean the same to them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from interpool.handler.admission import Admission
+
+
+@dataclass(frozen=True)
+class WorkerToken:
+    """A worker, as far as answering for it needs.
+
+    Attributes:
+        stdout: descriptor of the pipe for what its calls print.
+        stderr: likewise.
+        metrics_config: TorchServe's file of the metrics that models declare.
+        refusal: why its model's settings cannot be, or "".
+        tracebacks: its model's setting of that name.
+        failed_load: descriptor of the interpreter's end of its socket pair (failed_load.py).
+        admission: what its archive must prove.
+    """
+
+    stdout: int
+    stderr: int
+    metrics_config: str
+    refusal: str
+    tracebacks: bool
+    failed_load: int
+    admission: Admission
+
+    def as_text(self) -> str:
+        """JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """From ``as_text``."""
+        fields = json.loads(text)
+        return cls(**{**fields, "admission": Admission(**fields["admission"])})

@@ -1,0 +1,68 @@
+"""A hermetic model in a stock worker: the handler file and the worker's own pool, without a TorchServe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ts
+from proving import build_archive
+from ts.context import Context, RequestProcessor
+
+from interpool.handler.stock_worker.interpool_handler import HermeticHandler
+from interpool.handler.torchserve import installed_ts
+from interpool.native.errors import SignatureError
+
+Make = Callable[..., tuple[HermeticHandler, Any]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Make]:
+    """Makes a packed model and TorchServe's context for it, and ends the handler's pool."""
+    handler = HermeticHandler()
+
+    def make(entry: str, settings: str = "") -> tuple[HermeticHandler, Any]:
+        build_archive(tmp_path / "m.ptpkg", tmp_path / "canary", entry=entry)
+        manifest = {"model": {"modelName": "m", "serializedFile": "m.ptpkg", "configFile": "c.yaml"}}
+        (tmp_path / "c.yaml").write_text(f"interpool: {{interpreters: 2{settings}}}")
+        (tmp_path / "MAR-INF").mkdir()
+        (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+        metrics = SimpleNamespace(config_file_path=str(installed_ts() / "configs" / "metrics.yaml"))
+        return handler, Context("m", str(tmp_path), manifest, 4, None, ts.__version__, True, metrics, {})
+
+    yield make
+    if hasattr(handler, "_model"):
+        handler._model._manager.close()
+
+
+def ask(handler: HermeticHandler, context: Any, *bodies: object) -> list[tuple[int, str]]:
+    context.request_ids = {index: f"request-{index}" for index in range(len(bodies))}
+    context.request_processor = [RequestProcessor({}) for _ in bodies]
+    answers = handler.handle([{"body": body} for body in bodies], context)
+    return [(context.get_response_status(i)[0], answer) for i, answer in enumerate(answers)]
+
+
+def test_a_batch_is_answered_in_shards_and_in_order(made: Make) -> None:
+    handler, context = made("Model", ", tracebacks: true")
+    handler.initialize(context)
+    answers = ask(handler, context, [1.0, 1, 1], [[1.0], [1, 2]], [0.0, 0, 1], [1.0])
+    assert [status for status, _ in answers] == [200, 400, 200, 503]
+    assert [json.loads(answers[index][1]) for index in (0, 2)] == [[3.0, 12.0], [2.0, 5.0]]
+    assert "no rectangular array" in answers[1][1]
+    assert "Traceback (most recent call last)" in answers[3][1]  # as the settings say
+
+
+def test_an_archive_must_prove_itself_there_too(
+    made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("-----BEGIN PUBLIC KEY-----\n")
+    monkeypatch.setenv("INTERPOOL_SIGNATURE_KEYS", str(key))
+    handler, context = made("Model")
+    with pytest.raises(SignatureError, match=r"\[unsigned\]"):
+        handler.initialize(context)
+    assert not (tmp_path / "canary").exists()

@@ -1,0 +1,146 @@
+"""What a private interpreter answers to TorchServe's frames, without a TorchServe."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import otf
+import pytest
+from proving import build_archive
+
+from interpool.handler.admission import Admission
+from interpool.handler.host.worker import SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.torchserve import installed_ts
+from interpool.handler.worker_token import WorkerToken
+from interpool.native import InterpreterManager, InterpreterSession
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
+    with manager.acquire_session(timeout=60) as leased:
+        yield leased
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """Holds the name of what has run of an archive."""
+    return tmp_path / "canary"
+
+
+class Served:
+    """An extracted .mar with a packed ``entry``, as one worker's interpreter is asked for it."""
+
+    def __init__(self, directory: Path, canary: Path, entry: str, **token: Any) -> None:
+        self.directory = directory / entry
+        (self.directory / "MAR-INF").mkdir(parents=True)
+        build_archive(self.directory / "m.ptpkg", canary, entry=entry)
+        manifest = {"model": {"modelName": "m", "serializedFile": "m.ptpkg"}}
+        (self.directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+        self.token = {
+            "metrics_config": str(installed_ts() / "configs" / "metrics.yaml"),
+            "refusal": "",
+            "tracebacks": False,
+            "failed_load": -1,
+            "admission": Admission(),
+            **token,
+        }
+
+    def ask(self, session: InterpreterSession, frame: bytes = b"", **load: str) -> tuple[int, bytes, bool]:
+        """The reply's status and rest, and whether the connection stays open; of the load without a frame."""
+        command = otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
+        with open(os.devnull, "wb") as log:
+            worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
+            answer = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)
+            reply, stays = answer(worker, -1, command, frame or command).to_value()
+        return int.from_bytes(reply[:4], "big"), reply[4:], stays
+
+
+def test_a_model_is_loaded_by_its_command_or_by_the_first_batch(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    code, reply, stays = served.ask(session, otf.predict(b"x", b"y"))
+    assert (code, stays) == (200, True)
+    assert reply.count(str(served.directory).encode()) == 2
+    code, reply, stays = served.ask(session)
+    assert (code, stays) == (200, True)
+    assert b"loaded model m" in reply
+    assert canary.read_text() == "source\n"  # once for both
+
+
+def test_the_handler_file_beside_the_package_is_not_run(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    sing = f"open({str(canary)!r}, 'a').write('tampered')"
+    (served.directory / "interpool_handler.py").write_text(sing)
+    assert served.ask(session, otf.predict(b"x"), handler="interpool_handler.py:sing")[0] == 200
+    assert canary.read_text() == "source\n"
+
+
+def test_torchserves_envelopes_wrap_the_model(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    body = json.dumps({"instances": [1, 2]}).encode()
+    frame = otf.predict(body).replace(otf.field("application/octet-stream"), otf.field("application/json"))
+    code, reply, _ = served.ask(session, frame, envelope="json")
+    assert code == 200
+    answer = json.loads(reply[reply.index(b"{") : reply.rindex(b"}") + 1])
+    assert [each["name"] for each in answer["predictions"]] == ["m", "m"]
+
+
+@pytest.mark.parametrize(
+    ("load", "token", "code", "words"),
+    [
+        ({"envelope": "wrong"}, {}, 500, b"No module named 'ts.torch_handler.request_envelope.wrong'"),
+        ({"handler": "other.py"}, {}, 500, b"registered with the handler 'other.py'"),
+        ({}, {"refusal": "unknown setting"}, 400, b"unknown setting"),
+        ({}, {"admission": Admission(["/nowhere.pem"])}, 400, b"[unsigned]"),
+        ({}, {"admission": Admission(self_test=True)}, 400, b"[no-self-test]"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_says_why_and_runs_nothing(
+    session: InterpreterSession,
+    tmp_path: Path,
+    canary: Path,
+    load: dict[str, str],
+    token: dict[str, Any],
+    code: int,
+    words: bytes,
+) -> None:
+    served = Served(tmp_path, canary, "Model", **token)
+    status, reply, stays = served.ask(session, **load)
+    assert (status, stays) == (code, False)
+    assert b"Model 'm' could not be loaded: " in reply
+    assert words in reply
+    status, reply, stays = served.ask(session, otf.predict(b"x"), **load)
+    assert (status, stays) == (code, True)
+    assert words in reply
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("tracebacks", [True, False])
+def test_settings_are_what_the_host_read(
+    session: InterpreterSession, tmp_path: Path, canary: Path, tracebacks: bool
+) -> None:
+    """Nothing in an interpreter reads them again."""
+    served = Served(tmp_path, canary, "Model", tracebacks=tracebacks)
+    frame = otf.predict(b"[1.0]").replace(
+        otf.field("application/octet-stream"), otf.field("application/json")
+    )
+    _, reply, _ = served.ask(session, frame)
+    assert b"raised RuntimeError" in reply
+    assert (b"Traceback (most recent call last)" in reply) is tracebacks
+    held = session.global_("builtins", "eval")("list(__import__('sys').modules)", {}).to_value()
+    assert "interpool.handler.config" not in held
