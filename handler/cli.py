@@ -196,7 +196,7 @@ def cmake_dir() -> None:
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
 @click.argument("names", nargs=-1, metavar="[--imports NAME...]")
 def doctor(imports: bool, names: tuple[str, ...]) -> None:
-    """Check whether this machine can do it; every line says how to mend what is wrong.
+    """Check whether this machine can do it; every line says how to fix what is wrong.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
     interpreters at once, in a process of its own: a crash is a line of the answer.
@@ -211,6 +211,6 @@ def doctor(imports: bool, names: tuple[str, ...]) -> None:
     for check in import_checks(names) if imports else (*native_checks(), *serving_checks()):
         failed += not check.ok
         click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
-        if check.mend:
-            click.echo(f"      mend: {check.mend}")
+        if check.hint:
+            click.echo(f"      fix: {check.hint}")
     sys.exit(1 if failed else 0)

@@ -54,9 +54,9 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
             f"{manifest['made_with']['python']} had where the archive was made"
         )
     if missing:
-        mend = f". Install what it was made with: pip install {' '.join(commands)}" if commands else ""
+        hint = f". Install what it was made with: pip install {' '.join(commands)}" if commands else ""
         rule = "extern-missing" if not commands or "is not installed" in missing[0] else "extern-version"
-        raise ExternError(f"{archive}: {'; '.join(missing)}{mend}", rule)
+        raise ExternError(f"{archive}: {'; '.join(missing)}{hint}", rule)
     return warnings
 
 

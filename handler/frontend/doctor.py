@@ -29,29 +29,29 @@ def checks() -> list[Check]:
 
 
 def _java() -> Check:
-    mend = f"install Java {MINIMUM_JAVA} or newer (Debian: apt install openjdk-17-jre-headless)"
+    hint = f"install Java {MINIMUM_JAVA} or newer (Debian: apt install openjdk-17-jre-headless)"
     path = java_path()
     if path is None:
         where = "JAVA_HOME/bin" if os.environ.get("JAVA_HOME") else "PATH"
-        return Check("java", False, f"not found in {where}", mend)
+        return Check("java", False, f"not found in {where}", hint)
     try:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("java", False, f"{path}: {error}", mend)
+        return Check("java", False, f"{path}: {error}", hint)
     first_line = done.stderr.partition("\n")[0]
     version = re.search(r'"(?:1\.)?(\d+)', first_line)
     ok = version is not None and int(version[1]) >= MINIMUM_JAVA
-    return Check("java", ok, f"{first_line} ({path})", "" if ok else mend)
+    return Check("java", ok, f"{first_line} ({path})", "" if ok else hint)
 
 
 def _torchserve() -> Check:
-    mend = f"pip install torchserve=={TORCHSERVE}"
+    hint = f"pip install torchserve=={TORCHSERVE}"
     try:
         version = importlib.metadata.version("torchserve")
     except importlib.metadata.PackageNotFoundError:
-        return Check("torchserve", False, "not installed", mend)
+        return Check("torchserve", False, "not installed", hint)
     ok = version == TORCHSERVE
-    return Check("torchserve", ok, version, "" if ok else mend)
+    return Check("torchserve", ok, version, "" if ok else hint)
 
 
 def _yaml() -> Check:
@@ -62,8 +62,8 @@ def _yaml() -> Check:
 
 def _archiver() -> Check:
     ok = importlib.util.find_spec("model_archiver") is not None
-    mend = "" if ok else f"pip install torch-model-archiver=={TORCHSERVE}"
-    return Check("torch-model-archiver", ok, "installed" if ok else "not installed", mend)
+    hint = "" if ok else f"pip install torch-model-archiver=={TORCHSERVE}"
+    return Check("torch-model-archiver", ok, "installed" if ok else "not installed", hint)
 
 
 def _overlay() -> Check:

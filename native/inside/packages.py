@@ -21,7 +21,7 @@ from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import Record, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError, StructureError
 
-# torch.package's own affair, which nobody who serves a model can mend.
+# torch.package's own affair: nobody who serves a model can do anything about it.
 warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
 
 

@@ -73,9 +73,9 @@ def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     assert good.startswith("ok    import numpy: two interpreters at once, ")
     reason = f"it crashed with SIGSEGV, at {path}:7 in <module>; an ordinary Python imports it"
     assert crashed == f"FAIL  import crashing: {reason}"
-    assert stock.startswith("      mend: serve the models that need it by TorchServe's stock workers")
+    assert stock.startswith("      fix: serve the models that need it by TorchServe's stock workers")
     assert missing.startswith("FAIL  import no_such_module: an ordinary Python does not find it either")
-    assert install.startswith("      mend: install it")
+    assert install.startswith("      fix: install it")
 
 
 def test_names_and_imports_go_together() -> None:
@@ -102,7 +102,7 @@ def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callab
     assert not found.ok
     assert found.detail.startswith("FileExistsError: ")
     assert found.detail.endswith("with one it works: it has state that is one for the whole process")
-    assert found.mend.startswith("use a pool of one interpreter, or serve the models")
+    assert found.hint.startswith("use a pool of one interpreter, or serve the models")
 
 
 @pytest.mark.long
@@ -157,4 +157,4 @@ def test_a_module_that_fails_everywhere_is_no_matter_of_private_interpreters(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     found = only("failing")
     assert found.detail == "it fails in an ordinary Python, too: LookupError: of its own"
-    assert found.mend.startswith("mend that first")
+    assert found.hint.startswith("fix that first")

