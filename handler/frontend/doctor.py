@@ -12,9 +12,9 @@ import subprocess
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend.overlay import overlay
 from interpool.native.diagnostics.doctor import Check
+from interpool.native.upstream.requirements import pip_install, satisfies
 
 MINIMUM_JAVA = 11
-TORCHSERVE = "0.12.0"
 
 
 def java_path() -> str | None:
@@ -45,12 +45,12 @@ def _java() -> Check:
 
 
 def _torchserve() -> Check:
-    hint = f"pip install torchserve=={TORCHSERVE}"
+    hint = pip_install("torchserve")
     try:
         version = importlib.metadata.version("torchserve")
     except importlib.metadata.PackageNotFoundError:
         return Check("torchserve", False, "not installed", hint)
-    ok = version == TORCHSERVE
+    ok = satisfies("torchserve", version)
     return Check("torchserve", ok, version, "" if ok else hint)
 
 
@@ -62,7 +62,7 @@ def _yaml() -> Check:
 
 def _archiver() -> Check:
     ok = importlib.util.find_spec("model_archiver") is not None
-    hint = "" if ok else f"pip install torch-model-archiver=={TORCHSERVE}"
+    hint = "" if ok else pip_install("torch-model-archiver")
     return Check("torch-model-archiver", ok, "installed" if ok else "not installed", hint)
 
 

