@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from packaging.utils import canonicalize_name
-from torch.package.glob_group import GlobGroup
 
 from interpool.archiver_ext.pack.distributions import distribution_of, required_by
 from interpool.archiver_ext.pack.plan import is_option
+from interpool.native.upstream.torch_private import GlobGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,6 @@ with a pipe as stdout, on which it says ``listening``.
 from __future__ import annotations
 
 import argparse
-import atexit
 import json
 import logging
 import os
@@ -38,6 +37,7 @@ from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
 from interpool.handler.parting import WHOLE_MODEL, Parting
 from interpool.native.errors import InterpoolError
+from interpool.native.upstream.cpython_private import run_exit_functions
 
 ACCEPT_TIMEOUT_S = 30.0  # as TorchServe's own worker waits for its frontend
 TICK_S = 1.0
@@ -423,7 +423,7 @@ def main(arguments: list[str]) -> int:
     host.leave_on_sigterm()
     host.run()
     # What Python does first when it ends: interpreters say goodbye, and models' files go.
-    atexit._run_exitfuncs()
+    run_exit_functions()
     os._exit(0)
 
 

@@ -15,6 +15,7 @@ from packaging.version import Version
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.environment import libpython_path, patchelf_path
 from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.upstream import cpython_private, torch_private
 from interpool.native.upstream.requirements import pip_install, satisfies, tested_pythons, tested_torch
 
 # A slot with torch takes some 100 MiB of copies, beside the templates.
@@ -48,8 +49,8 @@ class Check:
 
 
 def checks() -> list[Check]:
-    """Look at everything that private interpreters need; never raises, imports no torch."""
-    return [_python(), _libpython(), _torch(), _patchelf(), _glibc(), _cache()]
+    """Look at everything that private interpreters need; never raises. Imports torch."""
+    return [_python(), _libpython(), _torch(), _private_names(), _patchelf(), _glibc(), _cache()]
 
 
 def _python() -> Check:
@@ -80,6 +81,20 @@ def _torch() -> Check:
     if satisfies("torch", version):
         return Check("torch", True, version)
     return Check("torch", False, f"{version}: {_untested(tested_torch())}", hint)
+
+
+def _private_names() -> Check:
+    """Whether all is there that interpool needs beyond public names; tells of all that is not."""
+    name = "private names"
+    hint = f"use CPython {' or '.join(tested_pythons())}, and {pip_install('torch')}; or a later interpool"
+    try:
+        problems = cpython_private.check() + torch_private.check()
+    except (ImportError, OSError) as error:
+        return Check(name, False, f"torch cannot be imported: {error}", hint)
+    if problems:
+        return Check(name, False, "; ".join(problems), hint)
+    count = len(cpython_private.NAMES) + len(torch_private.NAMES)
+    return Check(name, True, f"all {count} of CPython's and torch's are as expected")
 
 
 def _patchelf() -> Check:

@@ -20,12 +20,13 @@ from interpool.native.archive.format import Manifest
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import Record, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError, StructureError
+from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, PyTorchFileReader
 
 # torch.package's own affair: nobody who serves a model can do anything about it.
-warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
+warnings.filterwarnings("ignore", TYPED_STORAGE_WARNING, UserWarning, r"torch\.package")
 
 
-class _MappedReader(torch._C.PyTorchFileReader):
+class _MappedReader(PyTorchFileReader):
     """torch's reader, but for weights, which are mapped.
 
     TorchScript modules in an archive are read by torch itself, which asks for its own reader.

@@ -14,6 +14,7 @@ import warnings
 from typing import Any, NoReturn
 
 import _interpool
+from interpool.native.upstream.torch_private import replace_anomaly_mode
 
 # Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which
 # ends the process: a sort whose key sorts takes 2 KiB for each level of Python's count.
@@ -29,8 +30,6 @@ def install() -> None:
 
 
 def _guard_anomaly_mode() -> None:
-    import torch
-
     enabled = False
 
     def set_anomaly_enabled(value: bool, check_nan: bool = True) -> None:
@@ -50,10 +49,7 @@ def _guard_anomaly_mode() -> None:
         """Stands in for ``torch.is_anomaly_enabled``."""
         return enabled
 
-    modules: tuple[Any, ...] = (torch, torch._C)
-    for module in modules:
-        module.set_anomaly_enabled = set_anomaly_enabled
-        module.is_anomaly_enabled = is_anomaly_enabled
+    replace_anomaly_mode(set_anomaly_enabled, is_anomaly_enabled)
 
 
 def _guard_signals() -> None:
