@@ -68,8 +68,7 @@ def _libpython() -> Check:
     try:
         return Check("shared libpython", True, str(libpython_path()))
     except ProvisioningError as error:
-        what, _, hint = str(error).partition(". ")
-        return Check("shared libpython", False, what, hint or "correct INTERPOOL_LIBPYTHON")
+        return Check("shared libpython", False, error.what, error.hint or "correct INTERPOOL_LIBPYTHON")
 
 
 def _torch() -> Check:
@@ -126,9 +125,10 @@ def _cache() -> Check:
         probe.unlink()
         room = shutil.disk_usage(root).free >> 20
         no_exec = bool(os.statvfs(root).f_flag & os.ST_NOEXEC)
-    except (ProvisioningError, OSError) as error:
-        what, _, hint = str(error).partition("; ")
-        return Check("cache", False, what, hint or elsewhere)
+    except ProvisioningError as error:
+        return Check("cache", False, error.what, error.hint or elsewhere)
+    except OSError as error:
+        return Check("cache", False, str(error), elsewhere)
     if no_exec:
         return Check("cache", False, f"{root} is on a file system mounted noexec", elsewhere)
     ok = room >= _ROOM_MIB
