@@ -164,7 +164,7 @@ def allows_name(module: str, name: str) -> bool:
         return module == "torch" or _listed(PICKLED, module, name) or _within(module, PICKLED_TREES)
     if top == "numpy":
         return module == "numpy" or _listed(_NUMPY, module, name)
-    if _is_standard(top) or top in _STANDARD:
+    if is_standard(top) or top in _STANDARD:
         return _listed(_STANDARD, module, name)
     return top not in _NEVER
 
@@ -235,14 +235,15 @@ _CALLED = {
 }  # fmt: skip
 
 
-def _is_standard(top: str) -> bool:
+def is_standard(top: str) -> bool:
+    """Whether a top-level module is the standard library's, in this Python or in Python 2."""
     return top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__"
 
 
 def _is_foreign(home: str) -> bool:
     """Whether that is a module of an installed package other than torch and numpy."""
     top = home.partition(".")[0]
-    return top not in ("torch", "numpy") and not _is_standard(top) and not _is_archived(home)
+    return top not in ("torch", "numpy") and not is_standard(top) and not _is_archived(home)
 
 
 def _is_archived(home: str) -> bool:

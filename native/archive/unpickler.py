@@ -17,7 +17,6 @@ import logging
 import operator
 import pickle
 import re
-import sys
 import types
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -31,6 +30,7 @@ from interpool.native.archive.pickle_policy import (
     current_name,
     is_dunder,
     is_external,
+    is_standard,
 )
 from interpool.native.archive.typed_json import shown
 from interpool.native.errors import PickleError
@@ -426,7 +426,7 @@ def _may_be_asked(obj: Any, name: str) -> bool:
     top = home.partition(".")[0]
     if top == "torch":
         return issubclass(owner, _TORCH_OWNERS) and name != "from_file"
-    return top != "numpy" and not _is_standard(top) and _RISKY.search(name) is None
+    return top != "numpy" and not is_standard(top) and _RISKY.search(name) is None
 
 
 def _may_be_given(obj: Any, name: str, value: Any) -> bool:
@@ -441,13 +441,9 @@ def _may_be_given(obj: Any, name: str, value: Any) -> bool:
     top = home.partition(".")[0]
     if is_mangled(home):
         return True
-    if top == "torch" or _is_standard(top):
+    if top == "torch" or is_standard(top):
         return top == owner.__module__.partition(".")[0] or allows_name(home, str(maker.__name__))
     return top != "numpy" and _RISKY.search(name) is None
-
-
-def _is_standard(top: str) -> bool:
-    return top in sys.stdlib_module_names or top in sys.builtin_module_names
 
 
 def _raised_by_pickle(error: BaseException) -> bool:

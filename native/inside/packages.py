@@ -144,10 +144,6 @@ class HermeticPackage:
         data: bytes = self.importer.load_binary(package, resource)
         return data
 
-    def load_text(self, package: str, resource: str) -> str:
-        """A resource's text, UTF-8."""
-        return self.load_binary(package, resource).decode("utf-8")
-
     def make(self, package: str, resource: str) -> Any:
         """A pickled object of the caller's own, over weights that nobody else writes to."""
         self._require(package, resource)

@@ -16,10 +16,10 @@ def when_parked(let_go: Callable[[], None]) -> None:
 
 def park() -> None:
     """Let go of models, and give the memory back."""
-    from interpool.native.inside import packages as archive
+    from interpool.native.inside import packages
 
     for let_go in _callbacks:
         let_go()
-    archive.close_all()
+    packages.close_all()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
