@@ -1,4 +1,4 @@
-"""Objects on their way between interpreters: pickled, with their tensors left out.
+"""Moves objects between interpreters: pickled, with their tensors left out.
 
 The tensors travel beside the pickle and share their memory with the originals. Used
 in private interpreters, and in the host program's Python for objects made there.

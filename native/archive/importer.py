@@ -162,11 +162,11 @@ class HermeticImporter(PackageImporter):
         super()._install_on_parent(parent, name, module)
 
     def _introduce(self, name: str, module: ModuleType) -> None:
-        """Have the rest of Python know a module whose code is about to run."""
+        """Make a module whose code is about to run known to the rest of Python."""
         source = module.__file__ and self.plain_name(module.__file__)
         self._sources[name] = source
         if self._closed:
-            return  # an object that outlived its package: nobody would withdraw the module
+            return  # an object that outlived its package: nobody would remove the module again
         if self._data and self._folder is None:
             self._folder = extract(self._data, self.zip_reader.get_record, self.filename)
         # Importing a module by name gets the first part of its name, too.
@@ -185,8 +185,8 @@ class HermeticImporter(PackageImporter):
     ) -> Any:
         """What import statements in the archive's code call."""
         if isinstance(fromlist, list) and not fromlist and not level and not self.holds(name):
-            # PyImport_Import, as no statement calls it: the C code of some library imports what
-            # it needs itself, in the name of whoever called it.
+            # PyImport_Import, and no import statement: C code of some library imports what it
+            # needs, with the globals of the archive's code that called it.
             return builtins.__import__(name)
         return super().__import__(name, globals, locals, fromlist, level)  # type: ignore[no-untyped-call]
 
@@ -254,13 +254,12 @@ class HermeticImporter(PackageImporter):
     # ---- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Withdraw the modules and the data files. Objects made from the archive go on."""
+        """Remove the modules and the data files. Objects made from the archive still work."""
         self._closed = True
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)
-        # The traceback machinery keeps a way to each source that it has heard of, and with
-        # it the importer.
+        # linecache holds on to the loader of every module, which is this importer.
         prefixes: tuple[str, ...] = (self.id(),)
         if self._folder is not None:
             prefixes += (f"{self._folder.path}/",)

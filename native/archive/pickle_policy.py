@@ -1,7 +1,7 @@
 """What pickles may take from outside of their archive, whoever wrote them.
 
 A pickle names functions and calls them. The tables here hold what models' pickles are
-made of; what can run code, open files or undo the check is left out. Names are judged
+made of; what could run code, open files or bypass the check is left out. Names are judged
 before their module is imported, values after that.
 
 This bounds pickles, not code: a module in the archive can import what it likes.
@@ -46,7 +46,7 @@ _OPERATORS = {
     "pos", "pow", "rshift", "sub", "truediv", "truth", "xor",
 }  # fmt: skip
 
-# Not here, on purpose: attrgetter and methodcaller (they undo the check of getattr), reduce,
+# Not here, on purpose: attrgetter and methodcaller (they bypass the check of getattr), reduce,
 # map and call (they call for others), anything that reads or writes files, starts processes,
 # loads code, or evaluates text (typing.get_type_hints, collections.namedtuple).
 _STANDARD: Mapping[str, Collection[str]] = {
@@ -123,7 +123,7 @@ _NUMPY_FUNCTIONS = {
     "sum", "var", "where",
 }  # fmt: skip
 
-# What would undo the check at once. sympy evaluates text that it is given for a number, pydantic
+# What would bypass the check at once. sympy evaluates text that it is given for a number, pydantic
 # text that it is given for a type, and every server has both.
 _NEVER: Final = frozenset(
     {

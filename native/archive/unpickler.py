@@ -447,7 +447,7 @@ def _may_be_given(obj: Any, name: str, value: Any) -> bool:
 
 
 def _raised_by_pickle(error: BaseException) -> bool:
-    """Whether the pickle itself is to blame, and not what it called."""
+    """Whether the pickle itself caused the error, and not something that it called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

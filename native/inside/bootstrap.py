@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def install() -> None:
-    """What makes Python code safe in here: ctypes, fork, sources, torch's settings; and torch."""
+    """Make this interpreter safe to share a process with others, and import torch."""
     _route_ctypes()
     _refuse_fork()
     import site
 
     site.main()
-    import torch  # noqa: F401  (each interpreter has its own from the start)
+    import torch  # noqa: F401  (a lease must not wait for this import)
 
     from interpool.native.inside import inductor, process_guards, sources
 
-    sources.install()  # after torch's thousand imports, for which nobody can have given a source
+    sources.install()  # last: none of torch's own modules can have been registered
     inductor.install()
     process_guards.install()
 
@@ -54,7 +54,7 @@ def _route_ctypes() -> None:
 
 
 def _refuse_fork() -> None:
-    """Leave no way to run Python in a forked child; starting other programs is no harm."""
+    """Leave no way to run Python in a forked child; other programs may still be started."""
 
     def refuse() -> NoReturn:
         raise RuntimeError(
@@ -80,7 +80,7 @@ def _refuse_fork() -> None:
 
 
 def say_goodbye(_nothing: object) -> None:
-    """Before the process ends: what a Python does first when it ends in order."""
+    """Before the process ends: what a Python does first when it ends normally."""
     import sys
 
     run_exit_functions()

@@ -1,7 +1,7 @@
 """TorchInductor's generated libraries, each loaded with an address of its own interpreter's.
 
-Such a library learns, while it is loaded, where a function of libtorch_python lies:
-from a variable of the process's environment, which interpreters share. So the variable
+Such a library learns, while it is loaded, the address of a function of libtorch_python:
+from an environment variable of the process, which interpreters share. So the variable
 is set only while a library is loaded, and one library is loaded at a time.
 """
 
@@ -36,7 +36,7 @@ def install() -> None:
         address = os.environ.get(INDUCTOR_ADDRESS)
         if address is None:
             return create_module(self, spec)
-        # A lock of the process's: each interpreter opens the file anew.
+        # A lock for the whole process, as each interpreter opens the file for itself.
         with open(__file__, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             stock_putenv(INDUCTOR_ADDRESS, address)

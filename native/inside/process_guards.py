@@ -1,8 +1,8 @@
-"""What of the process a model in a private interpreter may not change for its neighbours.
+"""Keeps a model in a private interpreter from changing the process for its neighbours.
 
-Settings that libtorch keeps for the whole process are kept apart by the native part
-(``native/cpp/interpose/settings.cc``). Here stands what can only be kept apart, or
-refused, in Python. ``docs/settings.md`` has the whole table.
+Signals, timers, faulthandler, the recursion limit and autograd's anomaly mode: each is refused,
+limited, or kept apart per interpreter. Settings that libtorch keeps for the whole process are
+kept apart by C++ code. ``docs/settings.md`` has the whole table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEEPEST_RECURSION = 3000
 
 
 def install() -> None:
-    """Guard the process's settings. Once per interpreter, after torch was imported."""
+    """Put the guards in place. Once per interpreter, after torch was imported."""
     _guard_anomaly_mode()
     _guard_signals()
     _guard_faulthandler()
@@ -85,7 +85,7 @@ def _refuse_timer() -> NoReturn:
     )
 
 
-# For a process that is there to see whether it crashes.
+# The stock function, for a process that is there to see whether an import crashes.
 report_crashes = faulthandler.enable
 
 

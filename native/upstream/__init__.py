@@ -1,7 +1,8 @@
-"""What interpool relies on beyond others' public interfaces: one module for each of them.
+"""What interpool relies on beyond others' public interfaces.
 
 ``torch_private`` and ``cpython_private`` name what is private there and why we need it; ``requirements``
-knows the versions that interpool is made for. All can be checked in one go, as ``interpool doctor``
-does. May be imported by everything, in the host program and in private interpreters alike; imports
-nothing of interpool, and torch only where a name of torch's is asked for.
+knows the versions that interpool is made for. ``interpool doctor`` checks all of it.
+
+May be imported by everything, in the host program and in private interpreters alike. Imports nothing of
+interpool outside of this package, and torch only where one of torch's names is asked for.
 """

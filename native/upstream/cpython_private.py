@@ -60,7 +60,7 @@ NAMES = (
         "inside/inductor.py: os.environ asks the module for putenv",
         mentions=("putenv",),
     ),
-    PrivateName("atexit:_run_exitfuncs", "a process that ends by os._exit, or with private interpreters"),
+    PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
     # Imports from archives.
     PrivateName(
         "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
@@ -90,13 +90,13 @@ NAMES = (
     PrivateName("pickle:_Pickler.save", "pack/pickling.py: the innermost part", mentions=("obj",)),
     PrivateName("pickle:_Pickler._batch_setitems", "pack/pickling.py: the way to it", mentions=("k",)),
     # The small process beside each worker.
-    PrivateName("_socket:socket", "handler/frontend/shim.py does without the costs of socket"),
+    PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip
 """All of them, in the order of what they are for."""
 
 
 def run_exit_functions() -> None:
-    """Do what ``atexit`` was told to do, as a Python does first when it ends in order."""
+    """Call the functions that ``atexit`` knows, as a Python does first when it ends normally."""
     import atexit
 
     atexit._run_exitfuncs()

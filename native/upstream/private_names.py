@@ -45,7 +45,7 @@ class PrivateName:
 
     def problem(self) -> str:
         """What is wrong with it here, starting with where it is; "" if nothing is."""
-        import inspect  # for who checks: private interpreters start with this module
+        import inspect  # only to check: every private interpreter imports this module at its start
 
         if ":" not in self.where:
             return self._source_problem()

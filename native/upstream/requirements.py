@@ -34,7 +34,7 @@ def requirement(name: str, extra: str = "") -> Requirement:
 def _stated() -> list[str]:
     try:
         return metadata.requires("interpool") or []
-    except metadata.PackageNotFoundError:  # files on a path that nobody installed
+    except metadata.PackageNotFoundError:  # imported from a folder, without being installed
         return []
 
 

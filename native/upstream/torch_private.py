@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch.package import _mangling, _package_unpickler, glob_group, package_exporter, package_importer
 
-    # What __getattr__ below hands out, for who checks types.
+    # For type checkers: what __getattr__, below, returns.
     ExternNode = package_importer._ExternNode
     GlobGroup = glob_group.GlobGroup
     ModuleNode = package_importer._ModuleNode
@@ -246,9 +246,7 @@ _CORE_NAMES = (
         for name in ("set_anomaly_enabled", "is_anomaly_enabled")
     ),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
-    PrivateName(
-        "torch.storage", "warnings that nobody can do anything about", mentions=(TYPED_STORAGE_WARNING,)
-    ),
+    PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
     PrivateName("torch.nn.utils.parametrize", "pack/pickling.py knows this error", mentions=(PARAMETRIZED,)),
 )
 
