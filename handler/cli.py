@@ -14,8 +14,9 @@ import click
 
 from interpool.handler.frontend import shim
 from interpool.handler.stock_worker import interpool_handler
-from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, VERSION
+from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA
 from interpool.native.errors import ArchiveError, InterpoolError
+from interpool.native.upstream.requirements import pip_install
 
 # What the torchserve command does.
 _START = "from ts.model_server import start; sys.exit(start())"
@@ -130,7 +131,7 @@ def serve(ctx: click.Context) -> None:
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
     program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
     if program is None:
-        _fail(f"the torchserve command is missing: pip install torchserve=={VERSION}", NOT_SERVED)
+        _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
     os.environ[HOME_VARIABLE] = str(home)
     sys.stdout.flush()
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
@@ -211,7 +212,7 @@ def doctor(imports: bool, names: tuple[str, ...]) -> None:
     failed = 0
     for check in import_checks(names) if imports else (*native_checks(), *serving_checks()):
         failed += not check.ok
-        click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
+        click.echo(f"{check.mark:4}  {check.name}: {check.detail}")
         if check.hint:
             click.echo(f"      fix: {check.hint}")
     sys.exit(1 if failed else 0)

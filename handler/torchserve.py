@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from interpool.handler.errors import OverlayError
 
-VERSION = "0.12.0"
 MINIMUM_JAVA = 11
 ACCEPT_TIMEOUT_S = 30.0  # how long a worker waits for its frontend
 

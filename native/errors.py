@@ -38,7 +38,17 @@ class InterpoolError(Exception):
 
 
 class ProvisioningError(InterpoolError):
-    """A private copy of a shared library could not be made."""
+    """A private copy of a shared library could not be made.
+
+    Attributes:
+        what: what is wrong.
+        hint: what to do about it, a sentence; "" where ``what`` says all.
+    """
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(f"{what}. {hint}" if hint else what)
+        self.what = what
+        self.hint = hint
 
 
 class InterpreterStartError(InterpoolError):

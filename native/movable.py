@@ -1,4 +1,4 @@
-"""Objects on their way between interpreters: pickled, with their tensors left out.
+"""Moves objects between interpreters: pickled, with their tensors left out.
 
 The tensors travel beside the pickle and share their memory with the originals. Used
 in private interpreters, and in the host program's Python for objects made there.
@@ -17,8 +17,7 @@ import torch
 
 from interpool.native.errors import ConversionError
 from interpool.native.inside import interpreter_id
-
-_PACKAGED = "<torch_package_"
+from interpool.native.upstream.torch_private import MANGLED
 
 
 class _Pickler(pickle.Pickler):
@@ -42,7 +41,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         module = str(getattr(obj, "__module__", None))
-        if not isinstance(obj, type | types.FunctionType) or not module.startswith(_PACKAGED):
+        if not isinstance(obj, type | types.FunctionType) or not module.startswith(MANGLED):
             return NotImplemented
         archive = None
         if interpreter_id() is not None:  # the host opens no archives

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.inspect.pickle_reading import Described, UnreadablePickle, read_pickle
+from interpool.native.upstream.torch_private import (
+    REBUILD_PARAMETER,
+    REBUILD_TENSOR,
+    REBUILD_WITH_TYPE,
+    REBUILDERS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +30,9 @@ _DTYPES = {
     "Untyped": "bytes",
 }  # fmt: skip
 
-# All take storage, offset, size first.
-_TENSORS = tuple(f"torch._utils:_rebuild_{what}" for what in ("tensor", "tensor_v2", "tensor_v3", "qtensor"))
-_PARAMETERS = tuple(f"torch._utils:_rebuild_parameter{what}" for what in ("", "_with_state"))
-_WITH_TYPE = "torch._tensor:_rebuild_from_type_v2"
+_TENSORS = tuple(f"{REBUILDERS}:{name}" for name in REBUILD_TENSOR)
+_PARAMETERS = tuple(f"{REBUILDERS}:{name}" for name in REBUILD_PARAMETER)
+_WITH_TYPE = ":".join(REBUILD_WITH_TYPE)
 # A module's own dictionaries: no part of the names that users know.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
 

@@ -17,8 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torch.package import package_exporter
-from torch.package.package_exporter import PackagingError
+from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.pack.data_files import find_data, save_data
@@ -46,6 +45,7 @@ from interpool.archiver_ext.pack.spec import build_entry, user_error
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer, opaque
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
+from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, allow_torchscript
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -338,9 +338,8 @@ def main(workdir: Path) -> None:
     sys.path.insert(0, job["root"])
     sys.argv = [job["spec"]]
     # One line per storage, about torch.package's own use of it.
-    warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
-    # TorchScript modules: torch.package can, and asks whether one is sure.
-    package_exporter._gate_torchscript_serialization = False
+    warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
+    allow_torchscript()
     try:
         result = export(job, workdir / ARCHIVE_NAME)
     except Unpackable as error:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 _BIG_FILES = 100
 _BIG_BYTES = 1_000_000
 _MANY_REQUIREMENTS = 8
@@ -101,30 +104,31 @@ def _self_lookup(sources: list[metadata.PackagePath]) -> str:
     return ""
 
 
-def canonical(name: str) -> str:
-    """A distribution's name in its normal form (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 @cache
 def required_by(name: str) -> frozenset[str]:
-    """Canonical names of all that the distribution needs, however indirectly.
+    """Canonical names of all that the distribution needs on this machine, however indirectly.
 
     What only its extras need is left out.
     """
     needed: set[str] = set()
-    waiting = [canonical(name)]
+    done: set[tuple[str, str]] = set()
+    waiting = [(canonicalize_name(name), "")]
     while waiting:
-        try:
-            requirements = metadata.requires(waiting.pop()) or []
-        except metadata.PackageNotFoundError:
+        asked = waiting.pop()
+        if asked in done:
             continue
-        for requirement in requirements:
-            match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
-            if match is None or re.search(r"extra\s*==", requirement):
-                continue
-            found = canonical(match.group())
-            if found not in needed:
-                needed.add(found)
-                waiting.append(found)
+        done.add(asked)
+        for requirement in _requirements_of(*asked):
+            found = canonicalize_name(requirement.name)
+            needed.add(found)
+            waiting += [(found, extra) for extra in ("", *requirement.extras)]
     return frozenset(needed)
+
+
+def _requirements_of(name: str, extra: str) -> list[Requirement]:
+    """What a distribution requires directly, with one of its extras or, for "", with none."""
+    try:
+        stated = [Requirement(text) for text in metadata.requires(name) or []]
+    except (metadata.PackageNotFoundError, InvalidRequirement):
+        return []
+    return [each for each in stated if each.marker is None or each.marker.evaluate({"extra": extra})]

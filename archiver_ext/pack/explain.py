@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch.package.package_exporter import PackagingErrorReason
-
 from interpool.archiver_ext.pack.plan import is_option
 from interpool.archiver_ext.pack.rules import module_file
+from interpool.native.upstream.torch_private import OWN_MODULES, PackagingErrorReason
 
 if TYPE_CHECKING:
     from interpool.archiver_ext.pack.exporter import HermeticExporter
@@ -212,6 +211,5 @@ def dropped_imports(exporter: HermeticExporter) -> list[str]:
 
 def _known(exporter: HermeticExporter, modules: tuple[str, ...]) -> bool:
     return any(
-        module in exporter.dependency_graph.nodes or module.startswith("torch_package_importer")
-        for module in modules
+        module in exporter.dependency_graph.nodes or module.startswith(OWN_MODULES[0]) for module in modules
     )

@@ -7,19 +7,17 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torch.package.package_exporter import PackageExporter, PackagingErrorReason
+from torch.package import PackageExporter
 
 from interpool.archiver_ext.pack.imports import ImportSite, find_imports
 from interpool.archiver_ext.pack.rules import IN_PROJECT, RuleAction, Rules, Verdict, module_file
 from interpool.native.archive.format import ENTRY_PACKAGE
+from interpool.native.upstream.torch_private import OWN_MODULES, REDUCED, PackagingErrorReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import ModuleType
-
-# Names that torch.package itself puts into archives and treats apart.
-_TORCH_PACKAGE_OWN = ("torch_package_importer", "_mock")
 
 # torch.package knows `os.path`, whose parent is no package, only once `os` was imported
 # in the archive; the entry's package is what every reader imports first.
@@ -74,7 +72,7 @@ class HermeticExporter(PackageExporter):
         if self._deferred is not None:
             self._deferred[module_name] = dependencies
             return
-        if module_name in _TORCH_PACKAGE_OWN:
+        if module_name in OWN_MODULES:
             super().add_dependency(module_name, dependencies)
             return
         verdict = self.rules.verdict(module_name)
@@ -124,7 +122,7 @@ class HermeticExporter(PackageExporter):
     def _persistent_id(self, obj: object) -> Any:
         # torch numbers what packs itself by its address; equal models must give equal bytes.
         found = super()._persistent_id(obj)  # type: ignore[no-untyped-call]
-        if isinstance(found, tuple) and found[0] == "reduce_package":
+        if isinstance(found, tuple) and found[0] == REDUCED:
             number = self._reduced.setdefault(found[1], len(self._reduced))
             return (found[0], number, *found[2:])
         return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from interpool.native.archive.pickle_policy import current_name, is_external
 from interpool.native.archive.reader import read_member, read_records
+from interpool.native.upstream.cpython_private import PurePythonUnpickler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -62,10 +63,7 @@ class _StandIn:
     def __setitem__(self, _key: object, _value: object) -> None: ...
 
 
-_PurePython: Any = pickle._Unpickler
-
-
-class _Walker(_PurePython):  # type: ignore[misc]
+class _Walker(PurePythonUnpickler):  # type: ignore[misc]
     """Follows a pickle's instructions without importing or calling anything."""
 
     def __init__(self, file: io.BytesIO) -> None:

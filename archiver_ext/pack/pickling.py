@@ -9,6 +9,7 @@ from types import FrameType, FunctionType
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.tracebacks import is_machinery, readable_traceback
+from interpool.native.upstream.torch_private import MANGLED, PARAMETRIZED
 
 
 def was_pickling(error: BaseException) -> bool:
@@ -39,12 +40,12 @@ def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackErro
 
 
 def _advice(error: BaseException) -> str:
-    if "parametrized modules" in str(error):
+    if PARAMETRIZED in str(error):
         return (
             "before the model is given to pack, fold the parametrizations into plain weights: "
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module"
         )
-    if "<torch_package_" in str(error):
+    if MANGLED in str(error):
         return (
             "it was loaded from another archive, whose code is not packed again: build the model from its "
             "source, and load only its state_dict() from there"

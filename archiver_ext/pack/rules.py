@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from torch.package.glob_group import GlobGroup
+from packaging.utils import canonicalize_name
 
-from interpool.archiver_ext.pack.distributions import canonical, distribution_of, required_by
+from interpool.archiver_ext.pack.distributions import distribution_of, required_by
 from interpool.archiver_ext.pack.plan import is_option
+from interpool.native.upstream.torch_private import GlobGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -174,7 +175,7 @@ def module_file(module: str) -> Path | None:
 def _third_party(top: str, path: Path | None, used: str | None) -> Verdict:
     glob = f"{top}.**"
     found = distribution_of(top)
-    if found is not None and canonical(found.name) in required_by("torch"):
+    if found is not None and canonicalize_name(found.name) in required_by("torch"):
         return Verdict("extern", f"{found.label}: torch needs it, so every server has it")
     label = found.label if found is not None else top
     if used is None:

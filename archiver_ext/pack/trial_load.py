@@ -13,14 +13,18 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME, leave, read_job, write_result
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import read_manifest, read_records
+from interpool.native.upstream.torch_private import (
+    FROM_PACKAGE,
+    MANGLED,
+    TYPED_STORAGE_WARNING,
+    PyTorchFileReader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,7 +76,7 @@ def _asked_by_archive() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
         frame = frame.f_back
-    return frame is not None and bool(frame.f_globals.get("__torch_package__"))
+    return frame is not None and bool(frame.f_globals.get(FROM_PACKAGE))
 
 
 def trial_load(archive: Path, sources: dict[str, str]) -> Any:
@@ -92,7 +96,7 @@ def trial_load(archive: Path, sources: dict[str, str]) -> Any:
         manifest = read_manifest(archive.name, file, read_records(archive.name, file))
     assert manifest is not None, "the building step has just written it"
     try:
-        importer = HermeticImporter(torch._C.PyTorchFileReader(str(archive)), str(archive), manifest)
+        importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
             return {}
@@ -139,7 +143,7 @@ def _member(filename: str) -> str:
 
     Frames of packaged code are named ``<torch_package_N>.path/in/archive.py``.
     """
-    return filename.partition(">.")[2] if filename.startswith("<torch_package_") else ""
+    return filename.partition(">.")[2] if filename.startswith(MANGLED) else ""
 
 
 def _shown(filename: str, sources: dict[str, str]) -> str:
@@ -159,7 +163,7 @@ def main(workdir: Path) -> None:
     """Do the trial in ``workdir``; a failure is a result like any other."""
     job = read_job("trial_load", workdir)
     # One line per storage, about torch.package's own use of it.
-    warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
+    warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
     root = Path(job["root"])
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != root]
     sys.meta_path.insert(0, Blocker(job["project"], job["installed"], job["extern"]))

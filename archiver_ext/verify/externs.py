@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import re
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.version import InvalidVersion, Version
 
 from interpool.native.errors import ExternError
 
@@ -37,52 +38,63 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
         ExternError: something is missing, or torch is too different; names them all, with the
             pip command.
     """
-    missing: list[str] = []
-    commands: list[str] = []
-    warnings = _python_warnings(manifest)
-    for extern in manifest["externs"]:
-        said, wanted = _problem(extern)
-        if wanted:
-            missing.append(said)
-            commands.append(wanted)
-        elif said:
-            warnings.append(said)
+    found = [problem for extern in manifest["externs"] if (problem := _problem(extern)) is not None]
+    errors = [problem for problem in found if problem.command]
     gone = _gone_from_standard_library(manifest)
     if gone:
-        missing.append(
+        said = (
             f"Python {platform.python_version()} has no module {', '.join(gone)}, which Python "
             f"{manifest['made_with']['python']} had where the archive was made"
         )
-    if missing:
-        mend = f". Install what it was made with: pip install {' '.join(commands)}" if commands else ""
-        rule = "extern-missing" if not commands or "is not installed" in missing[0] else "extern-version"
-        raise ExternError(f"{archive}: {'; '.join(missing)}{mend}", rule)
-    return warnings
+        errors.append(_Problem("extern-missing", said))
+    if errors:
+        commands = " ".join(problem.command for problem in errors if problem.command)
+        hint = f". Install what it was made with: pip install {commands}" if commands else ""
+        said = "; ".join(problem.said for problem in errors)
+        raise ExternError(f"{archive}: {said}{hint}", errors[0].rule)
+    return _python_warnings(manifest) + [f"[{problem.rule}] {problem.said}" for problem in found]
 
 
-def _problem(extern: Extern) -> tuple[str, str]:
-    """What is wrong with one extern, and, if that is an error, what pip is to install."""
+class _Problem(NamedTuple):
+    """What is wrong with an extern.
+
+    Attributes:
+        rule: that it breaks.
+        said: what is wrong, in words.
+        command: what pip is to install, where it is more than a warning.
+    """
+
+    rule: str
+    said: str
+    command: str = ""
+
+
+def _problem(extern: Extern) -> _Problem | None:
     name, made_with = extern["distribution"], extern["version"]
     pinned = f"'{name}=={made_with.partition('+')[0]}'"
     try:
         here = metadata.version(name)
     except metadata.PackageNotFoundError:
         if _is_found(extern["module"]):
-            return f"[extern-version] {extern['module']} is here, but of an unknown version", ""
-        return f"{name}, which brings module {extern['module']}, is not installed", pinned
+            return _Problem("extern-version", f"{extern['module']} is here, but of an unknown version")
+        return _Problem(
+            "extern-missing", f"{name}, which brings module {extern['module']}, is not installed", pinned
+        )
     if _line_of(name, here) == _line_of(name, made_with):
-        return "", ""
+        return None
     said = f"{name} is here in version {here}, and the archive was made with {made_with}"
-    return (said, pinned) if name == "torch" else (f"[extern-version] {said}", "")
+    return _Problem("extern-version", said, pinned if name == "torch" else "")
 
 
-def _line_of(name: str, version: str) -> tuple[str, ...]:
+def _line_of(name: str, version: str) -> tuple[int, ...] | str:
     """The part of a version that must be the same: the major one, or major and minor."""
-    release = re.match(r"v?(?:\d+!)?(\d+)(?:\.(\d+))?", version)
-    if release is None:
-        return (version,)
-    major, minor = release.group(1), release.group(2) or "0"
-    return (major, minor) if name == "torch" or int(major) == 0 else (major,)
+    try:
+        found = Version(version)
+    except InvalidVersion:
+        return version
+    if name == "torch" or found.major == 0:
+        return (found.major, found.minor)
+    return (found.major,)
 
 
 def _python_warnings(manifest: Manifest) -> list[str]:

@@ -11,10 +11,9 @@ import subprocess
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend.overlay import overlay
-from interpool.handler.torchserve import JAVA, MINIMUM_JAVA, PYTHON, VERSION, differences, installed_ts
+from interpool.handler.torchserve import JAVA, MINIMUM_JAVA, PYTHON, differences, installed_ts
 from interpool.native.diagnostics.doctor import Check
-
-_INSTALL = f"pip install torchserve=={VERSION}"
+from interpool.native.upstream.requirements import pip_install, requirement, satisfies
 
 
 def java_path() -> str | None:
@@ -45,23 +44,26 @@ def _java() -> Check:
 
 
 def _torchserve() -> Check:
+    hint = pip_install("torchserve")
     try:
         version = importlib.metadata.version("torchserve")
     except importlib.metadata.PackageNotFoundError:
-        return Check("torchserve", False, "not installed", _INSTALL)
-    ok = version == VERSION
-    detail = version if ok else f"{version}; interpool is tested with {VERSION} only"
-    return Check("torchserve", ok, detail, "" if ok else _INSTALL)
+        return Check("torchserve", False, "not installed", hint)
+    ok = satisfies("torchserve", version)
+    detail = (
+        version if ok else f"{version}; interpool is tested with {requirement('torchserve').specifier} only"
+    )
+    return Check("torchserve", ok, detail, "" if ok else hint)
 
 
 def _torchserve_names() -> Check:
-    name = "torchserve's names"
+    name, hint = "torchserve's names", pip_install("torchserve")
     try:
         found = differences(installed_ts())
     except OverlayError as error:
-        return Check(name, False, str(error), _INSTALL)
+        return Check(name, False, str(error), hint)
     detail = "; ".join(found) or f"{len(PYTHON) + len(JAVA)} places are as interpool knows them"
-    return Check(name, not found, detail, _INSTALL if found else "")
+    return Check(name, not found, detail, hint if found else "")
 
 
 def _yaml() -> Check:
@@ -72,7 +74,7 @@ def _yaml() -> Check:
 
 def _archiver() -> Check:
     ok = importlib.util.find_spec("model_archiver") is not None
-    hint = "" if ok else f"pip install torch-model-archiver=={VERSION}"
+    hint = "" if ok else pip_install("torch-model-archiver")
     return Check("torch-model-archiver", ok, "installed" if ok else "not installed", hint)
 
 

@@ -12,7 +12,6 @@ with a pipe as stdout, on which it says ``listening``.
 from __future__ import annotations
 
 import argparse
-import atexit
 import json
 import logging
 import os
@@ -39,6 +38,7 @@ from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S
 from interpool.native.errors import InterpoolError
+from interpool.native.upstream.cpython_private import run_exit_functions
 
 TICK_S = 1.0
 MODEL_CHECK_S = 5.0
@@ -422,8 +422,8 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     host.leave_on_sigterm()
     host.run()
-    # What Python does first when it ends: interpreters run their exit functions, data files are removed.
-    atexit._run_exitfuncs()
+    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    run_exit_functions()
     os._exit(0)
 
 

@@ -1,9 +1,9 @@
 """Real files for code that finds its data through ``__file__``.
 
 An archive's data files are laid out once for all interpreters and processes of a user that
-have it open, in a folder named after their content. Whoever uses a folder holds a shared
-lock on it, so that one whose lock nobody holds is garbage: also after a process was killed.
-The next one that comes removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
+have it open, in a folder named after their content. Each user of a folder holds a shared
+lock on it, so that a folder without a lock is garbage, even after a process was killed.
+The next process that lays files out removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
 
 Shared libraries outlive their archive. The dynamic linker knows a library by its inode, and
 torch takes an operator's registration once: an archive that is opened anew, or its next
@@ -54,7 +54,7 @@ class Folder:
         if self not in _in_use or os.getpid() != self._process:
             return  # a forked child shares its parent's lock
         _in_use.discard(self)
-        # Not by closing alone: a child may have the descriptor, too.
+        # Closing alone would not do: a child process may have the descriptor, too.
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
         with contextlib.suppress(OSError), _locked(self.path.parent):

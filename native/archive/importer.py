@@ -8,7 +8,6 @@ failed to import is not there half made.
 from __future__ import annotations
 
 import builtins
-import importlib._bootstrap as _bootstrap
 import importlib.machinery
 import importlib.util
 import linecache
@@ -17,8 +16,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.package import PackageImporter, package_importer
+from torch.package import PackageImporter
 
 from interpool.native.archive.data_files import Folder, extract
 from interpool.native.archive.format import MANIFEST_PACKAGE
@@ -26,11 +24,19 @@ from interpool.native.archive.import_views import VIEWED, View, views
 from interpool.native.archive.resources import ArchivePath, ArchiveResources
 from interpool.native.archive.unpickler import restrict
 from interpool.native.errors import ManifestError
+from interpool.native.upstream.cpython_private import ModuleLock
+from interpool.native.upstream.torch_private import (
+    ExternNode,
+    ModuleNode,
+    PackageNode,
+    package_imported_modules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from interpool.native.archive.format import Manifest
+    from interpool.native.upstream.torch_private import PyTorchFileReader
 
 
 class HermeticImporter(PackageImporter):
@@ -49,7 +55,7 @@ class HermeticImporter(PackageImporter):
         ManifestError: it lists data files that the archive does not hold.
     """
 
-    def __init__(self, reader: torch._C.PyTorchFileReader, path: str, manifest: Manifest | None) -> None:
+    def __init__(self, reader: PyTorchFileReader, path: str, manifest: Manifest | None) -> None:
         self._data = {} if manifest is None else _data_digests(reader, path, manifest)
         self._folder: Folder | None = None
         self._closed = False
@@ -82,15 +88,15 @@ class HermeticImporter(PackageImporter):
         node = self._node(module)
         if node is None:
             return None
-        if isinstance(node, package_importer._ExternNode):
+        if isinstance(node, ExternNode):
             return importlib.util.find_spec(module)
-        is_package = isinstance(node, package_importer._PackageNode)
+        is_package = isinstance(node, PackageNode)
         return importlib.machinery.ModuleSpec(module, self, origin=node.source_file, is_package=is_package)  # type: ignore[arg-type]
 
     def resources_of(self, module: str) -> ArchivePath:
         """The folder of a package of the archive, or that around a module."""
         node = self._node(module)
-        is_package = isinstance(node, package_importer._PackageNode)
+        is_package = isinstance(node, PackageNode)
         package = module if is_package else module.rpartition(".")[0]
         return ArchivePath(self, package.replace(".", "/"))
 
@@ -105,7 +111,7 @@ class HermeticImporter(PackageImporter):
             ImportError: the archive holds no such module.
         """
         node = self._node(self.plain_name(module))
-        if node is None or isinstance(node, package_importer._ExternNode):
+        if node is None or isinstance(node, ExternNode):
             raise ImportError(f"{self.filename} holds no source of {module}", name=module)
         if node.source_file is None:
             return ""
@@ -131,7 +137,7 @@ class HermeticImporter(PackageImporter):
         node = self._node(self.plain_name(package.__name__))
         for name, child in sorted(node.children.items()):
             if _is_inside(child):
-                yield name, isinstance(child, package_importer._PackageNode)
+                yield name, isinstance(child, PackageNode)
 
     # ---- torch.package's steps ---------------------------------------------------------------
 
@@ -145,8 +151,8 @@ class HermeticImporter(PackageImporter):
         for name in self._data:
             node: Any = self.root
             for atom in name.split("/")[:-1]:
-                node = node.children.setdefault(atom, package_importer._PackageNode(None))
-                if not isinstance(node, package_importer._PackageNode):
+                node = node.children.setdefault(atom, PackageNode(None))
+                if not isinstance(node, PackageNode):
                     break
 
     def _install_on_parent(self, parent: str, name: str, module: ModuleType) -> None:
@@ -156,11 +162,11 @@ class HermeticImporter(PackageImporter):
         super()._install_on_parent(parent, name, module)
 
     def _introduce(self, name: str, module: ModuleType) -> None:
-        """Have the rest of Python know a module whose code is about to run."""
+        """Make a module whose code is about to run known to the rest of Python."""
         source = module.__file__ and self.plain_name(module.__file__)
         self._sources[name] = source
         if self._closed:
-            return  # an object that outlived its package: nobody would withdraw the module
+            return  # an object that outlived its package: nobody would remove the module again
         if self._data and self._folder is None:
             self._folder = extract(self._data, self.zip_reader.get_record, self.filename)
         # Importing a module by name gets the first part of its name, too.
@@ -179,8 +185,8 @@ class HermeticImporter(PackageImporter):
     ) -> Any:
         """What import statements in the archive's code call."""
         if isinstance(fromlist, list) and not fromlist and not level and not self.holds(name):
-            # PyImport_Import, as no statement calls it: the C code of some library imports what
-            # it needs itself, in the name of whoever called it.
+            # PyImport_Import, and no import statement: C code of some library imports what it
+            # needs, with the globals of the archive's code that called it.
             return builtins.__import__(name)
         return super().__import__(name, globals, locals, fromlist, level)  # type: ignore[no-untyped-call]
 
@@ -192,7 +198,7 @@ class HermeticImporter(PackageImporter):
         if name in self.modules and name not in self._loading:
             return super()._find_and_load(name)  # type: ignore[no-untyped-call]
         # As Python does: another thread waits until the module is there in full.
-        with _bootstrap._ModuleLockManager(self._mangler.mangle(name)):  # type: ignore[attr-defined]
+        with ModuleLock(self._mangler.mangle(name)):
             return super()._find_and_load(name)  # type: ignore[no-untyped-call]
 
     def _load_module(self, name: str, parent: str) -> Any:
@@ -220,7 +226,7 @@ class HermeticImporter(PackageImporter):
         del self._sources[name]
         module = self.modules.pop(name)
         sys.modules.pop(module.__name__, None)
-        package_importer._package_imported_modules.pop(module.__name__, None)
+        package_imported_modules.pop(module.__name__, None)
         parent, _, last = name.rpartition(".")
         if parent and vars(self.modules[parent]).get(last) is module:
             delattr(self.modules[parent], last)
@@ -228,8 +234,8 @@ class HermeticImporter(PackageImporter):
     def _node(self, module: str) -> Any:
         node: Any = self.root
         for atom in module.split("."):
-            if not isinstance(node, package_importer._PackageNode):
-                return node if isinstance(node, package_importer._ExternNode) else None
+            if not isinstance(node, PackageNode):
+                return node if isinstance(node, ExternNode) else None
             node = node.children.get(atom)
         return node
 
@@ -248,13 +254,12 @@ class HermeticImporter(PackageImporter):
     # ---- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Withdraw the modules and the data files. Objects made from the archive go on."""
+        """Remove the modules and the data files. Objects made from the archive still work."""
         self._closed = True
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)
-        # The traceback machinery keeps a way to each source that it has heard of, and with
-        # it the importer.
+        # linecache holds on to the loader of every module, which is this importer.
         prefixes: tuple[str, ...] = (self.id(),)
         if self._folder is not None:
             prefixes += (f"{self._folder.path}/",)
@@ -265,10 +270,10 @@ class HermeticImporter(PackageImporter):
 
 def _is_inside(node: Any) -> bool:
     """Whether there is anything but external modules at or below a node of the archive's tree."""
-    if isinstance(node, package_importer._PackageNode):
+    if isinstance(node, PackageNode):
         children = node.children.values()
         return node.source_file is not None or not children or any(map(_is_inside, children))
-    return isinstance(node, package_importer._ModuleNode)
+    return isinstance(node, ModuleNode)
 
 
 def _data_digests(reader: Any, path: str, manifest: Manifest) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What pickles may take from outside of their archive, whoever wrote them.
 
 A pickle names functions and calls them. The tables here hold what models' pickles are
-made of; what can run code, open files or undo the check is left out. Names are judged
+made of; what could run code, open files or bypass the check is left out. Names are judged
 before their module is imported, values after that.
 
 This bounds pickles, not code: a module in the archive can import what it likes.
@@ -9,7 +9,6 @@ This bounds pickles, not code: a module in the archive can import what it likes.
 
 from __future__ import annotations
 
-import _compat_pickle
 import builtins
 import functools
 import re
@@ -19,8 +18,15 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any, Final
 
-IMPLICIT_EXTERNS: Final = frozenset({"builtins", "numpy", "numpy.core", "numpy.core._multiarray_umath"})
-"""torch.package takes these from the server whatever its list of external modules says."""
+from interpool.native.upstream.cpython_private import RENAMED_GLOBALS, RENAMED_MODULES
+from interpool.native.upstream.torch_private import (
+    CALLED,
+    IMPLICIT_EXTERNS,
+    MANGLED,
+    OWN_MODULES,
+    PICKLED,
+    PICKLED_TREES,
+)
 
 _ALL = frozenset({"*"})  # every public name
 _CAPITALS = frozenset({"A*"})  # every name that starts with a capital letter
@@ -40,7 +46,7 @@ _OPERATORS = {
     "pos", "pow", "rshift", "sub", "truediv", "truth", "xor",
 }  # fmt: skip
 
-# Not here, on purpose: attrgetter and methodcaller (they undo the check of getattr), reduce,
+# Not here, on purpose: attrgetter and methodcaller (they bypass the check of getattr), reduce,
 # map and call (they call for others), anything that reads or writes files, starts processes,
 # loads code, or evaluates text (typing.get_type_hints, collections.namedtuple).
 _STANDARD: Mapping[str, Collection[str]] = {
@@ -117,42 +123,14 @@ _NUMPY_FUNCTIONS = {
     "sum", "var", "where",
 }  # fmt: skip
 
-_TORCH: Mapping[str, Collection[str]] = {
-    "torch._C": {"Generator", "TensorBase", "_VariableFunctionsClass"},
-    "torch._tensor": {"Tensor", "_rebuild_from_type_v2"},
-    "torch._utils": {
-        "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_device_tensor_from_numpy",
-        "_rebuild_meta_tensor_no_storage", "_rebuild_nested_tensor", "_rebuild_parameter",
-        "_rebuild_parameter_with_state", "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor",
-        "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_wrapper_subclass",
-    },
-    "torch.amp.autocast_mode": {"autocast"},
-    "torch.fx._symbolic_trace": {"Tracer"},
-    "torch.fx.graph": {"CodeGen", "_PyTreeCodeGen", "_PyTreeInfo"},
-    "torch.fx.graph_module": {"reduce_package_graph_module"},
-    "torch.jit._script": {"unpackage_script_module"},
-    "torch.serialization": {"_get_layout"},
-    "torch.storage": {"TypedStorage", "UntypedStorage"},
-    "torch.utils._pytree": {"LeafSpec", "TreeSpec"},
-    "torch.utils.checkpoint": {"checkpoint", "checkpoint_sequential"},
-}  # fmt: skip
-# All that is defined below these.
-_TORCH_TREES = (
-    "torch._C._fft", "torch._C._linalg", "torch._C._nested", "torch._C._nn", "torch._C._sparse",
-    "torch._C._special", "torch.ao.nn", "torch.ao.quantization.fake_quantize",
-    "torch.ao.quantization.observer", "torch.ao.quantization.qconfig", "torch.ao.quantization.stubs",
-    "torch.distributions", "torch.fft", "torch.functional", "torch.linalg", "torch.nn", "torch.optim",
-    "torch.quantization.observer", "torch.special",
-)  # fmt: skip
-
-# What would undo the check at once. sympy evaluates text that it is given for a number, pydantic
+# What would bypass the check at once. sympy evaluates text that it is given for a number, pydantic
 # text that it is given for a type, and every server has both.
 _NEVER: Final = frozenset(
     {
-        "__main__", "_distutils_hack", "_mock", "_pytest", "cffi", "cloudpickle", "dill", "distutils",
+        *OWN_MODULES, "__main__", "_distutils_hack", "_pytest", "cffi", "cloudpickle", "dill", "distutils",
         "execnet", "fsspec", "functorch", "interpool", "invoke", "IPython", "jinja2", "joblib", "mako",
         "mpmath", "numexpr", "paramiko", "pexpect", "pip", "pkg_resources", "plumbum", "psutil", "pydantic",
-        "pytest", "setuptools", "sh", "sympy", "torch_package_importer", "torchgen", "triton", "ts", "wheel",
+        "pytest", "setuptools", "sh", "sympy", "torchgen", "triton", "ts", "wheel",
         "yaml",
     }
 )  # fmt: skip
@@ -162,16 +140,16 @@ def current_name(module: str, name: str, protocol: int) -> tuple[str, str]:
     """What a global of a pickle of that protocol is called in Python 3."""
     if protocol >= 3:
         return module, name
-    if (module, name) in _compat_pickle.NAME_MAPPING:
-        return _compat_pickle.NAME_MAPPING[(module, name)]
-    return _compat_pickle.IMPORT_MAPPING.get(module, module), name
+    if (module, name) in RENAMED_GLOBALS:
+        return RENAMED_GLOBALS[(module, name)]
+    return RENAMED_MODULES.get(module, module), name
 
 
 def is_external(module: str, externs: Collection[str]) -> bool:
     """Whether torch.package takes a module from outside of the archive whose externs these are."""
     parts = module.split(".")
     prefixes = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-    return not IMPLICIT_EXTERNS.isdisjoint(prefixes) or any(prefix in externs for prefix in prefixes)
+    return not set(IMPLICIT_EXTERNS).isdisjoint(prefixes) or any(prefix in externs for prefix in prefixes)
 
 
 def is_dunder(name: str) -> bool:
@@ -183,10 +161,10 @@ def allows_name(module: str, name: str) -> bool:
     """Whether an external module may be imported for a pickle, and asked for that name."""
     top = module.partition(".")[0]
     if top == "torch":
-        return module == "torch" or _listed(_TORCH, module, name) or _within(module, _TORCH_TREES)
+        return module == "torch" or _listed(PICKLED, module, name) or _within(module, PICKLED_TREES)
     if top == "numpy":
         return module == "numpy" or _listed(_NUMPY, module, name)
-    if _is_standard(top) or top in _STANDARD:
+    if is_standard(top) or top in _STANDARD:
         return _listed(_STANDARD, module, name)
     return top not in _NEVER
 
@@ -253,24 +231,24 @@ _CALLED = {
     ("_codecs", "encode"), ("_operator", "getitem"), ("builtins", "iter"), ("builtins", "reversed"),
     ("copyreg", "__newobj__"), ("logging", "getLogger"), ("numpy._core.multiarray", "scalar"),
     ("numpy.core.multiarray", "scalar"), ("re", "compile"),
-    ("torch.fx.graph_module", "reduce_package_graph_module"),
-    ("torch.jit._script", "unpackage_script_module"),
+    *CALLED,
 }  # fmt: skip
 
 
-def _is_standard(top: str) -> bool:
+def is_standard(top: str) -> bool:
+    """Whether a top-level module is the standard library's, in this Python or in Python 2."""
     return top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__"
 
 
 def _is_foreign(home: str) -> bool:
     """Whether that is a module of an installed package other than torch and numpy."""
     top = home.partition(".")[0]
-    return top not in ("torch", "numpy") and not _is_standard(top) and not _is_archived(home)
+    return top not in ("torch", "numpy") and not is_standard(top) and not _is_archived(home)
 
 
 def _is_archived(home: str) -> bool:
     """Whether that is a module of an archive, which torch.package calls by a name of its own."""
-    return home.startswith("<torch_package_")
+    return home.startswith(MANGLED)
 
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodType)
@@ -284,6 +262,8 @@ def _is_alias(module: str, name: str, value: Any) -> bool:
 def _torch_value(name: str, value: Any) -> bool:
     import torch
 
+    from interpool.native.upstream.torch_private import VariableFunctions
+
     if isinstance(value, _torch_constants()):
         return True
     if isinstance(value, type):
@@ -292,7 +272,7 @@ def _torch_value(name: str, value: Any) -> bool:
         return name in _TORCH_CLASSES or issubclass(value, known) or not own
     if isinstance(value, types.FunctionType):
         return value.__module__ != "torch"
-    return name != "from_file" and hasattr(torch._C._VariableFunctions, name)
+    return name != "from_file" and hasattr(VariableFunctions, name)
 
 
 _TORCH_CLASSES = {"Generator", "Size", "device", "dtype", "finfo", "iinfo", "layout", "memory_format"}

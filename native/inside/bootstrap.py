@@ -3,53 +3,58 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import _interpool
+from interpool.native.upstream.cpython_private import (
+    PREEXEC_ARGUMENT,
+    replace_dlopen,
+    replace_fork_exec,
+    run_exit_functions,
+)
 
-# Among the arguments of _posixsubprocess.fork_exec, from Python 3.11 to 3.13.
-_PREEXEC_FN = -2
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def install() -> None:
-    """What makes Python code safe in here: ctypes, fork, sources, torch's settings; and torch."""
+    """Make this interpreter safe to share a process with others, and import torch."""
     _route_ctypes()
     _refuse_fork()
     import site
 
     site.main()
-    import torch  # noqa: F401  (each interpreter has its own from the start)
+    import torch  # noqa: F401  (a lease must not wait for this import)
 
-    from interpool.native.inside import inductor, sources
-    from interpool.native.inside import process_guards as settings
+    from interpool.native.inside import inductor, process_guards, sources
 
-    sources.install()  # after torch's thousand imports, for which nobody can have given a source
+    sources.install()  # last: none of torch's own modules can have been registered
     inductor.install()
-    settings.install()
+    process_guards.install()
 
 
 def _route_ctypes() -> None:
     import ctypes
 
-    open_stock = ctypes._dlopen  # type: ignore[attr-defined]
+    def private(stock: Callable[..., int]) -> Callable[..., int]:
+        def open_private(name: Any, mode: int = ctypes.DEFAULT_MODE) -> int:
+            if name is None:
+                return stock(name, mode)
+            path = os.fsdecode(name)
+            try:
+                copy = _interpool.load_library(path, mode)
+            except ImportError as error:  # no private copy could be made
+                raise OSError(str(error)) from error
+            # Names of a private copy would shadow those of another interpreter's.
+            return stock(copy, mode if copy == path else ctypes.RTLD_LOCAL)
 
-    def open_private(name: Any, mode: int = ctypes.DEFAULT_MODE) -> int:
-        if name is None:
-            return open_stock(name, mode)  # type: ignore[no-any-return]
-        path = os.fsdecode(name)
-        try:
-            copy = _interpool.load_library(path, mode)
-        except ImportError as error:  # no private copy could be made
-            raise OSError(str(error)) from error
-        # Names of a private copy would shadow those of another interpreter's.
-        return open_stock(copy, mode if copy == path else ctypes.RTLD_LOCAL)  # type: ignore[no-any-return]
+        return open_private
 
-    ctypes._dlopen = open_private  # type: ignore[attr-defined]
+    replace_dlopen(private)
 
 
 def _refuse_fork() -> None:
-    """Leave no way to run Python in a forked child; starting other programs is no harm."""
-    import _posixsubprocess
+    """Leave no way to run Python in a forked child; other programs may still be started."""
 
     def refuse() -> NoReturn:
         raise RuntimeError(
@@ -57,28 +62,28 @@ def _refuse_fork() -> None:
             "that they happen to be in; use subprocess, or multiprocessing with the 'spawn' method."
         )
 
+    def exec_only(stock: Callable[..., int]) -> Callable[..., int]:
+        def fork_exec(*args: Any) -> int:
+            if args[PREEXEC_ARGUMENT] is not None:
+                raise RuntimeError(
+                    "a preexec_fn would run after a fork inside a private interpreter, where the other "
+                    "interpreters' locks are in the state that they happened to be in; use subprocess's "
+                    "start_new_session, process_group, user, group, umask or pass_fds instead."
+                )
+            return stock(*args)
+
+        return fork_exec
+
     os.fork = refuse
     os.forkpty = refuse
-    fork_exec = _posixsubprocess.fork_exec
-
-    def fork_exec_only(*args: Any) -> int:
-        if args[_PREEXEC_FN] is not None:
-            raise RuntimeError(
-                "a preexec_fn would run after a fork inside a private interpreter, where the other "
-                "interpreters' locks are in the state that they happened to be in; use subprocess's "
-                "start_new_session, process_group, user, group, umask or pass_fds instead."
-            )
-        return fork_exec(*args)
-
-    _posixsubprocess.fork_exec = fork_exec_only
+    replace_fork_exec(exec_only)
 
 
 def say_goodbye(_nothing: object) -> None:
-    """Before the process ends: what a Python does first when it ends in order."""
-    import atexit
+    """Before the process ends: what a Python does first when it ends normally."""
     import sys
 
-    atexit._run_exitfuncs()
+    run_exit_functions()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

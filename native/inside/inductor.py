@@ -1,7 +1,7 @@
 """TorchInductor's generated libraries, each loaded with an address of its own interpreter's.
 
-Such a library learns, while it is loaded, where a function of libtorch_python lies:
-from a variable of the process's environment, which interpreters share. So the variable
+Such a library learns, while it is loaded, the address of a function of libtorch_python:
+from an environment variable of the process, which interpreters share. So the variable
 is set only while a library is loaded, and one library is loaded at a time.
 """
 
@@ -12,13 +12,13 @@ import os
 from importlib.machinery import ExtensionFileLoader
 from typing import TYPE_CHECKING
 
+from interpool.native.upstream.torch_private import INDUCTOR_ADDRESS
+
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
     _Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-
-_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 
 
 def install() -> None:
@@ -28,18 +28,18 @@ def install() -> None:
 
     def putenv(name: _Text, value: _Text, /) -> None:
         """Stands in for ``os.putenv``, which ``os.environ`` calls."""
-        if os.fsdecode(name) != _ADDRESS:
+        if os.fsdecode(name) != INDUCTOR_ADDRESS:
             stock_putenv(name, value)
 
     def create_with_address(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
         """Stands in for ``ExtensionFileLoader.create_module``."""
-        address = os.environ.get(_ADDRESS)
+        address = os.environ.get(INDUCTOR_ADDRESS)
         if address is None:
             return create_module(self, spec)
-        # A lock of the process's: each interpreter opens the file anew.
+        # A lock for the whole process, as each interpreter opens the file for itself.
         with open(__file__, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            stock_putenv(_ADDRESS, address)
+            stock_putenv(INDUCTOR_ADDRESS, address)
             return create_module(self, spec)
 
     os.putenv = putenv

@@ -20,12 +20,13 @@ from interpool.native.archive.format import Manifest
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import Record, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError, StructureError
+from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, PyTorchFileReader
 
-# torch.package's own affair, which nobody who serves a model can mend.
-warnings.filterwarnings("ignore", "TypedStorage is deprecated", UserWarning, r"torch\.package")
+# torch.package causes it, and nobody who serves a model can change that.
+warnings.filterwarnings("ignore", TYPED_STORAGE_WARNING, UserWarning, r"torch\.package")
 
 
-class _MappedReader(torch._C.PyTorchFileReader):
+class _MappedReader(PyTorchFileReader):
     """torch's reader, but for weights, which are mapped.
 
     TorchScript modules in an archive are read by torch itself, which asks for its own reader.
@@ -44,13 +45,13 @@ class _MappedReader(torch._C.PyTorchFileReader):
         super().__init__(self._snapshot_file)
 
     def open_file(self) -> IO[bytes]:
-        """The very bytes that are mapped and run, to be checked."""
+        """Open the bytes that are mapped and run, so that these are the ones that are checked."""
         return open(self._snapshot_file, "rb")
 
     def once(self, work: str, do: Callable[[], str]) -> str:
         """What ``do`` returned in the one interpreter that did this work for this snapshot.
 
-        The others wait. Where it raises, it was not done, and the next one that asks does it.
+        The others wait. If it raises, the next interpreter that asks does the work.
         """
         # In short turns: an interpreter that waits can be interrupted.
         while (turn := _interpool.begin_once(self._mapping, work, 0.2)) is False:
@@ -65,7 +66,7 @@ class _MappedReader(torch._C.PyTorchFileReader):
             _interpool.end_once(self._mapping, work, result)
 
     def map_anew(self) -> None:
-        """Weights asked for from here on are as the archive has them, whoever wrote to earlier ones."""
+        """Map the archive anew: weights read from now on are as it has them, in spite of earlier writes."""
         self._mapping, self._size, _ = _interpool.map_archive(self.path, self._snapshot)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
@@ -143,12 +144,8 @@ class HermeticPackage:
         data: bytes = self.importer.load_binary(package, resource)
         return data
 
-    def load_text(self, package: str, resource: str) -> str:
-        """A resource's text, UTF-8."""
-        return self.load_binary(package, resource).decode("utf-8")
-
     def make(self, package: str, resource: str) -> Any:
-        """A pickled object of the caller's own, over weights that nobody else writes to."""
+        """A new object for this caller alone, with weights that nobody else writes to."""
         self._require(package, resource)
         self.importer.zip_reader.map_anew()
         return self.importer.load_pickle(package, resource)
@@ -209,7 +206,7 @@ def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> An
 
 
 def make_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
-    """A pickled object of the caller's own."""
+    """A new object for this caller alone."""
     return open_package(path, snapshot).make(package, resource)
 
 

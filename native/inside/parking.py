@@ -1,4 +1,4 @@
-"""What a private interpreter lets go of when the pool parks it: all that can be made again."""
+"""What a private interpreter frees when the pool parks it: everything that can be made again."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable
 _callbacks: list[Callable[[], None]] = []
 
 
-def when_parked(let_go: Callable[[], None]) -> None:
-    """Have ``let_go`` called, in any thread, each time this interpreter is parked."""
-    _callbacks.append(let_go)
+def when_parked(free: Callable[[], None]) -> None:
+    """Have ``free`` called, in any thread, each time this interpreter is parked."""
+    _callbacks.append(free)
 
 
 def park() -> None:
-    """Let go of models, and give the memory back."""
-    from interpool.native.inside import packages as archive
+    """Free the models, and give the memory back to the system."""
+    from interpool.native.inside import packages
 
-    for let_go in _callbacks:
-        let_go()
-    archive.close_all()
+    for free in _callbacks:
+        free()
+    packages.close_all()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

@@ -1,8 +1,8 @@
-"""What of the process a model in a private interpreter may not change for its neighbours.
+"""Keeps a model in a private interpreter from changing the process for its neighbours.
 
-Settings that libtorch keeps for the whole process are kept apart by the native part
-(``native/cpp/interpose/settings.cc``). Here stands what can only be kept apart, or
-refused, in Python. ``docs/settings.md`` has the whole table.
+Signals, timers, faulthandler, the recursion limit and autograd's anomaly mode: each is refused,
+limited, or kept apart per interpreter. Settings that libtorch keeps for the whole process are
+kept apart by C++ code. ``docs/settings.md`` has the whole table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import warnings
 from typing import Any, NoReturn
 
 import _interpool
+from interpool.native.upstream.torch_private import replace_anomaly_mode
 
 # Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which
 # ends the process: a sort whose key sorts takes 2 KiB for each level of Python's count.
@@ -21,7 +22,7 @@ DEEPEST_RECURSION = 3000
 
 
 def install() -> None:
-    """Guard the process's settings. Once per interpreter, after torch was imported."""
+    """Put the guards in place. Once per interpreter, after torch was imported."""
     _guard_anomaly_mode()
     _guard_signals()
     _guard_faulthandler()
@@ -29,8 +30,6 @@ def install() -> None:
 
 
 def _guard_anomaly_mode() -> None:
-    import torch
-
     enabled = False
 
     def set_anomaly_enabled(value: bool, check_nan: bool = True) -> None:
@@ -50,10 +49,7 @@ def _guard_anomaly_mode() -> None:
         """Stands in for ``torch.is_anomaly_enabled``."""
         return enabled
 
-    modules: tuple[Any, ...] = (torch, torch._C)
-    for module in modules:
-        module.set_anomaly_enabled = set_anomaly_enabled
-        module.is_anomaly_enabled = is_anomaly_enabled
+    replace_anomaly_mode(set_anomaly_enabled, is_anomaly_enabled)
 
 
 def _guard_signals() -> None:
@@ -89,7 +85,7 @@ def _refuse_timer() -> NoReturn:
     )
 
 
-# For a process that is there to see whether it crashes.
+# The stock function, for a process that is there to see whether an import crashes.
 report_crashes = faulthandler.enable
 
 

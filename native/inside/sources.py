@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RegisteredSources(MetaPathFinder, InspectLoader):
-    """Finds and loads them; asked before anything else, as a name was given on purpose."""
+    """Finds and loads them, before any other finder: a name was registered on purpose."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -28,6 +28,7 @@ from interpool.native.archive.reader import read_manifest, read_records
 from interpool.native.pool.host_torch import watch_host_torch
 from interpool.native.pool.leaks import warn_of_open_leases, watch_process_end
 from interpool.native.pool.stacks import describe_stacks
+from interpool.native.upstream.requirements import pip_install
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -323,7 +324,7 @@ def installation() -> dict[str, Any]:
     """
     torch_lib = provision.torch_libraries()
     if torch_lib is None:
-        raise InterpreterStartError("torch is not installed: pip install torch==2.13.0")
+        raise InterpreterStartError(f"torch is not installed: {pip_install('torch')}")
     interposer = provision.interposer_path()
     return {
         "executable": sys.executable,

@@ -149,9 +149,10 @@ def libpython_path() -> Path:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     raise ProvisioningError(
         f"no shared libpython{version} of Python {platform.python_version()} was found: "
-        f"{sys.executable} is linked statically. On Debian and Ubuntu install the package "
+        f"{sys.executable} is linked statically",
+        "On Debian and Ubuntu install the package "
         f"libpython{version}; with pyenv rebuild with PYTHON_CONFIGURE_OPTS=--enable-shared; "
-        "or name the file in INTERPOOL_LIBPYTHON"
+        "or name the file in INTERPOOL_LIBPYTHON",
     )
 
 

@@ -54,8 +54,8 @@ def private_directory(path: Path) -> Path:
         raise unusable(path, error) from error
     if owner not in (os.geteuid(), 0):
         raise ProvisioningError(
-            f"the cache directory {path} belongs to user {owner}, so the libraries in it are not "
-            "trusted; set INTERPOOL_CACHE to a directory of your own"
+            f"the cache directory {path} belongs to user {owner}, so the libraries in it are not trusted",
+            "Remove it, or set INTERPOOL_CACHE to a directory of your own",
         )
     return path
 
@@ -114,6 +114,6 @@ def copy_file(source: Path, target: Path) -> None:
 def unusable(path: Path, error: OSError) -> ProvisioningError:
     """The error for a cache directory that could not be written to."""
     return ProvisioningError(
-        f"cannot write to the cache directory {path}: {error.strerror}; "
-        "make room or make it writable, or set INTERPOOL_CACHE to another directory"
+        f"cannot write to the cache directory {path}: {error.strerror}",
+        "Make room or make it writable, or set INTERPOOL_CACHE to another directory",
     )

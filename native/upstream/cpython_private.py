@@ -1,0 +1,137 @@
+"""CPython's private names that interpool relies on: the one place to look at for its next release.
+
+``inside/loader.py`` and ``handler/frontend/shim.py`` import theirs themselves: one runs before any import
+is safe, the other stands alone. What the C++ code needs of CPython's layouts stands beside that code.
+"""
+
+from __future__ import annotations
+
+import _compat_pickle
+import importlib._bootstrap
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from interpool.native.upstream.private_names import PrivateName, problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PREEXEC_ARGUMENT = -2
+"""Where subprocess puts ``preexec_fn`` among the arguments of ``_posixsubprocess.fork_exec``."""
+
+PurePythonUnpickler: Any = pickle._Unpickler
+"""pickle's unpickler in Python, whose steps can be replaced one by one; typeshed does not know them."""
+
+RENAMED_GLOBALS = _compat_pickle.NAME_MAPPING
+"""What module and name in a pickle of Python 2 are called now."""
+
+RENAMED_MODULES = _compat_pickle.IMPORT_MAPPING
+"""What a module in a pickle of Python 2 is called now."""
+
+ModuleLock: Any = importlib._bootstrap._ModuleLockManager  # type: ignore[attr-defined]
+"""A context manager: the lock under which Python imports the module of that name."""
+
+
+def _unpickler(name: str, why: str, *parameters: str) -> PrivateName:
+    return PrivateName(f"pickle:_Unpickler.{name}", why, ("self", *parameters))
+
+
+NAMES = (
+    # What private interpreters replace.
+    PrivateName("_frozen_importlib:ModuleSpec", "inside/loader.py: the spec of a private copy"),
+    PrivateName(
+        "_frozen_importlib:_call_with_frames_removed",
+        "inside/loader.py: tracebacks as those of any import",
+        ("f", "args", "kwds"),
+    ),
+    PrivateName(
+        "_frozen_importlib_external:ExtensionFileLoader.create_module",
+        "inside/loader.py loads a private copy instead",
+        ("self", "spec"),
+    ),
+    PrivateName("_imp:create_dynamic", "inside/loader.py: loads an extension module"),
+    PrivateName("ctypes:_dlopen", "inside/bootstrap.py opens a private copy instead"),
+    PrivateName(
+        "ctypes:CDLL.__init__", "inside/bootstrap.py: it asks the module for _dlopen", mentions=("_dlopen",)
+    ),
+    PrivateName("_posixsubprocess:fork_exec", "inside/bootstrap.py refuses a preexec_fn"),
+    PrivateName(
+        "os:_Environ.__setitem__",
+        "inside/inductor.py: os.environ asks the module for putenv",
+        mentions=("putenv",),
+    ),
+    PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
+    # Imports from archives.
+    PrivateName(
+        "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
+    ),
+    PrivateName("linecache:cache", "archive/importer.py lets go of the sources of a closed archive"),
+    # Pickles.
+    PrivateName("_compat_pickle:NAME_MAPPING", "archive/pickle_policy.py: names in pickles of Python 2"),
+    PrivateName("_compat_pickle:IMPORT_MAPPING", "archive/pickle_policy.py: modules in those pickles"),
+    PrivateName("pickle:_Unpickler.dispatch", "archive/unpickler.py replaces steps by opcode"),
+    PrivateName(
+        "pickle:_Unpickler.load",
+        "archive/unpickler.py looks at the stack between steps, and reads like a step",
+        ("self",),
+        mentions=("stack", "append", "read", "proto", "metastack"),
+    ),
+    *(
+        _unpickler(f"load_{step}", "archive/unpickler.py checks what the step is about to do, or has made")
+        for step in (
+            "binpersid", "build", "bytearray8", "frozenset", "newobj", "newobj_ex", "persid", "reduce",
+            "tuple", "tuple1", "tuple2", "tuple3",
+        )
+    ),
+    _unpickler("_instantiate", "the opcodes INST and OBJ, checked and followed like REDUCE", "klass", "args"),
+    _unpickler("get_extension", "pack/pickle_globals.py refuses extension codes", "code"),
+    # Frames of the pickler in Python, from which packing tells what could not be pickled.
+    PrivateName("pickle:_Pickler.dump", "pack/pickling.py", mentions=("obj",)),
+    PrivateName("pickle:_Pickler.save", "pack/pickling.py: the innermost part", mentions=("obj",)),
+    PrivateName("pickle:_Pickler._batch_setitems", "pack/pickling.py: the way to it", mentions=("k",)),
+    # The small process beside each worker.
+    PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
+)  # fmt: skip
+"""All of them, in the order of what they are for."""
+
+
+def run_exit_functions() -> None:
+    """Call the functions that ``atexit`` knows, as a Python does first when it ends normally."""
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def replace_dlopen(make: Callable[[Callable[..., int]], Callable[..., int]]) -> None:
+    """Have ctypes open libraries by what ``make`` makes of its own function."""
+    import ctypes
+
+    ctypes._dlopen = make(ctypes._dlopen)  # type: ignore[attr-defined]
+
+
+def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) -> None:
+    """Have programs started by what ``make`` makes of the stock function. Before subprocess is imported."""
+    import _posixsubprocess
+
+    _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
+
+
+def check() -> list[str]:
+    """What is gone or changed in this Python, of all that we rely on."""
+    return problems(NAMES) + _fork_exec_problems()
+
+
+def _fork_exec_problems() -> list[str]:
+    """Whether subprocess hands the preexec_fn on where we look for it: builtin code has no parameters."""
+    import ast
+    import inspect
+    import subprocess
+
+    calls = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(subprocess)))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "_fork_exec"
+    ]
+    if calls and all(ast.unparse(call.args[PREEXEC_ARGUMENT]) == "preexec_fn" for call in calls):
+        return []
+    return ["subprocess passes preexec_fn to _posixsubprocess.fork_exec elsewhere than it did"]

@@ -1,0 +1,396 @@
+"""torch's private names that interpool relies on: the one place to look at for torch's next release.
+
+Private is what torch does not document: names with an underscore, what torch.package does in between, and
+what its pickles hold. Importing this module does not import torch; asking it for one of torch's names does.
+The C++ code's mangled names stand beside that code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from interpool.native.upstream.private_names import PrivateName, problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch.package import _mangling, _package_unpickler, glob_group, package_exporter, package_importer
+
+    # For type checkers: what __getattr__, below, returns.
+    ExternNode = package_importer._ExternNode
+    GlobGroup = glob_group.GlobGroup
+    ModuleNode = package_importer._ModuleNode
+    PackageNode = package_importer._PackageNode
+    PackageUnpickler = _package_unpickler.PackageUnpickler
+    PackagingErrorReason = package_exporter.PackagingErrorReason
+    PyTorchFileReader = torch._C.PyTorchFileReader
+    TensorBase = torch._C.TensorBase
+    VariableFunctions = torch._C._VariableFunctions
+    VariableFunctionsClass: type
+    is_mangled = _mangling.is_mangled
+    package_imported_modules = package_importer._package_imported_modules
+
+# ---- torch.package ------------------------------------------------------------------------------------
+
+MANGLED = "<torch_package_"
+"""What the names of an archive's modules start with, in tracebacks, too; a number and ``>.`` follow."""
+
+FROM_PACKAGE = "__torch_package__"
+"""A global of every module that came from an archive."""
+
+OWN_MODULES = ("torch_package_importer", "_mock")
+"""Modules that torch.package itself puts into archives and treats apart; the first stands for the reader."""
+
+IMPLICIT_EXTERNS = ("numpy", "numpy.core", "numpy.core._multiarray_umath", "builtins")
+"""torch.package takes these from the server whatever its list of external modules says."""
+
+REDUCED = "reduce_package"
+"""The first part of a pickle's reference to what packs itself."""
+
+_EXPORTER = "torch.package.package_exporter"
+_IMPORTER = "torch.package.package_importer"
+
+_PACKAGE_NAMES = (
+    PrivateName("torch.package.glob_group:GlobGroup", "pack/rules.py: the user's patterns"),
+    PrivateName("torch.package.glob_group:GlobGroup.matches", "pack/rules.py", ("self", "candidate")),
+    # Writing.
+    PrivateName(f"{_EXPORTER}:_gate_torchscript_serialization", "pack/building.py packs TorchScript modules"),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter.__init__",
+        "pack/exporter.py and pack/explain.py: the graph of modules",
+        mentions=("dependency_graph",),
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter.add_dependency",
+        "pack/exporter.py decides in its place",
+        ("self", "module_name", "dependencies"),
+        mentions=OWN_MODULES,
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._get_source_of_module",
+        "pack/exporter.py: sources as UTF-8",
+        ("self", "module"),
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._intern_module",
+        "pack/exporter.py and pack/explain.py: what it notes of a module",
+        mentions=("_get_source_of_module", "is_package", "source", "error"),
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._persistent_id",
+        "pack/exporter.py numbers what packs itself",
+        ("self", "obj"),
+        mentions=(REDUCED, "storage"),
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._write",
+        "pack/exporter.py: members by their path",
+        ("self", "filename", "str_or_bytes"),
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._get_dependencies",
+        "pack/building.py: the module that was scanned, from the frame",
+        mentions=("module_name",),
+    ),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._import_module",
+        "pack/building.py: the module that was imported, from the frame",
+        mentions=("module_name",),
+    ),
+    PrivateName(f"{_EXPORTER}:PackageExporter.get_rdeps", "pack/explain.py: who imports a module"),
+    *(
+        PrivateName(f"{_EXPORTER}:{name}", "pack/explain.py: why torch.package refused a module")
+        for name in (
+            "PackagingErrorReason",
+            "PackagingErrorReason.DENIED",
+            "PackagingErrorReason.DEPENDENCY_RESOLUTION_FAILED",
+            "PackagingErrorReason.IS_EXTENSION_MODULE",
+            "PackagingErrorReason.MOCKED_BUT_STILL_USED",
+            "PackagingErrorReason.NO_DUNDER_FILE",
+            "PackagingErrorReason.SOURCE_FILE_NOT_FOUND",
+        )
+    ),
+    PrivateName(
+        "torch.package._digraph:DiGraph.add_node",
+        "pack/exporter.py: modules that are denied",
+        ("self", "n", "kwargs"),
+    ),
+    PrivateName(
+        "torch.package._digraph:DiGraph.add_edge",
+        "pack/exporter.py: parents, and import_module",
+        ("self", "u", "v"),
+    ),
+    PrivateName("torch.package._digraph:DiGraph.nodes", "pack/explain.py: what was noted of each module"),
+    PrivateName("torch.package._mock", "pack/settling.py knows this error", mentions=("was mocked out",)),
+    # Reading.
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter.__init__",
+        "archive/importer.py and archive/unpickler.py",
+        mentions=(
+            "_mangler",
+            "extern_modules",
+            "filename",
+            "get_all_records",
+            "modules",
+            "patched_builtins",
+            "root",
+            "serialization_id",
+            "storage_context",
+            "Unpickler",
+            "zip_reader",
+            OWN_MODULES[0],
+        ),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter._make_module",
+        "archive/importer.py: it calls _install_on_parent before the module's code runs",
+        mentions=("_install_on_parent", FROM_PACKAGE, "__loader__"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter._install_on_parent",
+        "archive/importer.py has the rest of Python know the module",
+        ("self", "parent", "name", "module"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter._load_module",
+        "archive/importer.py forgets a module whose code raised",
+        ("self", "name", "parent"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter._find_and_load",
+        "archive/importer.py: two threads, one import",
+        ("self", "name"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter._gcd_import",
+        "archive/importer.py: modules that ask for their own name",
+        ("self", "name", "package", "level"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter.__import__",
+        "archive/importer.py: C code that imports",
+        ("self", "name", "globals", "locals", "fromlist", "level"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter._add_file",
+        "archive/importer.py: folders of data files",
+        ("self", "filename"),
+    ),
+    PrivateName(
+        f"{_IMPORTER}:PackageImporter.load_pickle",
+        "archive/unpickler.py knows what pickles refer to; inside/packages.py maps weights",
+        mentions=("storage", REDUCED, "get_storage_from_record", "storage_context", "Unpickler"),
+    ),
+    PrivateName(f"{_IMPORTER}:_ExternNode", "archive/importer.py: the tree of an archive's modules"),
+    PrivateName(f"{_IMPORTER}:_ModuleNode", "archive/importer.py: the same"),
+    PrivateName(f"{_IMPORTER}:_ModuleNode.source_file", "archive/importer.py: the member with its source"),
+    PrivateName(f"{_IMPORTER}:_PackageNode", "archive/importer.py: the same"),
+    PrivateName(
+        f"{_IMPORTER}:_PackageNode.__init__",
+        "archive/importer.py",
+        ("self", "source_file"),
+        mentions=("children",),
+    ),
+    PrivateName(f"{_IMPORTER}:_package_imported_modules", "archive/importer.py forgets a module"),
+    PrivateName(
+        f"{_IMPORTER}:IMPLICIT_IMPORT_ALLOWLIST",
+        "archive/pickle_policy.py: what is never looked for in the archive",
+        value=[*IMPLICIT_EXTERNS],
+    ),
+    PrivateName("torch.package._mangling:is_mangled", "archive/unpickler.py: the archive's own", ("name",)),
+    PrivateName(
+        "torch.package._mangling:PackageMangler.__init__",
+        "what an archive's modules are called",
+        mentions=(MANGLED,),
+    ),
+    PrivateName("torch.package._mangling:PackageMangler.mangle", "archive/importer.py", ("self", "name")),
+    PrivateName(
+        "torch.package._mangling:PackageMangler.demangle", "archive/importer.py", ("self", "mangled")
+    ),
+    PrivateName("torch.package._mangling:PackageMangler.parent_name", "archive/importer.py", ("self",)),
+    PrivateName("torch.package._package_unpickler:PackageUnpickler", "archive/unpickler.py checks each step"),
+    PrivateName(
+        "torch.package._package_unpickler:PackageUnpickler.__init__",
+        "archive/unpickler.py",
+        ("self", "importer", "args", "kwargs"),
+    ),
+)
+
+# ---- torch._C and what goes through it ----------------------------------------------------------------
+
+INDUCTOR_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
+"""The environment variable that tells TorchInductor's libraries where a function of libtorch_python lies."""
+
+TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
+"""A warning about torch.package's own use of it, one for each storage."""
+
+PARAMETRIZED = "parametrized modules"
+"""In the message of the error for a module that torch refuses to pickle."""
+
+_CORE_NAMES = (
+    PrivateName("torch._C:PyTorchFileReader", "inside/packages.py reads in its place"),
+    *(
+        PrivateName(f"torch._C:PyTorchFileReader.{name}", "inside/packages.py: weights are mapped, not read")
+        for name in ("get_all_records", "get_record", "get_storage_from_record", "has_record")
+    ),
+    PrivateName(
+        "torch._C:DeserializationStorageContext.add_storage", "archive/importer.py: TorchScript's weights"
+    ),
+    PrivateName("torch._C:TensorBase", "archive/unpickler.py: methods that a pickle may ask for"),
+    PrivateName("torch._C:_VariableFunctionsClass", "archive/unpickler.py: the class of torch's functions"),
+    PrivateName("torch._C:_VariableFunctions", "archive/pickle_policy.py: torch's functions"),
+    *(
+        PrivateName(f"{module}:{name}", "inside/process_guards.py stands in for it")
+        for module in ("torch", "torch._C")
+        for name in ("set_anomaly_enabled", "is_anomaly_enabled")
+    ),
+    PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
+    PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
+    PrivateName("torch.nn.utils.parametrize", "pack/pickling.py knows this error", mentions=(PARAMETRIZED,)),
+)
+
+# ---- what torch's pickles hold ------------------------------------------------------------------------
+
+REBUILDERS = "torch._utils"
+"""The module of the functions by which a pickle makes tensors and parameters."""
+
+REBUILD_TENSOR = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_qtensor")
+"""Those for tensors. All take a storage, an offset, the sizes and the strides first."""
+
+REBUILD_PARAMETER = ("_rebuild_parameter", "_rebuild_parameter_with_state")
+"""Those for parameters. All take the tensor first."""
+
+REBUILD_WITH_TYPE = ("torch._tensor", "_rebuild_from_type_v2")
+"""For a tensor with attributes, or of a subclass. Takes one of the others, a class, and its arguments."""
+
+DTYPE_ARGUMENT = {"_rebuild_tensor_v3": 6}
+"""Where a function for tensors takes a dtype; the others take the storage's."""
+
+_TENSOR_ARGUMENTS = ("storage", "storage_offset", "size", "stride")
+_GRADIENT_ARGUMENTS = ("requires_grad", "backward_hooks")
+
+_PICKLE_NAMES = (
+    PrivateName("torch._utils:_rebuild_tensor", "tensors in pickles", _TENSOR_ARGUMENTS),
+    PrivateName(
+        "torch._utils:_rebuild_tensor_v2",
+        "tensors in pickles",
+        (*_TENSOR_ARGUMENTS, *_GRADIENT_ARGUMENTS, "metadata"),
+    ),
+    PrivateName(
+        "torch._utils:_rebuild_tensor_v3",
+        "tensors in pickles",
+        (*_TENSOR_ARGUMENTS, *_GRADIENT_ARGUMENTS, "dtype", "metadata"),
+    ),
+    PrivateName(
+        "torch._utils:_rebuild_qtensor",
+        "quantized tensors in pickles",
+        (*_TENSOR_ARGUMENTS, "quantizer_params", *_GRADIENT_ARGUMENTS),
+    ),
+    PrivateName("torch._utils:_rebuild_parameter", "parameters in pickles", ("data", *_GRADIENT_ARGUMENTS)),
+    PrivateName(
+        "torch._utils:_rebuild_parameter_with_state",
+        "parameters in pickles",
+        ("data", *_GRADIENT_ARGUMENTS, "state"),
+    ),
+    PrivateName(
+        "torch._tensor:_rebuild_from_type_v2",
+        "tensors with attributes in pickles",
+        ("func", "new_type", "args", "state"),
+    ),
+)
+
+PICKLED = {
+    "torch._C": {"Generator", "TensorBase", "_VariableFunctionsClass"},
+    "torch._tensor": {"Tensor", "_rebuild_from_type_v2"},
+    "torch._utils": {
+        "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_device_tensor_from_numpy",
+        "_rebuild_meta_tensor_no_storage", "_rebuild_nested_tensor", "_rebuild_parameter",
+        "_rebuild_parameter_with_state", "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor",
+        "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_wrapper_subclass",
+    },
+    "torch.amp.autocast_mode": {"autocast"},
+    "torch.fx._symbolic_trace": {"Tracer"},
+    "torch.fx.graph": {"CodeGen", "_PyTreeCodeGen", "_PyTreeInfo"},
+    "torch.fx.graph_module": {"reduce_package_graph_module"},
+    "torch.jit._script": {"unpackage_script_module"},
+    "torch.serialization": {"_get_layout"},
+    "torch.storage": {"TypedStorage", "UntypedStorage"},
+    "torch.utils._pytree": {"LeafSpec", "TreeSpec"},
+    "torch.utils.checkpoint": {"checkpoint", "checkpoint_sequential"},
+}  # fmt: skip
+"""What pickles of models take from torch by name, by module; archive/pickle_policy.py allows it."""
+
+PICKLED_TREES = (
+    "torch._C._fft", "torch._C._linalg", "torch._C._nested", "torch._C._nn", "torch._C._sparse",
+    "torch._C._special", "torch.ao.nn", "torch.ao.quantization.fake_quantize",
+    "torch.ao.quantization.observer", "torch.ao.quantization.qconfig", "torch.ao.quantization.stubs",
+    "torch.distributions", "torch.fft", "torch.functional", "torch.linalg", "torch.nn", "torch.optim",
+    "torch.quantization.observer", "torch.special",
+)  # fmt: skip
+"""And modules, of which pickles may take all that is in them or below."""
+
+CALLED = frozenset(
+    {
+        ("torch.fx.graph_module", "reduce_package_graph_module"),
+        ("torch.jit._script", "unpackage_script_module"),
+    }
+)
+"""What pickles call of that without an underscore that would say so."""
+
+_POLICY_NAMES = (
+    *(
+        PrivateName(f"{module}:{name}", "archive/pickle_policy.py: models' pickles hold it")
+        for module, names in PICKLED.items()
+        for name in sorted(names)
+    ),
+    *(
+        PrivateName(tree.replace("_C.", "_C:"), "archive/pickle_policy.py: pickles hold what is in it")
+        for tree in PICKLED_TREES
+        if "._C." in tree
+    ),
+)
+
+NAMES = _PACKAGE_NAMES + _CORE_NAMES + _PICKLE_NAMES + _POLICY_NAMES
+"""All of them."""
+
+
+def check() -> list[str]:
+    """What is gone or changed in this torch, of all that we rely on. Imports torch.
+
+    Raises:
+        ImportError: there is no torch, or it cannot be imported.
+    """
+    import torch  # noqa: F401
+
+    return problems(NAMES)
+
+
+def allow_torchscript() -> None:
+    """Let torch.package pack TorchScript modules: it can, and asks whether one is sure."""
+    from torch.package import package_exporter
+
+    package_exporter._gate_torchscript_serialization = False
+
+
+def replace_anomaly_mode(
+    set_anomaly_enabled: Callable[..., None], is_anomaly_enabled: Callable[[], bool]
+) -> None:
+    """Have these two functions asked instead of torch's own."""
+    import torch
+
+    modules: tuple[Any, ...] = (torch, torch._C)
+    for module in modules:
+        module.set_anomaly_enabled = set_anomaly_enabled
+        module.is_anomaly_enabled = is_anomaly_enabled
+
+
+_BY_NAME = {each.where.partition(":")[2].lstrip("_"): each for each in _PACKAGE_NAMES + _CORE_NAMES}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """One of torch's own, by its name in the table, without the underscore that it starts with."""
+        if name not in _BY_NAME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _BY_NAME[name].resolve()

@@ -1,0 +1,38 @@
+"""What an installed distribution needs, as its metadata says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+
+import pytest
+
+from interpool.archiver_ext.pack.distributions import required_by
+
+_METADATA = {
+    "model-kit": ["Tensor_Tools[fast]>=1", "winonly; sys_platform == 'win32'", "plots; extra == 'plot'"],
+    "tensor-tools": ["deep.one", "speedups; extra == 'fast'", "slow; extra == 'slow'"],
+    "deep-one": ["model-kit", "here; python_version >= '3'"],
+    "speedups": ["not a requirement at all ==="],
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def requires(name: str) -> list[str]:
+        if name not in _METADATA:
+            raise metadata.PackageNotFoundError(name)
+        return _METADATA[name]
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    required_by.cache_clear()
+    yield
+    required_by.cache_clear()
+
+
+def test_markers_and_extras_decide_what_is_needed() -> None:
+    assert required_by("Model.Kit") == {"tensor-tools", "deep-one", "speedups", "here", "model-kit"}
+
+
+def test_what_is_not_installed_needs_nothing() -> None:
+    assert required_by("nowhere") == set()
