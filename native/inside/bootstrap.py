@@ -26,9 +26,9 @@ def install() -> None:
     site.main()
     import torch  # noqa: F401  (a lease must not wait for this import)
 
-    from interpool.native.inside import inductor, process_guards, sources
+    from interpool.native.inside import inductor, process_guards, registered_sources
 
-    sources.install()  # last: none of torch's own modules can have been registered
+    registered_sources.install()  # after torch: none of its many modules can have been registered
     inductor.install()
     process_guards.install()
 

@@ -25,7 +25,7 @@ from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine, me
 from interpool.native.provision.patch import Change, make_template
 from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
 from interpool.native.provision.store import copy_file, locked, new_file, private_directory
-from interpool.native.provision.system import system_library
+from interpool.native.provision.system_libraries import system_library
 
 if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
