@@ -67,10 +67,6 @@ class Plan:
     data: Mapping[str, str] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
 
-    def decisions(self) -> dict[str, tuple[Action, str]]:
-        """Action and reason by glob, as the rules take them."""
-        return {each.glob: (each.action, each.reason) for each in self.proposals}
-
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write a plan as TOML, each decision with its reason and line.

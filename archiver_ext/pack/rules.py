@@ -23,6 +23,8 @@ from interpool.archiver_ext.pack.plan import is_option
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from interpool.archiver_ext.pack.plan import Proposal
+
 RuleAction = Literal["intern", "extern", "mock", "deny"]
 
 IN_PROJECT = "in the project"
@@ -91,13 +93,13 @@ class Rules:
     Attributes:
         root: directory, resolved, whose files are the user's own.
         globs: the user's patterns.
-        decisions: action and reason by glob, for what no pattern of the user's matches.
+        decisions: a plan's or a trial's, for what no pattern of the user's matches.
         usage: what is known of third-party modules.
     """
 
     root: Path
     globs: Globs = field(default_factory=Globs)
-    decisions: Mapping[str, tuple[RuleAction, str]] = field(default_factory=dict)
+    decisions: Sequence[Proposal] = ()
     usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
@@ -107,8 +109,7 @@ class Rules:
             for glob in globs
         ]
         self._groups += [
-            (Verdict(action, reason, glob), GlobGroup(glob))
-            for glob, (action, reason) in self.decisions.items()
+            (Verdict(each.action, each.reason, each.glob), GlobGroup(each.glob)) for each in self.decisions
         ]
 
     def _ordered(self) -> list[tuple[RuleAction, Sequence[str]]]:

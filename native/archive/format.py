@@ -10,9 +10,9 @@ Standard library only: packers, readers and servers all import this.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict
 
-from interpool.native.archive.typed_json import BadJson, check_shape, shown, strict_loads
+from interpool.native.archive.typed_json import BadJson, shown, strict_loads, typed
 from interpool.native.errors import ManifestError
 
 MANIFEST_PACKAGE: Final = "interpool-archive"
@@ -135,18 +135,18 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
                 f"schema {SCHEMA}; pack it again with this version",
                 "schema",
             )
-        check_shape(value, Manifest)
-        _check_values(value)
+        manifest: Manifest = typed(value, Manifest)
+        _check_values(manifest)
     except BadJson as error:
         raise ManifestError(f"{archive}: its manifest {error}. Pack it again", error.rule) from None
-    return cast("Manifest", value)
+    return manifest
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def _check_values(manifest: dict[str, Any]) -> None:
+def _check_values(manifest: Manifest) -> None:
     """What types cannot say."""
     for name, digest in manifest["files"].items():
         _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is no SHA-256")
@@ -160,8 +160,9 @@ def _check_values(manifest: dict[str, Any]) -> None:
         for importer in module["imported_by"]:
             _require(importer["line"] >= 0, "modules", "names a line below 0")
     for where in filter(None, (manifest["entry"], manifest["self_test"])):
-        good = all(part and part not in (".", "..") for part in where["package"].split("."))
-        good = good and not set("/\\\0") & set(where["package"] + where["resource"]) and where["resource"]
+        parts = where["package"].split(".")
+        good = bool(where["resource"]) and all(part not in ("", ".", "..") for part in parts)
+        good = good and not set("/\\\0") & set(where["package"] + where["resource"])
         _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
     test = manifest["self_test"]
     if test is not None:

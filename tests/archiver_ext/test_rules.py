@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from interpool.archiver_ext.pack.plan import Proposal
 from interpool.archiver_ext.pack.rules import Globs, Rules, Verdict
 
 
@@ -54,5 +55,5 @@ def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
 
 def test_decisions_about_nothing_are_told_but_for_denials(tmp_path: Path) -> None:
     globs = Globs(extern=("yaml.**", "yalm.**"), deny=("pandas.**",))
-    rules = Rules(tmp_path, globs, {"einop.**": ("intern", "why")})
+    rules = Rules(tmp_path, globs, (Proposal("einop.**", "intern", "why"),))
     assert rules.unused(["yaml.nodes", "einops"]) == ["--extern yalm.**", "the plan's [intern] einop.**"]

@@ -157,4 +157,4 @@ def test_a_module_that_fails_everywhere_is_no_matter_of_private_interpreters(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     found = only("failing")
     assert found.detail == "it fails in an ordinary Python, too: LookupError: of its own"
-    assert found.mend.startswith("mend that first")
+    assert found.mend.startswith("fix that first")
