@@ -132,7 +132,7 @@ def _externs(path: Path) -> list[str]:
 def _modules(externs: list[str]) -> dict[str, Any]:
     actions = {**dict.fromkeys(externs, "extern"), MODULE: "intern"}
     return {
-        name: {"action": action, "reason": "as the test has it", "imported_by": []}
+        name: {"action": action, "origin": "rules", "reason": "as the test has it", "imported_by": []}
         for name, action in actions.items()
     }
 

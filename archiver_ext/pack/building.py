@@ -38,13 +38,12 @@ from interpool.archiver_ext.pack.manifest import append_manifest, digests
 from interpool.archiver_ext.pack.observing import Calls
 from interpool.archiver_ext.pack.opened_files import OpenedFiles
 from interpool.archiver_ext.pack.pickling import explain_unpicklable, was_pickling
-from interpool.archiver_ext.pack.plan import is_option
 from interpool.archiver_ext.pack.proposals import proposals
-from interpool.archiver_ext.pack.rules import STANDARD_LIBRARY, Globs, Rules, Usage
+from interpool.archiver_ext.pack.rules import Globs, Rules, Usage
 from interpool.archiver_ext.pack.spec import build_entry, user_error
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer, opaque
-from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
+from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
 from interpool.native.child_process import serve
 
 if TYPE_CHECKING:
@@ -207,9 +206,9 @@ def _hardly_tested(spec: str, expected: Any) -> list[str]:
 
 def _unused_globs(rules: Rules, met: Iterable[str], planned: bool) -> list[str]:
     return [
-        f"{where} matches no module that the model needs: a misspelt name, or not needed any more"
-        for where in rules.unused(met)
-        if planned or is_option(where)
+        f"{verdict.where} matches no module that the model needs: a misspelt name, or not needed any more"
+        for verdict in rules.unused(met)
+        if planned or verdict.origin is Origin.USER
     ]
 
 
@@ -220,7 +219,7 @@ def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[Proposal]) -> l
         f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
         f"{each.reason}. Add a line to the plan, or make it anew"
         for each in proposed
-        if each.glob not in planned and not each.by_option
+        if each.glob not in planned and each.origin is not Origin.USER
     ]
 
 
@@ -286,7 +285,8 @@ def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
     """torch.package takes these from the server whatever it is told."""
     rules = Rules(exporter.rules.root)
     for name in exporter.names("mock"):
-        if rules.verdict(name).reason == STANDARD_LIBRARY or name.partition(".")[0] == "torch":
+        standard = rules.verdict(name).origin is Origin.STANDARD_LIBRARY
+        if standard or name.partition(".")[0] == "torch":
             raise PackError(
                 f"{cause_line(exporter, spec, name)}\n  {exporter.verdicts[name].reason} names "
                 f"{name}, which torch.package always takes from the server\n"

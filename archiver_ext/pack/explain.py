@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from torch.package.package_exporter import PackagingErrorReason
 
-from interpool.archiver_ext.pack.plan import is_option
 from interpool.archiver_ext.pack.rules import module_file
+from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
     from interpool.archiver_ext.pack.exporter import HermeticExporter
@@ -88,7 +88,7 @@ def broken_modules(exporter: HermeticExporter) -> dict[str, str]:
 def may_change(exporter: HermeticExporter, module: str) -> bool:
     """Whether the rules decided about somebody else's module, and not the user."""
     verdict = exporter.verdicts.get(module)
-    return verdict is not None and bool(verdict.glob) and not is_option(verdict.reason)
+    return verdict is not None and bool(verdict.glob) and verdict.origin is not Origin.USER
 
 
 def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:

@@ -129,7 +129,12 @@ def _modules(
     verdicts: dict[str, Verdict], imported_by: Mapping[str, list[Importer]]
 ) -> dict[str, ModuleRecord]:
     return {
-        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": imported_by.get(name, [])}
+        name: {
+            "action": verdict.action,
+            "origin": verdict.origin,
+            "reason": verdict.reason,
+            "imported_by": imported_by.get(name, []),
+        }
         for name, verdict in sorted(verdicts.items())
         if verdict.action != "deny"
     }

@@ -21,5 +21,5 @@ def proposals(exporter: HermeticExporter) -> list[Proposal]:
         known = found.get(verdict.glob)
         if known is None or not known.line:
             line = find_line(exporter, module)
-            found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line)
+            found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line, verdict.origin)
     return [found[glob] for glob in sorted(found)]

@@ -29,6 +29,7 @@ from interpool.archiver_ext.pack.jobs import (
     run_step,
 )
 from interpool.archiver_ext.pack.plan import Plan, Proposal
+from interpool.native.archive.format import Origin
 
 ATTEMPTS = 8
 _SHOWN = 5
@@ -158,7 +159,7 @@ class _Lessons:
 
     def of_trial(self, failed: TrialFailure, proposals: Sequence[Proposal]) -> bool:
         """Decide otherwise after a trial that failed; whether anything was learned."""
-        open_to = {_top(each.glob): each.action for each in proposals if not each.by_option}
+        open_to = {_top(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
         if open_to.get(_top(failed.mocked)) == "mock":
             return self._need(_top(failed.mocked), f"the archive needs {failed.mocked} to {failed.doing}")
         said = failed.error.splitlines()[0][:160]
@@ -173,7 +174,7 @@ class _Lessons:
         glob = f"{top}.**"
         if glob in self.decisions:
             return False
-        self.decisions[glob] = Proposal(glob, "extern", why)
+        self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
         self.corrections.append(f"{top} is taken from the server: {why}")
         return True
 

@@ -17,6 +17,7 @@ import sys
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from interpool.native.archive.format import Origin
 from interpool.native.errors import ExternError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _gone_from_standard_library(manifest: Manifest) -> list[str]:
     tops = {
         name.partition(".")[0]
         for name, done in manifest["modules"].items()
-        if done["action"] == "extern" and done["reason"] == "standard library"
+        if done["action"] == "extern" and done["origin"] is Origin.STANDARD_LIBRARY
     }
     return sorted(top for top in tops if top not in sys.stdlib_module_names and not _is_found(top))
 

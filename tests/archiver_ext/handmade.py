@@ -60,6 +60,7 @@ def archive_of(path: Path, imported_by: dict[str, list[tuple[str, int]]], **sour
     modules = {
         name: {
             "action": "intern",
+            "origin": "project",
             "reason": "in the project",
             "imported_by": [{"module": user, "line": line} for user, line in users],
         }

@@ -100,9 +100,9 @@ class Good:
 
     def manifest(self) -> dict[str, Any]:
         externs = self.members[EXTERNS].decode().split()
-        module = {"reason": "a test", "imported_by": []}
+        module = {"origin": "rules", "reason": "a test", "imported_by": []}
         manifest: dict[str, Any] = {
-            "schema": 2,
+            "schema": 3,
             "entry": {"package": "model", "resource": "model.pkl", "kind": "module"},
             "made_with": {"python": "3.11.7", "torch": "2.13.0", "interpool": "0.1.0"},
             "externs": [{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
