@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.packing import PackReport, pack
+from interpool.archiver_ext.packing.pack import PackReport, pack
 
 __all__ = ["PackError", "PackReport", "pack"]

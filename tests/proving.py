@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.pack.manifest import digests
-from interpool.archiver_ext.pack.pickle_globals import pickle_globals
+from interpool.archiver_ext.packing.manifest import digests
+from interpool.archiver_ext.packing.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from interpool.archiver_ext.commands.showing import modules_table, plain, show_externs
-from interpool.archiver_ext.pack.packing import ATOL, RTOL, PackReport, PlanReport, pack, propose
-from interpool.archiver_ext.pack.plan import Plan, read_plan, write_plan
+from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
+from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.pack.building import export
-from interpool.archiver_ext.pack.jobs import BuildJob
+from interpool.archiver_ext.packing.building import export
+from interpool.archiver_ext.packing.jobs import BuildJob
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from interpool.archiver_ext import PackError, PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
-from interpool.archiver_ext.pack.plan import Plan, Proposal
+from interpool.archiver_ext.packing.plan import Plan, Proposal
 
 if TYPE_CHECKING:
     from archiver_ext.conftest import Write

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import open_archive
-from interpool.archiver_ext.pack.packing import PackReport, pack
-from interpool.archiver_ext.pack.plan import Plan, Proposal, read_plan
+from interpool.archiver_ext.packing.pack import PackReport, pack
+from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
 from interpool.handler.cli import main
 from interpool.native.archive.format import Origin
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from interpool.archiver_ext.pack.plan import Proposal
-from interpool.archiver_ext.pack.rules import Globs, Rules, Verdict
+from interpool.archiver_ext.packing.plan import Proposal
+from interpool.archiver_ext.packing.rules import Globs, Rules, Verdict
 from interpool.native.archive.format import Origin
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interpool.archiver_ext.pack.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
+from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE

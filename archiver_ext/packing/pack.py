@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME
-from interpool.archiver_ext.pack.plan import Plan, check_glob
-from interpool.archiver_ext.pack.settling import Progress, Request, Settled, settle
+from interpool.archiver_ext.packing.jobs import ARCHIVE_NAME
+from interpool.archiver_ext.packing.plan import Plan, check_glob
+from interpool.archiver_ext.packing.settling import Progress, Request, Settled, settle
 from interpool.archiver_ext.workdir import workdir_for
 
 if TYPE_CHECKING:

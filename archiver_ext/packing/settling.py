@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.jobs import (
+from interpool.archiver_ext.packing.jobs import (
     ARCHIVE_NAME,
     BUILDING,
     TRIAL_LOAD,
@@ -28,7 +28,7 @@ from interpool.archiver_ext.pack.jobs import (
     Trouble,
     run_step,
 )
-from interpool.archiver_ext.pack.plan import Plan, Proposal
+from interpool.archiver_ext.packing.plan import Plan, Proposal
 from interpool.native.archive.format import Origin
 
 ATTEMPTS = 8

@@ -20,9 +20,9 @@ from torch.package import package_exporter
 from torch.package.package_exporter import PackagingError
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.data_files import find_data, save_data
-from interpool.archiver_ext.pack.example_inputs import find_inputs
-from interpool.archiver_ext.pack.explain import (
+from interpool.archiver_ext.packing.data_files import find_data, save_data
+from interpool.archiver_ext.packing.example_inputs import find_inputs
+from interpool.archiver_ext.packing.explain import (
     broken_modules,
     cause_line,
     dropped_imports,
@@ -31,16 +31,16 @@ from interpool.archiver_ext.pack.explain import (
     own_line,
     shown_path,
 )
-from interpool.archiver_ext.pack.exporter import HermeticExporter
-from interpool.archiver_ext.pack.graph import importers
-from interpool.archiver_ext.pack.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
-from interpool.archiver_ext.pack.manifest import append_manifest, digests
-from interpool.archiver_ext.pack.observing import Calls
-from interpool.archiver_ext.pack.opened_files import OpenedFiles
-from interpool.archiver_ext.pack.pickling import explain_unpicklable, was_pickling
-from interpool.archiver_ext.pack.proposals import proposals
-from interpool.archiver_ext.pack.rules import Globs, Rules, Usage
-from interpool.archiver_ext.pack.spec import build_entry, user_error
+from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.graph import importers
+from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
+from interpool.archiver_ext.packing.manifest import append_manifest, digests
+from interpool.archiver_ext.packing.observing import Calls
+from interpool.archiver_ext.packing.opened_files import OpenedFiles
+from interpool.archiver_ext.packing.pickling import explain_unpicklable, was_pickling
+from interpool.archiver_ext.packing.proposals import proposals
+from interpool.archiver_ext.packing.rules import Globs, Rules, Usage
+from interpool.archiver_ext.packing.spec import build_entry, user_error
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer, opaque
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
@@ -49,7 +49,7 @@ from interpool.native.child_process import serve
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from interpool.archiver_ext.pack.plan import Proposal
+    from interpool.archiver_ext.packing.plan import Proposal
     from interpool.native.archive.format import EntryKind, SelfTest
 
 

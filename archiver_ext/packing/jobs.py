@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.plan import Proposal
+from interpool.archiver_ext.packing.plan import Proposal
 from interpool.native.archive.format import EntryKind, Extern, ModuleRecord
 from interpool.native.child_process import ChildError, Job, Program, Result, run
 
@@ -172,8 +172,8 @@ class TrialResult:
     failure: TrialFailure | None = None
 
 
-BUILDING: Final = Program("interpool.archiver_ext.pack.building", BuildJob, BuildResult)
-TRIAL_LOAD: Final = Program("interpool.archiver_ext.pack.trial_load", TrialJob, TrialResult)
+BUILDING: Final = Program("interpool.archiver_ext.packing.building", BuildJob, BuildResult)
+TRIAL_LOAD: Final = Program("interpool.archiver_ext.packing.trial_load", TrialJob, TrialResult)
 
 
 def run_step(program: Program[Job, Result], job: Job, doing: str, cwd: Path | None = None) -> Result:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.package.package_exporter import PackageExporter, PackagingErrorReason
 
-from interpool.archiver_ext.pack.imports import ImportSite, find_imports
-from interpool.archiver_ext.pack.rules import RuleAction, Rules, Verdict, module_file
+from interpool.archiver_ext.packing.imports import ImportSite, find_imports
+from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
 from interpool.native.archive.format import ENTRY_PACKAGE, Origin
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Literal
 
 from torch.package.glob_group import GlobGroup
 
-from interpool.archiver_ext.pack.distributions import canonical, distribution_of, required_by
+from interpool.archiver_ext.packing.distributions import canonical, distribution_of, required_by
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from interpool.archiver_ext.pack.distributions import Distribution
-    from interpool.archiver_ext.pack.plan import Proposal
+    from interpool.archiver_ext.packing.distributions import Distribution
+    from interpool.archiver_ext.packing.plan import Proposal
     from interpool.native.archive.format import Action
 
 RuleAction = Literal["intern", "extern", "mock", "deny"]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from torch.package.package_exporter import PackagingErrorReason
 
-from interpool.archiver_ext.pack.rules import module_file
+from interpool.archiver_ext.packing.rules import module_file
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.pack.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.exporter import HermeticExporter
 
 _SHOWN = 5
 
