@@ -1,8 +1,29 @@
-"""Everything that makes and judges hermetic archives."""
+"""Everything that makes and judges hermetic archives.
+
+Names are resolved on first use: a server imports what judges archives into every private
+interpreter, and leaves out what makes them.
+"""
 
 from __future__ import annotations
 
-from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.packing import PackReport, pack
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["PackError", "PackReport", "pack"]
+if TYPE_CHECKING:
+    from interpool.archiver_ext.errors import PackError as PackError
+    from interpool.archiver_ext.packing.pack import PackReport as PackReport
+    from interpool.archiver_ext.packing.pack import pack as pack
+
+_EXPORTS = {
+    "PackError": "interpool.archiver_ext.errors",
+    "PackReport": "interpool.archiver_ext.packing.pack",
+    "pack": "interpool.archiver_ext.packing.pack",
+}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)

@@ -20,6 +20,7 @@ InterpoolError
 │   ├── ExternError          what it takes from the server is missing or too different
 │   ├── PickleError          a pickle in it reaches for what it may not have
 │   └── SelfTestError        it answers its example inputs otherwise than when it was made
+├── ChildError               a child process gave no result (interpool.native.child_process)
 ├── PackError                (interpool.archiver_ext.errors)
 └── ServeError               (interpool.handler.errors)
 
@@ -110,6 +111,7 @@ class ArchiveError(InterpoolError):
     """A hermetic archive is missing, damaged, or breaks a rule.
 
     Attributes:
+        message: what happened and what to do, without the rule.
         rule: the rule's short name, such as ``duplicate-name``, or "".
     """
 
@@ -117,6 +119,7 @@ class ArchiveError(InterpoolError):
         super().__init__(f"{message} [{rule}]" if rule else message)
         # From another interpreter an error comes as its text, which ends with the rule.
         found = _RULE.search(message) if not rule else None
+        self.message = message[: found.start()] if found else message
         self.rule = found.group(1) if found else rule
 
 

@@ -54,10 +54,14 @@ def module_records(
 ) -> dict[str, ModuleRecord]:
     """What a manifest says of modules: names, and for interned ones who imports them, at which line."""
     return {
-        **{name: {"action": "extern", "reason": "a test", "imported_by": []} for name in externs},
+        **{
+            name: {"action": "extern", "origin": "rules", "reason": "a test", "imported_by": []}
+            for name in externs
+        },
         **{
             name: {
                 "action": "intern",
+                "origin": "rules",
                 "reason": "a test",
                 "imported_by": [{"module": user, "line": line} for user, line in users],
             }

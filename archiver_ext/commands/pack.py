@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from interpool.archiver_ext.commands.showing import modules_table, plain, show_externs
-from interpool.archiver_ext.pack.packing import ATOL, RTOL, PackReport, PlanReport, pack, propose
-from interpool.archiver_ext.pack.plan import Plan, read_plan, write_plan
+from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
+from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
+from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +143,7 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
             table.add_row(each.action, each.glob, _lines(f"{each.reason}\n{each.line}".strip()))
         console.print(table)
     for each in report.plan.proposals:
-        if each.action == "mock" and not each.by_option:
+        if each.action == "mock" and each.origin is not Origin.USER:
             console.print(
                 f"[yellow]mocked:[/] {plain(each.glob)}: if requests may need it, add an example input that "
                 f"does, or --extern '{plain(each.glob)}'",

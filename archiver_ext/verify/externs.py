@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
+from interpool.native.archive.format import Origin
 from interpool.native.errors import ExternError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _gone_from_standard_library(manifest: Manifest) -> list[str]:
     tops = {
         name.partition(".")[0]
         for name, done in manifest["modules"].items()
-        if done["action"] == "extern" and done["reason"] == "standard library"
+        if done["action"] == "extern" and done["origin"] is Origin.STANDARD_LIBRARY
     }
     return sorted(top for top in tops if top not in sys.stdlib_module_names and not _is_found(top))
 

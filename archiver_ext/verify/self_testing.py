@@ -1,25 +1,23 @@
 """Runs an archive's self-test where it is served: in a private interpreter.
 
-``verify`` runs it in a process of its own, ``python -P -m interpool.archiver_ext.verify.self_testing``,
-which takes a job and gives a result as JSON; the server runs ``run_self_test`` in the
-interpreter that loads the model first.
+``verify`` runs it in a child process, which is this module as a program; the server runs
+``run_self_test`` in the interpreter that loads the model first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
-import subprocess
 import sys
-import tempfile
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from interpool.native import errors
 from interpool.native.archive.reader import MANIFEST_MEMBER, check_digests
+from interpool.native.archive.typed_json import strict_loads, to_json, typed
+from interpool.native.child_process import ChildError, Program, run, serve
 from interpool.native.errors import ArchiveError, SelfTestError
 
 if TYPE_CHECKING:
@@ -103,6 +101,56 @@ def _same_random_numbers() -> Iterator[None]:
 # ---- in a process of its own ------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class SelfTestJob:
+    """An archive to load and to test.
+
+    Attributes:
+        archive: the file.
+        manifest: SHA-256, in hex, of the manifest that was checked.
+        rtol: see run_self_test.
+        atol: see run_self_test.
+    """
+
+    archive: Path
+    manifest: str
+    rtol: float | None
+    atol: float | None
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An error of another process's.
+
+    Attributes:
+        type_name: its class's name.
+        message: its own, without the rule.
+        rule: an ArchiveError's.
+        traceback: without the machinery.
+    """
+
+    type_name: str
+    message: str
+    rule: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class SelfTestResult:
+    """How it went.
+
+    Attributes:
+        tested: whether there was a self-test; without one the archive was loaded and that is all.
+        error: why it was refused.
+    """
+
+    tested: bool = False
+    error: Raised | None = None
+
+
+PROGRAM: Final = Program(__spec__.name, SelfTestJob, SelfTestResult)
+
+
 def self_test_apart(
     archive: Path,
     shown: str,
@@ -126,70 +174,51 @@ def self_test_apart(
     Raises:
         ArchiveError: SelfTestError, or what the load was refused for.
     """
-    job = {
-        "archive": os.fspath(archive.absolute()),
-        "manifest": hashlib.sha256(manifest).hexdigest(),
-        "rtol": rtol,
-        "atol": atol,
-    }
-    with tempfile.TemporaryFile("w+") as result:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "interpool.archiver_ext.verify.self_testing", str(result.fileno())],
-            input=json.dumps(job),
-            text=True,
-            stdout=2,  # what the model prints is not verify's output
-            pass_fds=[result.fileno()],
-            check=False,
-        )
-        result.seek(0)
-        text = result.read()
-    if not text:
+    job = SelfTestJob(archive.absolute(), hashlib.sha256(manifest).hexdigest(), rtol, atol)
+    try:
+        result = run(PROGRAM, job)
+    except ChildError as error:
         raise SelfTestError(
-            f"{shown}: the process that ran its self-test ended with status {done.returncode} and no answer; "
-            "its own output above says more",
+            f"{shown}: the process that ran its self-test {error}; its own output above says more",
             "self-test-crashed",
-        )
-    said: dict[str, Any] = json.loads(text)
-    if "error" not in said:
-        return bool(said["tested"])
-    kind = getattr(errors, said["error"], None)
-    message = said["message"].replace(str(archive.absolute()), shown)
+        ) from None
+    if result.error is not None:
+        raise _refusal(result.error, archive, shown)
+    return result.tested
+
+
+def _refusal(error: Raised, archive: Path, shown: str) -> ArchiveError:
+    message = error.message.replace(str(archive.absolute()), shown)
+    kind = getattr(errors, error.type_name, None)
     if isinstance(kind, type) and issubclass(kind, ArchiveError):
-        raise _again(kind, message, said["rule"])
-    raise SelfTestError(
-        f"{shown}: it does not load here: {said['error']}: {message}\n{said['traceback']}", "self-test-load"
+        return kind(message, error.rule)
+    return SelfTestError(
+        f"{shown}: it does not load here: {error.type_name}: {message}\n{error.traceback}", "self-test-load"
     )
 
 
-def _again(kind: type[ArchiveError], message: str, rule: str) -> ArchiveError:
-    """An error of another process's, whose message has its rule already."""
-    return kind(message.removesuffix(f" [{rule}]"), rule)
-
-
 def run_in_interpreter(job_text: str) -> str:
-    """``self_test_apart``'s work, called in a private interpreter; gives its result as JSON."""
+    """``self_test_apart``'s work, called in a private interpreter; takes a job and gives a result as JSON."""
     from interpool.archiver_ext.tracebacks import readable_traceback
     from interpool.native.inside.packages import open_package
 
-    job = json.loads(job_text)
+    job: SelfTestJob = typed(strict_loads(job_text), SelfTestJob)
     try:
-        package = open_package(job["archive"])
-        manifest = _require_checked(package, job["manifest"])
+        package = open_package(str(job.archive))
+        manifest = _require_checked(package, job.manifest)
         if manifest["self_test"] is None:
             package.load_pickle(manifest["entry"]["package"], manifest["entry"]["resource"])
-            return json.dumps({"tested": False})
-        run_self_test(package, manifest, job["rtol"], job["atol"])
+            return to_json(SelfTestResult())
+        run_self_test(package, manifest, job.rtol, job.atol)
+    except ArchiveError as error:
+        message = error.message
+        if isinstance(error, SelfTestError) and error.__cause__ is not None:
+            message = f"{message}\n{readable_traceback(error.__cause__)}"
+        return to_json(SelfTestResult(error=Raised(type(error).__name__, message, error.rule, "")))
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the model's code
-        cause = error.__cause__ or error
-        return json.dumps(
-            {
-                "error": type(error).__name__,
-                "rule": getattr(error, "rule", ""),
-                "message": _with_traceback(error, cause, readable_traceback),
-                "traceback": readable_traceback(error),
-            }
-        )
-    return json.dumps({"tested": True})
+        raised = Raised(type(error).__name__, str(error), "", readable_traceback(error))
+        return to_json(SelfTestResult(error=raised))
+    return to_json(SelfTestResult(tested=True))
 
 
 def _require_checked(package: HermeticPackage, manifest_digest: str) -> Manifest:
@@ -210,32 +239,18 @@ def was_changed(archive: str) -> ArchiveError:
     )
 
 
-def _with_traceback(error: BaseException, cause: BaseException, readable: Any) -> str:
-    if isinstance(error, SelfTestError) and cause is not error:
-        return f"{error}\n{readable(cause)}"
-    return str(error)
-
-
-def main(result_fd: int) -> None:
+def _test(job: SelfTestJob) -> Iterator[SelfTestResult]:
     """The child process: a pool of one, and the test in it."""
     from interpool.native.pool.manager import InterpreterManager
 
-    job = sys.stdin.read()
     try:
         with InterpreterManager(1) as manager, manager.acquire_session() as session:
-            text = str(session.global_(__spec__.name, run_in_interpreter.__name__)(job).to_value())
+            test = session.global_(__spec__.name, run_in_interpreter.__name__)
+            result: SelfTestResult = typed(strict_loads(str(test(to_json(job)).to_value())), SelfTestResult)
     except Exception as error:  # noqa: BLE001 -- a result like any other
-        text = json.dumps(
-            {
-                "error": type(error).__name__,
-                "rule": "",
-                "message": str(error),
-                "traceback": traceback.format_exc(),
-            }
-        )
-    with open(result_fd, "w", encoding="utf-8") as result:
-        result.write(text)
+        result = SelfTestResult(error=Raised(type(error).__name__, str(error), "", traceback.format_exc()))
+    yield result
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    serve(PROGRAM, _test)

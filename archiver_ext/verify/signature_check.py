@@ -1,26 +1,21 @@
-"""Checks the signature in an archive: here, or in a child process.
-
-The child, ``python -P -m interpool.archiver_ext.verify.signature_check``, takes a job and gives its
-answer as JSON.
-"""
+"""Checks the signature in an archive: here, or in a child process, which is this module as a program."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from interpool.archiver_ext.verify.signing import claimed_fingerprint
 from interpool.archiver_ext.verify.signing_keys import fingerprint, model_signing
 from interpool.native.archive.format import MANIFEST_RESOURCE, SIGNATURE_RESOURCE
+from interpool.native.child_process import ChildError, Program, run, serve
 from interpool.native.errors import SignatureError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 _CHILD_TIMEOUT_S = 120.0
 
@@ -106,6 +101,28 @@ def _one_of(keys: list[str]) -> str:
 # ---- in a process of its own ------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class SignatureJob:
+    """``verify_signature``'s arguments."""
+
+    manifest: bytes
+    bundle: bytes
+    keys: list[Path]
+    archive: str
+
+
+@dataclass(frozen=True)
+class SignatureResult:
+    """What it gave, or the message and rule of the SignatureError that it raised."""
+
+    signer: str = ""
+    message: str = ""
+    rule: str = ""
+
+
+PROGRAM: Final = Program(__spec__.name, SignatureJob, SignatureResult)
+
+
 def verify_signature_apart(manifest: bytes, bundle: bytes | None, keys: Sequence[str], archive: str) -> str:
     """verify_signature in a child process, which is gone afterwards with all that it imported.
 
@@ -114,33 +131,16 @@ def verify_signature_apart(manifest: bytes, bundle: bytes | None, keys: Sequence
     """
     if bundle is None:
         raise _unsigned(archive, [*keys])
-    job = {"manifest": manifest.hex(), "bundle": bundle.hex(), "keys": [*keys], "archive": archive}
+    job = SignatureJob(manifest, bundle, [Path(key) for key in keys], archive)
     try:
-        done = _run(job)
-    except subprocess.TimeoutExpired:
-        raise _no_answer(archive, f"took longer than {_CHILD_TIMEOUT_S:g} s") from None
-    try:
-        said = json.loads(done.stdout)
-    except ValueError:
-        raise _no_answer(archive, f"ended with status {done.returncode} and no answer") from None
-    if "signer" in said:
-        return str(said["signer"])
-    raise SignatureError(said["message"], said["rule"])
-
-
-def _run(job: Mapping[str, object]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "interpool.archiver_ext.verify.signature_check"],
-        input=json.dumps(job).encode(),
-        stdout=subprocess.PIPE,
-        env=_without_models({**os.environ}),
-        timeout=_CHILD_TIMEOUT_S,
-        check=False,
-    )
-
-
-def _no_answer(archive: str, what: str) -> SignatureError:
-    return SignatureError(f"{archive}: the process that checks its signature {what}", "signature-check")
+        result = run(PROGRAM, job, env=_without_models({**os.environ}), timeout=_CHILD_TIMEOUT_S)
+    except ChildError as error:
+        raise SignatureError(
+            f"{archive}: the process that checks its signature {error}", "signature-check"
+        ) from None
+    if not result.signer:
+        raise SignatureError(result.message, result.rule)
+    return result.signer
 
 
 def _without_models(environment: dict[str, str]) -> dict[str, str]:
@@ -153,24 +153,12 @@ def _without_models(environment: dict[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def main() -> None:
-    """Check the signature that stdin describes, as JSON; the answer goes to stdout."""
-    job = json.load(sys.stdin)
-    answer = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # model-signing prints
+def _check_apart(job: SignatureJob) -> Iterator[SignatureResult]:
     try:
-        signer = verify_signature(
-            bytes.fromhex(job["manifest"]),
-            bytes.fromhex(job["bundle"]),
-            [Path(key) for key in job["keys"]],
-            job["archive"],
-        )
-        said = {"signer": signer}
+        yield SignatureResult(verify_signature(job.manifest, job.bundle, job.keys, job.archive))
     except SignatureError as error:
-        said = {"message": str(error).removesuffix(f" [{error.rule}]"), "rule": error.rule}
-    with answer:
-        json.dump(said, answer)
+        yield SignatureResult(message=error.message, rule=error.rule)
 
 
 if __name__ == "__main__":
-    main()
+    serve(PROGRAM, _check_apart)

@@ -10,9 +10,10 @@ Standard library only: packers, readers and servers all import this.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal, TypedDict, cast
+from enum import StrEnum
+from typing import Any, Final, Literal, TypedDict
 
-from interpool.native.archive.typed_json import BadJson, check_shape, shown, strict_loads
+from interpool.native.archive.typed_json import BadJson, shown, strict_loads, typed
 from interpool.native.errors import ManifestError
 
 MANIFEST_PACKAGE: Final = "interpool-archive"
@@ -22,7 +23,8 @@ ENTRY_RESOURCE: Final = "entry.pkl"
 SELF_TEST_RESOURCE: Final = "self-test.pkl"
 SIGNATURE_RESOURCE: Final = "signature.json"
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
+_SCHEMAS_READ: Final = (2, SCHEMA)
 MOST_MANIFEST_BYTES: Final = 64 << 20
 
 EntryKind = Literal["module", "callable", "handler"]
@@ -31,6 +33,23 @@ EntryKind = Literal["module", "callable", "handler"]
 that can be called."""
 
 Action = Literal["intern", "extern", "mock"]
+
+
+class Origin(StrEnum):
+    """Who or what decided what is done with a module."""
+
+    USER = "user"
+    """An option, such as ``--extern GLOB``."""
+    PLAN = "plan"
+    """A line of the plan that was followed."""
+    PROJECT = "project"
+    """Nobody had to: it is the project's own."""
+    STANDARD_LIBRARY = "standard_library"
+    """Nobody had to: it was the standard library's where the archive was made."""
+    SERVER = "server"
+    """Nobody had to: every server has it."""
+    RULES = "rules"
+    """Packing's rules, or what a trial load showed to be wrong in them."""
 
 
 class Entry(TypedDict):
@@ -65,9 +84,10 @@ class Importer(TypedDict):
 
 
 class ModuleRecord(TypedDict):
-    """What was done with one module, why, and who asked for it (nobody: the user named it)."""
+    """What was done with one module, who decided, why, and who asked for it (nobody: the user named it)."""
 
     action: Action
+    origin: Origin
     reason: str
     imported_by: list[Importer]
 
@@ -89,6 +109,7 @@ class SelfTest(TypedDict):
 class Manifest(TypedDict):
     """The manifest's JSON.
 
+    ``schema`` is that of the file; what is read of an older one is as the present one says it.
     ``modules`` says of each module met what was done with it. ``externs`` names what must be
     installed where the archive is served, the standard library left out. ``globals`` lists,
     as ``module:name``, what its pickles take from external modules, and they get nothing
@@ -123,30 +144,54 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
         archive: the archive's file name, for messages.
 
     Raises:
-        ManifestError: not JSON, of another schema, or with a field that cannot be.
+        ManifestError: not JSON, of a schema that is not read, or with a field that cannot be.
     """
     try:
         value = strict_loads(text)
         if not isinstance(value, dict):
             raise BadJson("type", "is not a JSON object")
-        if type(value.get("schema")) is not int or value["schema"] != SCHEMA:
+        if type(value.get("schema")) is not int or value["schema"] not in _SCHEMAS_READ:
             raise ManifestError(
                 f"{archive}: its manifest has schema {shown(value.get('schema'))}, this interpool reads "
-                f"schema {SCHEMA}; pack it again with this version",
+                f"schema {' and '.join(map(str, _SCHEMAS_READ))}; pack it again with this version",
                 "schema",
             )
-        check_shape(value, Manifest)
-        _check_values(value)
+        if value["schema"] == 2:
+            _add_origins(value.get("modules"))
+        manifest: Manifest = typed(value, Manifest)
+        _check_values(manifest)
     except BadJson as error:
         raise ManifestError(f"{archive}: its manifest {error}. Pack it again", error.rule) from None
-    return cast("Manifest", value)
+    return manifest
+
+
+# The reasons that schema 2 was written with; it had no other word of who decided.
+_REASONS_OF_SCHEMA_2: Final = {
+    "in the project": Origin.PROJECT,
+    "standard library": Origin.STANDARD_LIBRARY,
+    "every server has it": Origin.SERVER,
+    "part of the server": Origin.SERVER,
+}
+
+
+def _add_origins(modules: Any) -> None:
+    """Say of schema 2's modules who decided, as far as it tells: its plans pass for rules."""
+    records = modules.values() if isinstance(modules, dict) else ()
+    for record in records:
+        if not isinstance(record, dict) or not isinstance(reason := record.get("reason"), str):
+            continue  # refused below
+        if "origin" in record:
+            raise BadJson("unknown-field", "has a field 'origin', which schema 2 does not know")
+        by_option = Origin.USER if reason.startswith("--") else Origin.RULES
+        by_torch = Origin.SERVER if reason.endswith(": torch needs it, so every server has it") else by_option
+        record["origin"] = _REASONS_OF_SCHEMA_2.get(reason, by_torch)
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def _check_values(manifest: dict[str, Any]) -> None:
+def _check_values(manifest: Manifest) -> None:
     """What types cannot say."""
     for name, digest in manifest["files"].items():
         _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is no SHA-256")
@@ -160,8 +205,9 @@ def _check_values(manifest: dict[str, Any]) -> None:
         for importer in module["imported_by"]:
             _require(importer["line"] >= 0, "modules", "names a line below 0")
     for where in filter(None, (manifest["entry"], manifest["self_test"])):
-        good = all(part and part not in (".", "..") for part in where["package"].split("."))
-        good = good and not set("/\\\0") & set(where["package"] + where["resource"]) and where["resource"]
+        parts = where["package"].split(".")
+        good = bool(where["resource"]) and all(part not in ("", ".", "..") for part in parts)
+        good = good and not set("/\\\0") & set(where["package"] + where["resource"])
         _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
     test = manifest["self_test"]
     if test is not None:

@@ -1,16 +1,20 @@
-"""JSON that is read strictly, and held against a TypedDict's annotations.
+"""JSON that is read strictly, and turned into the types that describe it.
 
-Knows what a manifest's types are made of: TypedDict, ``list[...]``, ``dict[str, ...]``,
-Literal, unions with None, str, int, float, Any. Standard library only.
+Knows what manifests, jobs and results are made of: TypedDict, dataclasses, ``list[...]``,
+``dict[str, ...]``, Literal, string enums, unions with None, str, int, float, bool, bytes (in hex),
+Path, Any. Standard library only.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import json
 import math
 import types
 import typing
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, is_typeddict
 
 DEEPEST: Final = 64
@@ -83,60 +87,104 @@ def _parts(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def check_shape(value: Any, shape: Any, place: str = "") -> None:
-    """Hold a JSON value against a type.
+def to_json(value: Any) -> str:
+    """JSON of a dataclass, in the form that ``typed`` reads."""
+    return json.dumps(dataclasses.asdict(value), default=_plain)
+
+
+def _plain(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def typed(value: Any, shape: Any, place: str = "") -> Any:
+    """A JSON value as a type describes it.
 
     Args:
         value: what ``strict_loads`` gave.
         shape: the type.
         place: where the value lies in the document, such as ``entry.kind``.
 
+    Returns:
+        An equal value in which enums, paths and dataclasses are what the type says.
+
     Raises:
         BadJson: it is not of that type.
     """
     if shape is Any:
-        return
+        return value
     if is_typeddict(shape):
-        _check_typed_dict(value, shape, place)
-        return
+        return _fields_of(value, shape, shape.__required_keys__, place)
+    if dataclasses.is_dataclass(shape):
+        make: Any = shape
+        return make(**_fields_of(value, make, _required(make), place))
     origin = get_origin(shape)
     if origin is list:
         _expect(isinstance(value, list), value, "a list", place)
-        for index, part in enumerate(value):
-            check_shape(part, get_args(shape)[0], f"{place}[{index}]")
-    elif origin is dict:
+        return [typed(part, get_args(shape)[0], f"{place}[{index}]") for index, part in enumerate(value)]
+    if origin is dict:
         _expect(isinstance(value, dict), value, "an object", place)
-        for key, part in value.items():
-            check_shape(part, get_args(shape)[1], f"{place}[{shown(key)}]")
-    elif origin is Literal:
-        words = get_args(shape)
-        _expect(isinstance(value, str) and value in words, value, f"one of {', '.join(words)}", place)
-    elif origin in (Union, types.UnionType):
-        if value is not None or type(None) not in get_args(shape):
-            (other,) = (each for each in get_args(shape) if each is not type(None))
-            check_shape(value, other, place)
-    elif shape is float:
+        kind = get_args(shape)[1]
+        return {key: typed(part, kind, f"{place}[{shown(key)}]") for key, part in value.items()}
+    if origin is Literal:
+        _expect_word(value, get_args(shape), place)
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in get_args(shape):
+            return None
+        (other,) = (each for each in get_args(shape) if each is not type(None))
+        return typed(value, other, place)
+    return _simple(value, shape, place)
+
+
+def _simple(value: Any, shape: Any, place: str) -> Any:
+    if shape is float:
         _expect(type(value) in (int, float), value, "a number", place)
-    else:
-        _expect(type(value) is shape, value, {str: "text", int: "a whole number"}[shape], place)
+        return value
+    if shape in (str, int, bool):
+        words = {str: "text", int: "a whole number", bool: "true or false"}
+        _expect(type(value) is shape, value, words[shape], place)
+        return value
+    if issubclass(shape, enum.StrEnum):
+        _expect_word(value, [each.value for each in shape], place)
+        return shape(value)
+    _expect(isinstance(value, str), value, "text", place)
+    if shape is Path:
+        return Path(value)
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        raise BadJson("type", f"has {shown(value)} where {place} is bytes in hex") from None
 
 
-def _check_typed_dict(value: Any, shape: Any, place: str) -> None:
-    fields, required = _fields(shape)
+def _fields_of(value: Any, shape: Any, required: frozenset[str], place: str) -> dict[str, Any]:
+    fields = _hints(shape)
     _expect(isinstance(value, dict), value, "an object", place)
     for key in value:
         if key not in fields:
             raise BadJson("unknown-field", f"has a field {shown(_join(place, key))} that is not known")
-    for key, field in fields.items():
-        if key in value:
-            check_shape(value[key], field, _join(place, key))
-        elif key in required:
+    for key in fields:
+        if key in required and key not in value:
             raise BadJson("missing-field", f"has no field {_join(place, key)!r}")
+    return {key: typed(part, fields[key], _join(place, key)) for key, part in value.items()}
 
 
 @cache
-def _fields(shape: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    return typing.get_type_hints(shape), shape.__required_keys__
+def _hints(shape: Any) -> dict[str, Any]:
+    return typing.get_type_hints(shape)
+
+
+@cache
+def _required(shape: Any) -> frozenset[str]:
+    missing = dataclasses.MISSING
+    return frozenset(
+        field.name
+        for field in dataclasses.fields(shape)
+        if field.default is missing and field.default_factory is missing
+    )
+
+
+def _expect_word(value: Any, words: typing.Collection[str], place: str) -> None:
+    _expect(isinstance(value, str) and value in words, value, f"one of {', '.join(words)}", place)
 
 
 def _expect(good: bool, value: Any, what: str, place: str) -> None:

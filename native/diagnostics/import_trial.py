@@ -3,30 +3,29 @@
 Two interpreters of a pool import it at once, as they would while they serve. What then
 goes wrong is compared with an ordinary Python, and with a pool of one, to say why.
 
-Run as a program, this file is the process that tries: ``FD INTERPRETERS NAME...``. It
-writes a line of JSON to the descriptor when its pool has started, and one for each name
-that it has done with.
+Run as a program, this module is the process that tries. Its first result says whether its pool
+has started; one for each name follows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
+import importlib
 import re
-import select
-import signal
-import subprocess
 import sys
-import tempfile
+import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
+from interpool.native.child_process import ChildError, Program, run, serve, start
 from interpool.native.diagnostics.doctor import Check
+from interpool.native.errors import InterpoolError, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from interpool.native.pool.manager import InterpreterSession
 
 _SECONDS = 120
 _START_SECONDS = 300  # a first start makes all private copies
@@ -38,12 +37,31 @@ _STOCK = (
 
 
 @dataclass(frozen=True)
+class _Trial:
+    """Names to import, in this order, into so many interpreters at once; 0: into an ordinary Python."""
+
+    interpreters: int
+    names: list[str]
+
+
+@dataclass(frozen=True)
 class _Outcome:
-    """What became of one import; ``failure`` is empty where it went well."""
+    """What became of one import.
+
+    Attributes:
+        failure: why it failed, or "".
+        seconds: how long it took.
+        not_found: there is no such module.
+        pool: whether the pool started at all.
+    """
 
     failure: str = ""
     seconds: float = 0.0
-    pool: bool = True  # whether the pool started at all
+    not_found: bool = False
+    pool: bool = True
+
+
+_PROGRAM: Final = Program(__spec__.name, _Trial, _Outcome)
 
 
 def checks(names: Sequence[str], seconds: float = _SECONDS) -> Iterator[Check]:
@@ -70,11 +88,11 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
     if not outcome.failure:
         return Check(what, True, f"two interpreters at once, {outcome.seconds:.1f} s")
     ordinary = _ordinary(name, seconds)
-    if ordinary.startswith("ModuleNotFoundError"):
-        detail = f"an ordinary Python does not find it either: {ordinary}"
+    if ordinary.not_found:
+        detail = f"an ordinary Python does not find it either: {ordinary.failure}"
         return Check(what, False, detail, f"install it for {sys.executable}, or correct the name")
-    if ordinary:
-        detail = f"it fails in an ordinary Python, too: {ordinary}"
+    if ordinary.failure:
+        detail = f"it fails in an ordinary Python, too: {ordinary.failure}"
         return Check(what, False, detail, "fix that first; it has nothing to do with private interpreters")
     alone = next(_try([name], 1, seconds))
     if not alone.failure:
@@ -87,154 +105,101 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
     return Check(what, False, f"{alone.failure}; an ordinary Python imports it", _STOCK)
 
 
-def _ordinary(name: str, seconds: float) -> str:
-    """How the import fails without any pool; empty where it does not."""
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        "import importlib, sys; importlib.import_module(sys.argv[1])",
-        name,
-    ]
+def _ordinary(name: str, seconds: float) -> _Outcome:
+    """What becomes of the import without any pool."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"it took more than {seconds:.0f} s"
-    if done.returncode < 0:
-        return f"it crashed with {_signal(done.returncode)}"
-    lines = done.stderr.strip().splitlines()
-    return (lines[-1] if lines else f"exit status {done.returncode}") if done.returncode else ""
+        return run(_PROGRAM, _Trial(0, [name]), timeout=seconds, capture_stderr=True)
+    except ChildError as error:
+        return _Outcome(_end(error, seconds))
 
 
 def _try(names: Sequence[str], interpreters: int, seconds: float) -> Iterator[_Outcome]:
     """Outcomes of ``names`` in turn, in one process. The last may be that of its end."""
-    reader, writer = os.pipe()
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "interpool.native.diagnostics.import_trial",
-        str(writer),
-        str(interpreters),
-        *names,
-    ]
-    with tempfile.TemporaryFile() as errors, open(reader, "rb", buffering=0) as answers:
-        try:
-            process = subprocess.Popen(
-                command,
-                pass_fds=(writer,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )
-        finally:
-            os.close(writer)
-        try:
-            for i in range(1 + len(names)):
-                allowed = seconds if i else _START_SECONDS
-                line = _line(answers, allowed)
-                if line is None:
-                    yield _Outcome(f"it was not done after {allowed:.0f} s", pool=i > 0)
-                    return
-                if not line.endswith(b"\n"):
-                    process.wait()
-                    errors.seek(0)
-                    said = errors.read().decode(errors="replace")
-                    yield _Outcome(_end(process.returncode, said), pool=i > 0)
-                    return
-                outcome = _Outcome(**json.loads(line))
-                if i > 0 or not outcome.pool:
-                    yield outcome
-        finally:
-            process.kill()
-            process.wait()
+    with start(_PROGRAM, _Trial(interpreters, [*names]), capture_stderr=True) as child:
+        for i in range(1 + len(names)):
+            allowed = seconds if i else _START_SECONDS
+            try:
+                outcome = child.result(allowed)
+            except ChildError as error:
+                yield _Outcome(_end(error, allowed), pool=i > 0)
+                return
+            if i > 0 or not outcome.pool:
+                yield outcome
 
 
-def _line(answers: Any, seconds: float) -> bytes | None:
-    """The next line; less than a line at the end of the process, None when the time is up."""
-    found = b""
-    deadline = time.monotonic() + seconds
-    while not found.endswith(b"\n"):
-        if not select.select([answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return None
-        more = answers.read(1 << 16)
-        if not more:
-            break
-        found += more  # a line at a time: the next is written after the next import
-    return found
-
-
-def _end(returncode: int, said: str) -> str:
-    """Why the process ended, from its status and its stderr."""
-    if returncode >= 0:
-        last = (said.strip().splitlines() or ["nothing was said"])[-1]
-        return f"the process ended with exit status {returncode} ({last})"
-    why = f"it crashed with {_signal(returncode)}"
-    thrown = re.search(r"^\s*what\(\):\s*(.+)", said, re.MULTILINE)
-    at = re.search(r'^  File "(?!<frozen)(.+)", line (\d+) in (.+)', said, re.MULTILINE)
+def _end(error: ChildError, allowed: float) -> str:
+    """Why the process gave no answer: from its status, and from what it said."""
+    if error.returncode is None:
+        return f"it was not done after {allowed:.0f} s"
+    if not error.signal:
+        last = (error.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        return f"the process ended with exit status {error.returncode} ({last})"
+    why = f"it crashed with {error.signal}"
+    thrown = re.search(r"^\s*what\(\):\s*(.+)", error.stderr, re.MULTILINE)
+    at = re.search(r'^  File "(?!<frozen)(.+)", line (\d+) in (.+)', error.stderr, re.MULTILINE)
     if thrown:
         why += f": {thrown[1]}"
     return f"{why}, at {at[1]}:{at[2]} in {at[3]}" if at else why
 
 
-def _signal(returncode: int) -> str:
+# ---- in the process that tries ----------------------------------------------------------------
+
+
+def _import_all(trial: _Trial) -> Iterator[_Outcome]:
+    if trial.interpreters:
+        yield from _into_a_pool(trial)
+    else:
+        yield from map(_into_this_python, trial.names)
+
+
+def _into_this_python(name: str) -> _Outcome:
     try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return f"signal {-returncode}"
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the module's code
+        failure = f"{type(error).__name__}: {error}"
+        return _Outcome(failure, not_found=isinstance(error, ModuleNotFoundError))
+    return _Outcome()
 
 
-def _main(fd: int, interpreters: int, names: Sequence[str]) -> None:
-    """Import ``names`` into all interpreters of a pool, and tell how it went."""
-    import threading
-
-    from interpool.native.errors import InterpoolError, RemoteError
-    from interpool.native.pool.manager import InterpreterManager, InterpreterSession
-
-    def tell(**outcome: Any) -> None:
-        os.write(fd, json.dumps(outcome).encode() + b"\n")
+def _into_a_pool(trial: _Trial) -> Iterator[_Outcome]:
+    from interpool.native.pool.manager import InterpreterManager
 
     with contextlib.ExitStack() as stack:
         try:
-            manager = stack.enter_context(InterpreterManager(interpreters))
-            sessions = [stack.enter_context(manager.acquire_session()) for _ in range(interpreters)]
+            manager = stack.enter_context(InterpreterManager(trial.interpreters))
+            sessions = [stack.enter_context(manager.acquire_session()) for _ in range(trial.interpreters)]
         except InterpoolError as error:
-            tell(failure=str(error), pool=False)
+            yield _Outcome(str(error), pool=False)
             return
         for session in sessions:
             # After a crash each tells its own thread's stack, then hands on to the one before.
             session.global_("interpool.native.inside.process_guards", "report_crashes")(all_threads=False)
-        tell()
+        yield _Outcome()
+        for name in trial.names:
+            yield _at_once(sessions, name)
 
-        def work(session: InterpreterSession, name: str) -> None:
-            barrier.wait()
-            try:
-                session.global_("importlib", "import_module")(name)
-            except RemoteError as error:
-                failures.append(f"{error.type_name}: {error.message}")
-            except InterpoolError as error:
-                failures.append(str(error))
 
-        for name in names:
-            barrier = threading.Barrier(interpreters)
-            failures: list[str] = []
-            threads = [threading.Thread(target=work, args=(session, name)) for session in sessions]
-            started = time.monotonic()
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            tell(failure=failures[0] if failures else "", seconds=time.monotonic() - started)
+def _at_once(sessions: Sequence[InterpreterSession], name: str) -> _Outcome:
+    barrier = threading.Barrier(len(sessions))
+    failures: list[str] = []
+
+    def work(session: InterpreterSession) -> None:
+        barrier.wait()
+        try:
+            session.global_("importlib", "import_module")(name)
+        except RemoteError as error:
+            failures.append(f"{error.type_name}: {error.message}")
+        except InterpoolError as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(session,)) for session in sessions]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return _Outcome(failures[0] if failures else "", time.monotonic() - started)
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    serve(_PROGRAM, _import_all)

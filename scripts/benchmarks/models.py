@@ -32,8 +32,8 @@ from model_tables import Row, code_lines, facts, put, recipes_table, third_party
 
 from interpool.archiver_ext import PackError, pack
 from interpool.archiver_ext.mar.making import MarRequest, make_mar
-from interpool.archiver_ext.pack.packing import PackReport, propose
-from interpool.archiver_ext.pack.plan import read_plan, write_plan
+from interpool.archiver_ext.packing.pack import PackReport, propose
+from interpool.archiver_ext.packing.plan import read_plan, write_plan
 from interpool.archiver_ext.verify.verification import verify_archive
 from interpool.native.errors import ArchiveError
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import report
 
 from interpool.archiver_ext import pack
-from interpool.archiver_ext.pack.plan import Plan
+from interpool.archiver_ext.packing.plan import Plan
 
 HERE = Path(__file__).resolve().parent
 BERT = HERE.parents[1] / "model_store" / "bert"

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.pack.data_files import find_data, save_data
-from interpool.archiver_ext.pack.exporter import HermeticExporter
-from interpool.archiver_ext.pack.rules import Globs, Rules
+from interpool.archiver_ext.packing.data_files import find_data, save_data
+from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.rules import Globs, Rules
 
 if TYPE_CHECKING:
     from pathlib import Path

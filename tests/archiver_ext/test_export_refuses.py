@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.pack.building import export
+from interpool.archiver_ext.packing.building import export
+from interpool.archiver_ext.packing.jobs import BuildJob
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,19 +44,20 @@ PROJECT = {
 def refused_export(spec: str, root: Path, folder: Path, **globs: tuple[str, ...]) -> PackError:
     with pytest.raises(PackError) as caught:
         export(
-            {
-                "spec": spec,
-                "root": str(root),
-                "globs": {action: list(patterns) for action, patterns in globs.items()},
-                "data": [],
-                "planned_data": None,
-                "decisions": {},
-                "needed": {},
-                "inputs": "",
-                "run": False,
-                "tolerance": (0.0, 0.0),
-            },
-            folder / "archive.ptpkg",
+            BuildJob(
+                spec=spec,
+                root=root,
+                archive=folder / "archive.ptpkg",
+                globs={action: list(patterns) for action, patterns in globs.items()},
+                data=[],
+                planned_data=None,
+                decisions=[],
+                needed={},
+                inputs="",
+                run=False,
+                rtol=0.0,
+                atol=0.0,
+            )
         )
     return caught.value
 

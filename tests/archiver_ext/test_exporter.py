@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from torch.package import PackageImporter
 
-from interpool.archiver_ext.pack.exporter import HermeticExporter
-from interpool.archiver_ext.pack.rules import Rules
+from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.rules import Rules
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from interpool.archiver_ext.verify.externs import check_externs
-from interpool.native.archive.format import Manifest
+from interpool.native.archive.format import Manifest, Origin
 from interpool.native.errors import ExternError
 
 HERE = ".".join(map(str, sys.version_info[:3]))
@@ -89,6 +89,7 @@ def test_a_module_without_a_distribution_is_a_warning() -> None:
 def test_another_python_is_a_warning_and_a_module_that_it_lacks_an_error() -> None:
     (warning,) = check_externs("m", manifest(python="3.8.19"))
     assert warning.startswith("[python-version] made with Python 3.8.19, and this is")
-    gone = {"asynchat_of_old": {"action": "extern", "reason": "standard library", "imported_by": []}}
+    origin, why = Origin.STANDARD_LIBRARY, "whatever the reason says"
+    gone = {"asynchat_of_old": {"action": "extern", "origin": origin, "reason": why, "imported_by": []}}
     with pytest.raises(ExternError, match=r"has no module asynchat_of_old, which Python 3\.8\.19 had"):
         check_externs("m", manifest(python="3.8.19", modules=gone))

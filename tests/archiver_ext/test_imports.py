@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from interpool.archiver_ext.pack.imports import find_imports
+from interpool.archiver_ext.packing.imports import find_imports
 
 SOURCE = """
 import a, b.c

@@ -62,7 +62,7 @@ def test_example_inputs_are_described_as_the_schema_says(
         ),
         ("data", ["shop/labels.txt"]),
         ("globals", ["collections:OrderedDict", "torch.nn.modules.linear:Linear"]),
-        ("modules", {"m": {"action": "mock", "reason": "never ran", "imported_by": []}}),
+        ("modules", {"m": {"action": "mock", "origin": "rules", "reason": "never ran", "imported_by": []}}),
     ],
 )
 def test_what_packers_may_write_is_valid(

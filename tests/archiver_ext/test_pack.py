@@ -191,6 +191,7 @@ def test_globs_win_over_the_rules_and_mock_over_extern(project: Write, tmp_path:
     )
     assert report.modules["annotated_types"] == {
         "action": "extern",
+        "origin": "user",
         "reason": "--extern annotated_types",
         "imported_by": [{"module": "mypkg.factory", "line": 2}],
     }

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from interpool.archiver_ext import PackError, PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
-from interpool.archiver_ext.pack.plan import Plan, Proposal
+from interpool.archiver_ext.packing.plan import Plan, Proposal
 
 if TYPE_CHECKING:
     from archiver_ext.conftest import Write
@@ -41,10 +41,20 @@ def test_summary_counts_and_says_why() -> None:
         attempts=2,
         corrections=["einops is not mocked"],
         modules={
-            "mypkg": {"action": "intern", "reason": "in the project", "imported_by": []},
-            "mypkg.m": {"action": "intern", "reason": "in the project", "imported_by": []},
-            "torch": {"action": "extern", "reason": "every server has it", "imported_by": []},
-            "wandb": {"action": "mock", "reason": "--mock wandb", "imported_by": []},
+            "mypkg": {"action": "intern", "origin": "project", "reason": "in the project", "imported_by": []},
+            "mypkg.m": {
+                "action": "intern",
+                "origin": "project",
+                "reason": "in the project",
+                "imported_by": [],
+            },
+            "torch": {
+                "action": "extern",
+                "origin": "server",
+                "reason": "every server has it",
+                "imported_by": [],
+            },
+            "wandb": {"action": "mock", "origin": "user", "reason": "--mock wandb", "imported_by": []},
         },
         externs=[{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
         warnings=["mypkg/m.py:3: import missing\n  could not be imported"],
@@ -72,6 +82,7 @@ def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
     report = json.loads(result.stdout)
     assert report["modules"]["annotated_types"] == {
         "action": "extern",
+        "origin": "user",
         "reason": "--extern annotated_*",
         "imported_by": [{"module": "mypkg.m", "line": 2}],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,11 @@ import torch
 from click.testing import CliRunner
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.packing import PackReport, pack
-from interpool.archiver_ext.pack.plan import Plan, Proposal, read_plan
+from interpool.archiver_ext.mar.opening import open_archive
+from interpool.archiver_ext.packing.pack import PackReport, pack
+from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
 from interpool.handler.cli import main
+from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
     from archiver_ext.conftest import Write
@@ -86,6 +89,7 @@ def test_what_runs_is_packed_or_extern_and_what_never_runs_is_mocked(packed: Pac
 
 def test_a_trial_load_finds_what_only_loading_needs(packed: PackReport) -> None:
     assert packed.attempts == 2
+    assert packed.modules["iniconfig"]["origin"] is Origin.RULES
     assert packed.corrections == ["iniconfig is not mocked: the archive needs iniconfig.IniConfig to load"]
 
 
@@ -107,7 +111,24 @@ def test_a_plan_file_gives_the_same_archive_at_the_first_attempt(
     done = CliRunner().invoke(main, ["pack", *command, "--plan", plan, "-o", str(archive)])
     assert done.exit_code == 0, done.output
     assert "answered its self-test" in " ".join(done.output.split())
-    assert archive.read_bytes() == packed.output.read_bytes()
+    assert _without_plans(archive) == _without_plans(packed.output)
+    assert _of_plans(archive) == {each.glob for each in packed.plan.proposals}
+    assert _of_plans(packed.output) == set()
+
+
+def _without_plans(archive: Path) -> dict[str, bytes]:
+    """An archive's members, with a manifest that takes what a plan decided for the rules' decision."""
+    with zipfile.ZipFile(archive) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    name = "archive/interpool-archive/manifest.json"
+    members[name] = members[name].replace(b'"origin": "plan"', b'"origin": "rules"')
+    return members
+
+
+def _of_plans(archive: Path) -> set[str]:
+    with open_archive(archive) as opened:
+        modules = opened.manifest["modules"].items()
+        return {f"{name.split('.')[0]}.**" for name, done in modules if done["origin"] is Origin.PLAN}
 
 
 def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_path: Path) -> None:
@@ -119,7 +140,9 @@ def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_pa
         pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan)
     report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=["iniconfig.**"])
     assert report.modules["iniconfig"]["reason"] == "--extern iniconfig.**"
+    assert report.modules["iniconfig"]["origin"] is Origin.USER
     assert (report.modules["cffi"]["action"], report.modules["cffi"]["reason"]) == ("extern", "mine")
+    assert report.modules["cffi"]["origin"] is Origin.PLAN
 
 
 def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> None:

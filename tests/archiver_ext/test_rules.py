@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from interpool.archiver_ext.pack.rules import Globs, Rules, Verdict
+from interpool.archiver_ext.packing.plan import Proposal
+from interpool.archiver_ext.packing.rules import Globs, Rules, Verdict
+from interpool.native.archive.format import Origin
 
 
 @pytest.fixture
@@ -13,25 +15,27 @@ def rules(tmp_path: Path) -> Rules:
 
 
 @pytest.mark.parametrize(
-    ("module", "action", "reason"),
+    ("module", "action", "origin", "reason"),
     [
-        ("sys", "extern", "standard library"),
-        ("io", "extern", "standard library"),
-        ("os.path", "extern", "standard library"),
-        ("_thread", "extern", "standard library"),
-        ("torch.nn.functional", "extern", "every server has it"),
-        ("numpy._core.multiarray", "extern", "every server has it"),
-        ("interpool.native", "extern", "part of the server"),
-        ("yaml", "extern", "ships compiled code"),
-        ("transformers.models.bert", "extern", "is big"),
-        ("certifi", "extern", "ships data beside its code"),
-        ("typing_extensions", "extern", "torch needs it"),
-        ("annotated_types", "intern", "small and pure Python"),
+        ("sys", "extern", Origin.STANDARD_LIBRARY, "standard library"),
+        ("io", "extern", Origin.STANDARD_LIBRARY, "standard library"),
+        ("os.path", "extern", Origin.STANDARD_LIBRARY, "standard library"),
+        ("_thread", "extern", Origin.STANDARD_LIBRARY, "standard library"),
+        ("torch.nn.functional", "extern", Origin.SERVER, "every server has it"),
+        ("numpy._core.multiarray", "extern", Origin.SERVER, "every server has it"),
+        ("interpool.native", "extern", Origin.SERVER, "part of the server"),
+        ("yaml", "extern", Origin.RULES, "ships compiled code"),
+        ("transformers.models.bert", "extern", Origin.RULES, "is big"),
+        ("certifi", "extern", Origin.RULES, "ships data beside its code"),
+        ("typing_extensions", "extern", Origin.SERVER, "torch needs it"),
+        ("annotated_types", "intern", Origin.RULES, "small and pure Python"),
     ],
 )
-def test_each_kind_of_module_has_its_rule(rules: Rules, module: str, action: str, reason: str) -> None:
+def test_each_kind_of_module_has_its_rule(
+    rules: Rules, module: str, action: str, origin: Origin, reason: str
+) -> None:
     verdict = rules.verdict(module)
-    assert verdict.action == action
+    assert (verdict.action, verdict.origin) == (action, origin)
     assert reason in verdict.reason
 
 
@@ -46,13 +50,15 @@ def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
         tmp_path,
         Globs(intern=("**",), extern=("a.**", "b.**"), mock=("a.b.**", "a.c"), deny=("a.b.c",)),
     )
-    assert rules.verdict("x") == Verdict("intern", "--intern **")
-    assert rules.verdict("a.d") == Verdict("extern", "--extern a.**")
-    assert rules.verdict("a.b.d") == Verdict("mock", "--mock a.b.**")
-    assert rules.verdict("a.b.c") == Verdict("deny", "--deny a.b.c")
+    assert rules.verdict("x") == Verdict("intern", "--intern **", Origin.USER)
+    assert rules.verdict("a.d") == Verdict("extern", "--extern a.**", Origin.USER)
+    assert rules.verdict("a.b.d") == Verdict("mock", "--mock a.b.**", Origin.USER)
+    assert rules.verdict("a.b.c") == Verdict("deny", "--deny a.b.c", Origin.USER)
 
 
 def test_decisions_about_nothing_are_told_but_for_denials(tmp_path: Path) -> None:
     globs = Globs(extern=("yaml.**", "yalm.**"), deny=("pandas.**",))
-    rules = Rules(tmp_path, globs, {"einop.**": ("intern", "why")})
-    assert rules.unused(["yaml.nodes", "einops"]) == ["--extern yalm.**", "the plan's [intern] einop.**"]
+    rules = Rules(tmp_path, globs, (Proposal("einop.**", "intern", "why"),))
+    unused = rules.unused(["yaml.nodes", "einops"])
+    assert [each.where for each in unused] == ["--extern yalm.**", "the plan's [intern] einop.**"]
+    assert [each.origin for each in unused] == [Origin.USER, Origin.PLAN]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.spec import build_entry
+from interpool.archiver_ext.packing.spec import build_entry
 
 if TYPE_CHECKING:
     from pathlib import Path

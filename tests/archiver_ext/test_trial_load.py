@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from interpool.archiver_ext.pack.trial_load import Blocker
+from interpool.archiver_ext.packing.trial_load import Blocker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -211,7 +212,7 @@ def test_a_handler_gets_torchserves_context_with_a_directory_of_its_own(build: C
     archive = build(entry="Handler", args=([{"body": 1}],), expected=[{"name": "model", "at": ""}])
     with pytest.raises(SelfTestError, match="answer") as caught:
         verify_archive(make_mar(archive, "zip-store"))
-    assert "answer[0]['at']: '/tmp/interpool-model-" in str(caught.value)
+    assert f"answer[0]['at']: '{tempfile.gettempdir()}/interpool-model-" in str(caught.value)
     assert "['name']" not in str(caught.value)
 
 

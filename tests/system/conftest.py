@@ -10,7 +10,7 @@ from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging import generate_model_archive
 from waiting import wait_for
 
-from interpool.archiver_ext.pack.packing import pack
+from interpool.archiver_ext.packing.pack import pack
 from interpool.handler.stock_worker import interpool_handler
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ import pytest
 from local_server import TorchServe
 from system.conftest import Mar
 
-from interpool.archiver_ext.pack.packing import pack
+from interpool.archiver_ext.packing.pack import pack
 
 PROJECT = {
     "classifier/__init__.py": "",

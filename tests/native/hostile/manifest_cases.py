@@ -53,7 +53,7 @@ def _hidden_extern(good: Good) -> bytes:
 
 
 def _without_source(good: Good) -> bytes:
-    ghost = {"action": "intern", "reason": "a test", "imported_by": []}
+    ghost = {"action": "intern", "origin": "rules", "reason": "a test", "imported_by": []}
     return good.saying(lambda manifest: manifest["modules"].update(ghost=ghost)).bytes()
 
 
@@ -65,11 +65,11 @@ MANIFEST_CASES = [
     Case("manifest that is not UTF-8", "the same", "manifest", "json",
          _raw(lambda text: b"\xff" + text.encode())),
     Case("manifest of 100,000 brackets", "run the reader out of stack", "manifest", "json",
-         _raw(lambda text: '{"schema": 2, "inputs": ' + "[" * 100_000)),
+         _raw(lambda text: '{"schema": 3, "inputs": ' + "[" * 100_000)),
     Case("manifest nested in itself 500 times", "run those who print it out of stack", "manifest", "depth",
          _says(inputs=json.loads('{"inputs":' * 500 + "0" + "}" * 500))),
     Case("manifest with a key twice", "say one thing to each reader", "manifest", "duplicate-key",
-         _raw(lambda text: text[:-1] + ', "schema": 2}')),
+         _raw(lambda text: text[:-1] + ', "schema": 3}')),
     Case("manifest with a digest twice", "the same, for one file", "manifest", "duplicate-key",
          _raw(lambda text: text.replace('"files": {', f'"files": {{"{SOURCE}": "{"0" * 64}", '))),
     Case("manifest with NaN", "pass every comparison as tolerance", "manifest", "number",

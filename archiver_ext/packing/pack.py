@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME
-from interpool.archiver_ext.pack.plan import Plan, check_glob
-from interpool.archiver_ext.pack.settling import Progress, Request, Settled, settle
+from interpool.archiver_ext.packing.jobs import ARCHIVE_NAME
+from interpool.archiver_ext.packing.plan import Plan, check_glob
+from interpool.archiver_ext.packing.settling import Progress, Request, Settled, settle
 from interpool.archiver_ext.workdir import workdir_for
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def pack(
             f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
         )
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
-    request = _request(spec, root, plan, inputs, globs, data, (rtol, atol))
+    request = _request(spec, root, plan, inputs, globs, data, rtol, atol)
     with workdir_for(target) as workdir:
         settled = settle(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
@@ -157,7 +157,7 @@ def propose(
     Arguments and errors are those of pack.
     """
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
-    request = _request(spec, root, None, inputs, globs, data, (RTOL, ATOL))
+    request = _request(spec, root, None, inputs, globs, data, RTOL, ATOL)
     with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
         return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
 
@@ -169,7 +169,8 @@ def _request(
     inputs: str | None,
     globs: dict[str, Iterable[str]],
     data: Iterable[str],
-    tolerance: tuple[float, float],
+    rtol: float,
+    atol: float,
 ) -> Request:
     project = Path(root or Path.cwd()).resolve()
     if not project.is_dir():
@@ -181,7 +182,7 @@ def _request(
             f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"
         )
     where = inputs or (plan.inputs if plan is not None else "")
-    return Request(spec, project, patterns, [*data], plan, where, inputs is not None, tolerance)
+    return Request(spec, project, patterns, [*data], plan, where, inputs is not None, rtol, atol)
 
 
 def _check_globs(globs: dict[str, list[str]]) -> None:
@@ -197,12 +198,12 @@ def _facts(spec: str, settled: Settled) -> dict[str, Any]:
     built = settled.built
     return {
         "spec": spec,
-        "kind": built["kind"],
+        "kind": built.kind,
         "plan": settled.plan,
-        "modules": built["modules"],
-        "externs": built["externs"],
-        "inputs": built["inputs"],
-        "warnings": built["warnings"],
+        "modules": built.modules,
+        "externs": built.externs,
+        "inputs": built.inputs,
+        "warnings": built.warnings,
         "attempts": settled.attempts,
         "corrections": settled.corrections,
         "seconds": settled.seconds,

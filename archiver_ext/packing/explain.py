@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext.pack.plan import is_option
-from interpool.archiver_ext.pack.rules import module_file
+from interpool.archiver_ext.packing.rules import module_file
+from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import OWN_MODULES, PackagingErrorReason
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.pack.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.exporter import HermeticExporter
 
 _SHOWN = 5
 
@@ -87,7 +87,7 @@ def broken_modules(exporter: HermeticExporter) -> dict[str, str]:
 def may_change(exporter: HermeticExporter, module: str) -> bool:
     """Whether the rules decided about somebody else's module, and not the user."""
     verdict = exporter.verdicts.get(module)
-    return verdict is not None and bool(verdict.glob) and not is_option(verdict.reason)
+    return verdict is not None and bool(verdict.glob) and verdict.origin is not Origin.USER
 
 
 def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:

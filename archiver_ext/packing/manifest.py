@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interpool.archiver_ext.pack.distributions import distribution_of
-from interpool.archiver_ext.pack.pickle_globals import pickle_globals
+from interpool.archiver_ext.packing.distributions import distribution_of
+from interpool.archiver_ext.packing.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
@@ -34,7 +34,7 @@ from interpool.native.archive.reader import Record, digest_of, read_records
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from interpool.archiver_ext.pack.rules import Verdict
+    from interpool.archiver_ext.packing.rules import Verdict
 
 # torch.package writes no clock into its zips, and neither do we.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
@@ -58,7 +58,7 @@ def append_manifest(
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
         files: what ``digests`` gave for it.
-        imported_by: who asked for each of them (see interpool.archiver_ext.pack.graph).
+        imported_by: who asked for each of them (see interpool.archiver_ext.packing.graph).
         data: members that code finds through ``__file__``.
         inputs: the example inputs' signature, JSON-able.
         self_test: where the self-test lies, if there is one.
@@ -129,7 +129,12 @@ def _modules(
     verdicts: dict[str, Verdict], imported_by: Mapping[str, list[Importer]]
 ) -> dict[str, ModuleRecord]:
     return {
-        name: {"action": verdict.action, "reason": verdict.reason, "imported_by": imported_by.get(name, [])}
+        name: {
+            "action": verdict.action,
+            "origin": verdict.origin,
+            "reason": verdict.reason,
+            "imported_by": imported_by.get(name, []),
+        }
         for name, verdict in sorted(verdicts.items())
         if verdict.action != "deny"
     }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import tomlkit
 
 from interpool.archiver_ext.errors import PackError
-from interpool.native.archive.format import Action
+from interpool.native.archive.format import Action, Origin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,17 +38,14 @@ class Proposal:
         action: intern, extern or mock.
         reason: why.
         line: the user's own line that brought it in, ``path:line: text``, or "".
+        origin: who decided.
     """
 
     glob: str
     action: Action
     reason: str
     line: str = ""
-
-    @property
-    def by_option(self) -> bool:
-        """Whether an option of the user's decided, and not the plan or the rules."""
-        return is_option(self.reason)
+    origin: Origin = Origin.PLAN
 
 
 @dataclass(frozen=True)
@@ -66,10 +63,6 @@ class Plan:
     inputs: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
-
-    def decisions(self) -> dict[str, tuple[Action, str]]:
-        """Action and reason by glob, as the rules take them."""
-        return {each.glob: (each.action, each.reason) for each in self.proposals}
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -169,11 +162,6 @@ def _glob(glob: str, action: str, path: Path) -> str:
     except ValueError as error:
         raise PackError(f"{path}: [{action}] {glob!r}: {error}") from None
     return glob
-
-
-def is_option(reason: str) -> bool:
-    """Whether a reason is an option of the user's, such as ``--extern einops.**``."""
-    return reason.startswith("--")
 
 
 def check_glob(glob: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.spec import call_spec, find_spec
+from interpool.archiver_ext.packing.spec import call_spec, find_spec
 from interpool.archiver_ext.verify.self_test import Sample
 
 if TYPE_CHECKING:

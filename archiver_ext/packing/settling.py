@@ -9,39 +9,47 @@ Imports neither torch nor the user's code: both live in child processes.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.jobs import run_step
-from interpool.archiver_ext.pack.plan import Plan, Proposal
-
-if TYPE_CHECKING:
-    from interpool.native.archive.format import Action
+from interpool.archiver_ext.packing.jobs import (
+    ARCHIVE_NAME,
+    BUILDING,
+    TRIAL_LOAD,
+    BuildJob,
+    BuildResult,
+    Built,
+    TrialFailure,
+    TrialJob,
+    Trouble,
+    run_step,
+)
+from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.native.archive.format import Origin
 
 ATTEMPTS = 8
 _SHOWN = 5
 Progress = Callable[[str], None]
-Decisions = dict[str, tuple["Action", str]]
 
-# What torch.package's known failures say, and what helps.
 _ADVICE = {
-    "was mocked out": "take the mocked module from the server with --extern instead",
-    "No such file or directory": (
+    Trouble.DIFFERS: (
+        "make the answer depend on nothing but the inputs and the weights (torch's, numpy's and random's "
+        "seeds are set), widen --rtol and --atol, or leave the self-test out with --no-inputs"
+    ),
+    Trouble.MOCKED: "take the mocked module from the server with --extern instead",
+    Trouble.FILE_MISSING: (
         "open files of the project by a path that starts at __file__, or with importlib.resources: a path "
         "relative to the working directory, or on this machine, leads elsewhere on a server"
     ),
-    "is in the archive, but the code looked for it outside": (
+    Trouble.LOOKED_OUTSIDE: (
         "let the archive's own code import it; an installed library, and sys.modules by its "
         "plain name, see only what is installed"
     ),
 }
-_MOCKED = re.compile(r"Object '(?:<torch_package_\d+>\.)?(?P<name>(?P<top>[^'.]+)[^']*)' was mocked out")
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,8 @@ class Request:
         plan: a plan to follow; without one, the rules decide and trial loads correct them.
         inputs: where the example inputs are, or "" for the convention.
         run: whether to run the model on them.
-        tolerance: rtol and atol of the self-test.
+        rtol: relative tolerance of the self-test.
+        atol: absolute tolerance of the self-test.
     """
 
     spec: str
@@ -66,7 +75,8 @@ class Request:
     plan: Plan | None
     inputs: str
     run: bool
-    tolerance: tuple[float, float]
+    rtol: float
+    atol: float
 
 
 @dataclass
@@ -74,14 +84,14 @@ class Settled:
     """An archive that holds.
 
     Attributes:
-        built: the building step's result.
+        built: what building it found.
         plan: what was decided.
         attempts: how often it was built.
         corrections: what the rules had decided wrongly, and what showed it.
         seconds: wall time by step, all attempts together.
     """
 
-    built: dict[str, Any]
+    built: Built
     plan: Plan
     attempts: int
     corrections: list[str]
@@ -99,25 +109,27 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
     Raises:
         PackError: it cannot be packed as asked.
     """
-    lessons = _Lessons(request.plan.decisions() if request.plan is not None else {})
+    lessons = _Lessons(request.plan.proposals if request.plan is not None else ())
     seconds: dict[str, float] = {}
     for attempt in range(1, ATTEMPTS + 1):
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
-        built = _build(request, lessons, workdir)
-        if "error" in built:
-            learned = lessons.of_building(built["broken"])
-            error = PackError(built["error"], built["traceback"])
+        result = _build(request, lessons, workdir)
+        if result.refusal is not None:
+            learned = lessons.of_building(result.refusal.broken)
+            error = PackError(result.refusal.message, result.refusal.user_traceback)
         else:
-            _add(seconds, built["seconds"])
+            built = result.built
+            assert built is not None
+            _add(seconds, built.seconds)
             progress(f"loading {request.spec} in a fresh process")
             started = time.monotonic()
-            failed = _try(request, workdir, built)
+            failure = _try(request, workdir, built)
             _add(seconds, {"trial": time.monotonic() - started})
-            if not failed:
-                plan = Plan(request.spec, request.inputs, built["data"], _proposals(built))
+            if failure is None:
+                plan = Plan(request.spec, request.inputs, built.data, tuple(built.proposals))
                 return Settled(built, plan, attempt, lessons.corrections, seconds)
-            learned = lessons.of_trial(failed, _proposals(built))
-            error = _trial_error(request.spec, failed, built["unseen"])
+            learned = lessons.of_trial(failure, built.proposals)
+            error = _trial_error(request.spec, failure, built.unseen)
         if request.plan is not None or not learned:
             raise error
     raise PackError(
@@ -130,13 +142,13 @@ class _Lessons:
     """What attempts that failed have taught.
 
     Attributes:
-        decisions: action and reason by glob.
+        decisions: by glob.
         needed: packages that must not be mocked, and why.
         corrections: in words.
     """
 
-    def __init__(self, decisions: Decisions) -> None:
-        self.decisions = decisions
+    def __init__(self, decisions: Sequence[Proposal]) -> None:
+        self.decisions = {each.glob: each for each in decisions}
         self.needed: dict[str, str] = {}
         self.corrections: list[str] = []
 
@@ -145,15 +157,14 @@ class _Lessons:
         taken = [self._extern(_top(name), f"{name} {why}") for name, why in broken.items()]
         return any(taken)
 
-    def of_trial(self, failed: dict[str, Any], proposals: tuple[Proposal, ...]) -> bool:
+    def of_trial(self, failed: TrialFailure, proposals: Sequence[Proposal]) -> bool:
         """Decide otherwise after a trial that failed; whether anything was learned."""
-        open_to = {_top(each.glob): each.action for each in proposals if not each.by_option}
-        said = failed["error"].splitlines()[0][:160]
-        named = _MOCKED.search(failed["error"])
-        if named is not None and open_to.get(named["top"]) == "mock":
-            return self._need(named["top"], f"the archive needs {named['name']} to {failed['doing']}")
-        why = f"without it the archive does not {failed['doing']}: {said}"
-        for top in map(_top, reversed(failed["modules"])):
+        open_to = {_top(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
+        if open_to.get(_top(failed.mocked)) == "mock":
+            return self._need(_top(failed.mocked), f"the archive needs {failed.mocked} to {failed.doing}")
+        said = failed.error.splitlines()[0][:160]
+        why = f"without it the archive does not {failed.doing}: {said}"
+        for top in map(_top, reversed(failed.modules)):
             if open_to.get(top) == "intern":
                 return self._extern(top, f"its code does not work from an archive: {said}")
         needed = [self._need(top, why) for top, action in open_to.items() if action == "mock"]
@@ -163,7 +174,7 @@ class _Lessons:
         glob = f"{top}.**"
         if glob in self.decisions:
             return False
-        self.decisions[glob] = ("extern", why)
+        self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
         self.corrections.append(f"{top} is taken from the server: {why}")
         return True
 
@@ -175,49 +186,48 @@ class _Lessons:
         return True
 
 
-def _build(request: Request, lessons: _Lessons, workdir: Path) -> dict[str, Any]:
-    job = {
-        "spec": request.spec,
-        "root": str(request.root),
-        "globs": dict(request.globs),
-        "data": request.data,
-        "planned_data": None if request.plan is None else dict(request.plan.data),
-        "decisions": lessons.decisions,
-        "needed": lessons.needed,
-        "inputs": request.inputs,
-        "run": request.run,
-        "tolerance": request.tolerance,
-    }
-    return run_step("building", workdir, job, cwd=Path.cwd())
+def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
+    job = BuildJob(
+        spec=request.spec,
+        root=request.root,
+        archive=workdir / ARCHIVE_NAME,
+        globs=dict(request.globs),
+        data=request.data,
+        planned_data=None if request.plan is None else dict(request.plan.data),
+        decisions=[*lessons.decisions.values()],
+        needed=lessons.needed,
+        inputs=request.inputs,
+        run=request.run,
+        rtol=request.rtol,
+        atol=request.atol,
+    )
+    return run_step(BUILDING, job, "building")
 
 
-def _try(request: Request, workdir: Path, built: dict[str, Any]) -> dict[str, Any]:
-    inside = {name for name, done in built["modules"].items() if done["action"] in ("intern", "mock")}
-    own = {_top(name) for name in built["sources"]} - sys.stdlib_module_names
-    job = {
-        "root": str(request.root),
-        "project": sorted(own),
-        "installed": sorted({_top(name) for name in inside} - own),
-        "extern": [name for name, done in built["modules"].items() if done["action"] == "extern"],
-        "sources": built["sources"],
-    }
-    return run_step("trial_load", workdir, job, cwd=workdir)
+def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
+    inside = {name for name, done in built.modules.items() if done["action"] in ("intern", "mock")}
+    own = {_top(name) for name in built.sources} - sys.stdlib_module_names
+    job = TrialJob(
+        archive=workdir / ARCHIVE_NAME,
+        root=request.root,
+        project=sorted(own),
+        installed=sorted({_top(name) for name in inside} - own),
+        extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
+        sources=built.sources,
+    )
+    return run_step(TRIAL_LOAD, job, "loading", cwd=workdir).failure
 
 
-def _trial_error(spec: str, failed: dict[str, Any], unseen: Sequence[str]) -> PackError:
-    if failed["traceback"]:
-        what = f"the archive of {spec} does not {failed['doing']} in a fresh process: {failed['error']}"
-    else:
+def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> PackError:
+    if failed.trouble is Trouble.DIFFERS:
         what = (
-            f"the archive of {spec} answers its example inputs otherwise in a fresh process: "
-            f"{failed['error']}\n  What to do: make the answer depend on nothing but the inputs and the "
-            "weights (torch's, numpy's and random's seeds are set), widen --rtol and --atol, or leave the "
-            "self-test out with --no-inputs"
+            f"the archive of {spec} answers its example inputs otherwise in a fresh process: {failed.error}"
         )
-    message = f"{failed['line']}\n  {what}" if failed["line"] else what
-    for symptom, advice in _ADVICE.items():
-        if symptom in failed["error"]:
-            message += f"\n  What to do: {advice}"
+    else:
+        what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"
+    message = f"{failed.line}\n  {what}" if failed.line else what
+    if failed.trouble in _ADVICE:
+        message += f"\n  What to do: {_ADVICE[failed.trouble]}"
     if unseen:
         message += (
             f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
@@ -225,11 +235,7 @@ def _trial_error(spec: str, failed: dict[str, Any], unseen: Sequence[str]) -> Pa
             + ". What is imported by a name that is computed (pkgutil, entry points, a configuration) is "
             "not seen: if the model needs it, import it by an import statement too"
         )
-    return PackError(message, failed["traceback"])
-
-
-def _proposals(built: dict[str, Any]) -> tuple[Proposal, ...]:
-    return tuple(Proposal(**each) for each in built["proposals"])
+    return PackError(message, failed.user_traceback)
 
 
 def _top(module: str) -> str:

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.utils import canonicalize_name
 
-from interpool.archiver_ext.pack.distributions import distribution_of, required_by
-from interpool.archiver_ext.pack.plan import is_option
+from interpool.archiver_ext.packing.distributions import distribution_of, required_by
+from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import GlobGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-RuleAction = Literal["intern", "extern", "mock", "deny"]
+    from interpool.archiver_ext.packing.distributions import Distribution
+    from interpool.archiver_ext.packing.plan import Proposal
+    from interpool.native.archive.format import Action
 
-IN_PROJECT = "in the project"
-STANDARD_LIBRARY = "standard library"
+RuleAction = Literal["intern", "extern", "mock", "deny"]
 
 _ALWAYS_THERE = ("torch", "numpy")
 _INSTALLED_DIRECTORIES = {"site-packages", "dist-packages"}
@@ -48,12 +49,23 @@ class Verdict:
     """What is done with one module, and why.
 
     Attributes:
+        action: what is done.
+        reason: why, in words.
+        origin: who decided.
         glob: the modules that share it, if somebody may want to decide otherwise, else "".
     """
 
     action: RuleAction
     reason: str
+    origin: Origin
     glob: str = field(default="", compare=False)
+
+    @property
+    def where(self) -> str:
+        """Where the user has written it, if it is the user's or a plan's."""
+        if self.origin is Origin.USER:
+            return f"--{self.action} {self.glob}"
+        return f"the plan's [{self.action}] {self.glob}"
 
 
 @dataclass(frozen=True)
@@ -92,24 +104,24 @@ class Rules:
     Attributes:
         root: directory, resolved, whose files are the user's own.
         globs: the user's patterns.
-        decisions: action and reason by glob, for what no pattern of the user's matches.
+        decisions: a plan's or a trial's, for what no pattern of the user's matches.
         usage: what is known of third-party modules.
     """
 
     root: Path
     globs: Globs = field(default_factory=Globs)
-    decisions: Mapping[str, tuple[RuleAction, str]] = field(default_factory=dict)
+    decisions: Sequence[Proposal] = ()
     usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
         self._groups = [
-            (Verdict(action, f"--{action} {glob}", glob), GlobGroup(glob))
+            (Verdict(action, f"--{action} {glob}", Origin.USER, glob), GlobGroup(glob))
             for action, globs in self._ordered()
             for glob in globs
         ]
         self._groups += [
-            (Verdict(action, reason, glob), GlobGroup(glob))
-            for glob, (action, reason) in self.decisions.items()
+            (Verdict(each.action, each.reason, each.origin, each.glob), GlobGroup(each.glob))
+            for each in self.decisions
         ]
 
     def _ordered(self) -> list[tuple[RuleAction, Sequence[str]]]:
@@ -121,11 +133,11 @@ class Rules:
             ("intern", globs.intern),
         ]
 
-    def unused(self, modules: Iterable[str]) -> list[str]:
-        """Decisions that match none of the modules: where they stand, and the glob. A denial need not."""
+    def unused(self, modules: Iterable[str]) -> list[Verdict]:
+        """Decisions that match none of the modules. A denial need not."""
         met = list(modules)
         return [
-            verdict.reason if is_option(verdict.reason) else f"the plan's [{verdict.action}] {verdict.glob}"
+            verdict
             for verdict, group in self._groups
             if verdict.action != "deny" and not any(map(group.matches, met))
         ]
@@ -137,14 +149,14 @@ class Rules:
                 return verdict
         top = module.partition(".")[0]
         if top == "interpool":
-            return Verdict("extern", "part of the server")
+            return Verdict("extern", "part of the server", Origin.SERVER)
         path = module_file(module) or module_file(top)
         if path is not None and self.is_own(path):
-            return Verdict("intern", IN_PROJECT)
+            return Verdict("intern", "in the project", Origin.PROJECT)
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-            return Verdict("extern", STANDARD_LIBRARY)
+            return Verdict("extern", "standard library", Origin.STANDARD_LIBRARY)
         if top in _ALWAYS_THERE:
-            return Verdict("extern", "every server has it")
+            return Verdict("extern", "every server has it", Origin.SERVER)
         return _third_party(top, path, self.usage.of(top))
 
     def is_own(self, path: Path) -> bool:
@@ -173,18 +185,21 @@ def module_file(module: str) -> Path | None:
 
 
 def _third_party(top: str, path: Path | None, used: str | None) -> Verdict:
-    glob = f"{top}.**"
     found = distribution_of(top)
     if found is not None and canonicalize_name(found.name) in required_by("torch"):
-        return Verdict("extern", f"{found.label}: torch needs it, so every server has it")
+        return Verdict("extern", f"{found.label}: torch needs it, so every server has it", Origin.SERVER)
+    return Verdict(*_action(top, path, found, used), Origin.RULES, f"{top}.**")
+
+
+def _action(top: str, path: Path | None, found: Distribution | None, used: str | None) -> tuple[Action, str]:
     label = found.label if found is not None else top
     if used is None:
-        return Verdict("mock", f"{label} never ran on the example inputs: what needs it will fail", glob)
+        return "mock", f"{label} never ran on the example inputs: what needs it will fail"
     why = f"; {used}" if used else ""
     if found is None:
         if path is None:
-            return Verdict("extern", f"it has no source file{why}", glob)
-        return Verdict("intern", f"no installed distribution brings it{why}", glob)
+            return "extern", f"it has no source file{why}"
+        return "intern", f"no installed distribution brings it{why}"
     if found.obstacle:
-        return Verdict("extern", f"{label} {found.obstacle}{why}", glob)
-    return Verdict("intern", f"{label} is small and pure Python ({found.python_files} files){why}", glob)
+        return "extern", f"{label} {found.obstacle}{why}"
+    return "intern", f"{label} is small and pure Python ({found.python_files} files){why}"

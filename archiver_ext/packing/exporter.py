@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.pack.imports import ImportSite, find_imports
-from interpool.archiver_ext.pack.rules import IN_PROJECT, RuleAction, Rules, Verdict, module_file
-from interpool.native.archive.format import ENTRY_PACKAGE
+from interpool.archiver_ext.packing.imports import ImportSite, find_imports
+from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
+from interpool.native.archive.format import ENTRY_PACKAGE, Origin
 from interpool.native.upstream.torch_private import OWN_MODULES, REDUCED, PackagingErrorReason
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class HermeticExporter(PackageExporter):
     def is_own(self, module_name: str) -> bool:
         """Whether the module is the user's own source."""
         verdict = self.verdicts.get(module_name)
-        return verdict is not None and verdict == Verdict("intern", IN_PROJECT)
+        return verdict is not None and verdict.origin is Origin.PROJECT
 
 
 def _is_namespace(module: object) -> bool:

@@ -14,7 +14,7 @@ from interpool.native.archive.format import MANIFEST_PACKAGE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from interpool.archiver_ext.pack.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.exporter import HermeticExporter
 
 _COMPILED = "__pycache__"
 _LONGEST_NAME = 480

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext.pack.explain import find_line
-from interpool.archiver_ext.pack.plan import Proposal
+from interpool.archiver_ext.packing.explain import find_line
+from interpool.archiver_ext.packing.plan import Proposal
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.pack.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.exporter import HermeticExporter
 
 
 def proposals(exporter: HermeticExporter) -> list[Proposal]:
@@ -21,5 +21,5 @@ def proposals(exporter: HermeticExporter) -> list[Proposal]:
         known = found.get(verdict.glob)
         if known is None or not known.line:
             line = find_line(exporter, module)
-            found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line)
+            found[verdict.glob] = Proposal(verdict.glob, verdict.action, verdict.reason, line, verdict.origin)
     return [found[glob] for glob in sorted(found)]

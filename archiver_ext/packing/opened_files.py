@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from interpool.archiver_ext.pack.rules import Rules
+    from interpool.archiver_ext.packing.rules import Rules
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _SOURCES = (".py", ".pyc", ".pyi")

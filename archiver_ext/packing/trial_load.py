@@ -1,6 +1,6 @@
 """The process that proves an archive loads, and answers, where the project's code is not.
 
-Run as ``python -P -m interpool.archiver_ext.pack.trial_load WORKDIR`` by run_step.
+Run as a program by ``run_step``, on a TrialJob.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME, leave, read_job, write_result
+from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import read_manifest, read_records
+from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
     FROM_PACKAGE,
     MANGLED,
@@ -27,10 +28,14 @@ from interpool.native.upstream.torch_private import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import FrameType, ModuleType, TracebackType
 
     from interpool.native.archive.format import EntryKind, SelfTest
+
+
+# What torch.package puts into archives for what is mocked.
+_STAND_INS = "_mock.py"
 
 
 class Blocker(importlib.abc.MetaPathFinder):
@@ -42,12 +47,16 @@ class Blocker(importlib.abc.MetaPathFinder):
             code from the archive only: what is installed on a server may need them too,
             and then they are installed there.
         extern: modules that the archive is to take from the server, never refused.
+
+    Attributes:
+        refusals: every error that it has raised.
     """
 
     def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
         self._project = frozenset(project)
         self._installed = frozenset(installed)
         self._extern = frozenset(each for name in extern for each in _with_parents(name))
+        self.refusals: list[ModuleNotFoundError] = []
 
     def find_spec(
         self,
@@ -60,10 +69,9 @@ class Blocker(importlib.abc.MetaPathFinder):
         if fullname in self._extern:
             return None
         if top in self._project or (top in self._installed and _asked_by_archive()):
-            raise ModuleNotFoundError(
-                f"{fullname} is in the archive, but the code looked for it outside",
-                name=fullname,
-            )
+            said = f"{fullname} is in the archive, but the code looked for it outside"
+            self.refusals.append(ModuleNotFoundError(said, name=fullname))
+            raise self.refusals[-1]
         return None
 
 
@@ -79,19 +87,15 @@ def _asked_by_archive() -> bool:
     return frame is not None and bool(frame.f_globals.get(FROM_PACKAGE))
 
 
-def trial_load(archive: Path, sources: dict[str, str]) -> Any:
+def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
     """Load the archive's entry as a server does, and run the self-test if there is one.
 
     Args:
-        archive: the packed file.
-        sources: the project's files by module, for messages.
-
-    Returns:
-        ``{}``, or what failed: ``doing`` (``load`` or ``answer``), ``line`` (the user's own, or
-        ""), ``error``, ``traceback`` and ``modules`` (those of the archive's in the traceback,
-        innermost last).
+        job: the archive, and where its sources came from.
+        blocker: what refuses imports meanwhile.
     """
     doing = "load"
+    archive = job.archive
     with archive.open("rb") as file:
         manifest = read_manifest(archive.name, file, read_records(archive.name, file))
     assert manifest is not None, "the building step has just written it"
@@ -99,20 +103,53 @@ def trial_load(archive: Path, sources: dict[str, str]) -> Any:
         importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
-            return {}
+            return None
         doing = "answer"
         differing = _self_test(importer, entry, manifest["entry"]["kind"], manifest["self_test"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        return {
-            "doing": doing,
-            "line": _own_line(error.__traceback__, sources),
-            "error": f"{type(error).__name__}: {error}",
-            "traceback": readable_traceback(error, lambda name: _shown(name, sources)),
-            "modules": _modules(error.__traceback__),
-        }
-    if not differing:
-        return {}
-    return {"doing": doing, "line": "", "error": "; ".join(differing[:3]), "traceback": "", "modules": []}
+        trouble, mocked = _trouble(error, blocker)
+        return TrialFailure(
+            doing,
+            trouble,
+            f"{type(error).__name__}: {error}",
+            line=_own_line(error.__traceback__, job.sources),
+            user_traceback=readable_traceback(error, lambda name: _shown(name, job.sources)),
+            modules=_modules(error.__traceback__),
+            mocked=mocked,
+        )
+    return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3])) if differing else None
+
+
+def _trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
+    """What kind of error it is, or one that it came from; and the name of a mock that was used."""
+    for each in _causes(error):
+        if isinstance(each, FileNotFoundError):
+            return Trouble.FILE_MISSING, ""
+        if any(each is refusal for refusal in blocker.refusals):
+            return Trouble.LOOKED_OUTSIDE, ""
+        if mocked := _mocked(each):
+            return Trouble.MOCKED, mocked
+    return Trouble.RAISED, ""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised for or while handling, as a traceback shows them."""
+    seen: list[BaseException] = []
+    while error is not None and not any(error is each for each in seen):
+        seen.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    yield from seen
+
+
+def _mocked(error: BaseException) -> str:
+    """The object whose stand-in raised the error, by its dotted name; "" if none did."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not frames or _member(frames[-1].f_code.co_filename) != _STAND_INS:
+        return ""
+    # A method of a stand-in, or the __new__ of a class that was derived from one.
+    stand_in = frames[-1].f_locals.get("self", frames[-1].f_locals.get("cls"))
+    name = str(getattr(stand_in, "_name", ""))
+    return _member(name) or name
 
 
 def _self_test(importer: HermeticImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
@@ -141,7 +178,8 @@ def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
 def _member(filename: str) -> str:
     """The member of the archive that a frame's code came from, or "".
 
-    Frames of packaged code are named ``<torch_package_N>.path/in/archive.py``.
+    Frames of packaged code are named ``<torch_package_N>.path/in/archive.py``, and its modules
+    alike.
     """
     return filename.partition(">.")[2] if filename.startswith(MANGLED) else ""
 
@@ -159,18 +197,15 @@ def _members(sources: dict[str, str]) -> dict[str, str]:
     }
 
 
-def main(workdir: Path) -> None:
-    """Do the trial in ``workdir``; a failure is a result like any other."""
-    job = read_job("trial_load", workdir)
+def try_archive(job: TrialJob) -> Iterator[TrialResult]:
+    """Do the trial; a failure is a result like any other."""
     # One line per storage, about torch.package's own use of it.
     warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
-    root = Path(job["root"])
-    sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != root]
-    sys.meta_path.insert(0, Blocker(job["project"], job["installed"], job["extern"]))
-    result = trial_load(workdir / ARCHIVE_NAME, job["sources"])
-    write_result("trial_load", workdir, result)
+    sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
+    blocker = Blocker(job.project, job.installed, job.extern)
+    sys.meta_path.insert(0, blocker)
+    yield TrialResult(trial_load(job, blocker))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    leave()
+    serve(TRIAL_LOAD, try_archive)

@@ -4,7 +4,7 @@ It is a process of its own so that the user's code runs with its own ``sys.path`
 cannot disturb the caller, and with a fixed hash seed: sets of strings are pickled in
 hash order, and equal models must give equal bytes.
 
-Run as ``python -P -m interpool.archiver_ext.pack.building WORKDIR`` by run_step.
+Run as a program by ``run_step``, on a BuildJob.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import sys
 import time
 import traceback
 import warnings
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.pack.data_files import find_data, save_data
-from interpool.archiver_ext.pack.example_inputs import find_inputs
-from interpool.archiver_ext.pack.explain import (
+from interpool.archiver_ext.packing.data_files import find_data, save_data
+from interpool.archiver_ext.packing.example_inputs import find_inputs
+from interpool.archiver_ext.packing.explain import (
     broken_modules,
     cause_line,
     dropped_imports,
@@ -31,56 +30,27 @@ from interpool.archiver_ext.pack.explain import (
     own_line,
     shown_path,
 )
-from interpool.archiver_ext.pack.exporter import HermeticExporter
-from interpool.archiver_ext.pack.graph import importers
-from interpool.archiver_ext.pack.jobs import ARCHIVE_NAME, leave, read_job, write_result
-from interpool.archiver_ext.pack.manifest import append_manifest, digests
-from interpool.archiver_ext.pack.observing import Calls
-from interpool.archiver_ext.pack.opened_files import OpenedFiles
-from interpool.archiver_ext.pack.pickling import explain_unpicklable, was_pickling
-from interpool.archiver_ext.pack.plan import is_option
-from interpool.archiver_ext.pack.proposals import proposals
-from interpool.archiver_ext.pack.rules import STANDARD_LIBRARY, Globs, RuleAction, Rules, Usage
-from interpool.archiver_ext.pack.spec import build_entry, user_error
+from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.graph import importers
+from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
+from interpool.archiver_ext.packing.manifest import append_manifest, digests
+from interpool.archiver_ext.packing.observing import Calls
+from interpool.archiver_ext.packing.opened_files import OpenedFiles
+from interpool.archiver_ext.packing.pickling import explain_unpicklable, was_pickling
+from interpool.archiver_ext.packing.proposals import proposals
+from interpool.archiver_ext.packing.rules import Globs, Rules, Usage
+from interpool.archiver_ext.packing.spec import build_entry, user_error
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer, opaque
-from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
+from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
+from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, allow_torchscript
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from interpool.archiver_ext.pack.plan import Proposal
+    from interpool.archiver_ext.packing.plan import Proposal
     from interpool.native.archive.format import EntryKind, SelfTest
-
-
-class BuildJob(TypedDict):
-    """What is to be built.
-
-    Attributes:
-        spec: the SPEC.
-        root: the project's directory.
-        globs: the user's patterns by action.
-        data: globs of files to put in beside the code.
-        planned_data: the plan's files, by path below the root; None without a plan, and then
-            the files that are seen to be read.
-        decisions: action and reason by glob: a plan's, or what a trial load taught.
-        needed: packages that a trial load could not do without, and why.
-        inputs: where the example inputs are, or "" for the convention.
-        run: whether to run the model on them.
-        tolerance: rtol and atol of the self-test.
-    """
-
-    spec: str
-    root: str
-    globs: dict[str, list[str]]
-    data: list[str]
-    planned_data: dict[str, str] | None
-    decisions: dict[str, tuple[RuleAction, str]]
-    needed: dict[str, str]
-    inputs: str
-    run: bool
-    tolerance: tuple[float, float]
 
 
 class Unpackable(PackError):
@@ -95,34 +65,26 @@ class Unpackable(PackError):
         self.modules = modules
 
 
-def export(job: BuildJob, archive: Path) -> dict[str, Any]:
-    """Build the SPEC's object and write it, with its manifest, to ``archive``.
+def export(job: BuildJob) -> Built:
+    """Build the SPEC's object and write it, with its manifest, to the job's archive.
 
     The object is pickled before it runs on its example inputs, as running may change it, and
     what ran decides what is done with the modules that it met.
-
-    Returns:
-        JSON-able facts for the report: kind, modules, externs, proposals, data, inputs,
-        warnings, sources (the project's own files by module) and seconds.
 
     Raises:
         PackError: see build_entry; or the object or a module cannot be packed.
         Unpackable: modules cannot be packed as decided.
     """
-    spec, root = job["spec"], Path(job["root"])
-    rules = Rules(
-        root,
-        Globs(**{key: tuple(globs) for key, globs in job["globs"].items()}),
-        job["decisions"],
-    )
-    data = dict.fromkeys(find_data(root, job["data"]), "--data")
+    spec, root = job.spec, job.root
+    rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job.globs.items()}), job.decisions)
+    data = dict.fromkeys(find_data(root, job.data), "--data")
     clock = _Clock()
     calls, files = Calls(rules), OpenedFiles(rules)
     with calls.importing(), files.importing():
         entry, kind = build_entry(spec, root)
-        sample = find_inputs(spec, kind, root, job["inputs"]) if job["run"] else None
+        sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
     clock.lap("build")
-    exporter = HermeticExporter(archive, rules)
+    exporter = HermeticExporter(job.archive, rules)
     expected = None
     try:
         with exporter.deferring() as pickled:
@@ -136,12 +98,12 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
                 ran=None if sample is None else frozenset(calls.ran),
                 called=calls.called,
                 pickled=frozenset(name.partition(".")[0] for name in pickled),
-                needed=job["needed"],
+                needed=job.needed,
             )
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
-        data |= files.inside if job["planned_data"] is None else job["planned_data"]
+        data |= files.inside if job.planned_data is None else job.planned_data
         members = save_data(exporter, root, data)
         clock.lap("scan")
         exporter.close()
@@ -152,42 +114,42 @@ def export(job: BuildJob, archive: Path) -> dict[str, Any]:
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         raise _scan_error(exporter, spec, error) from None
     clock.lap("export")
-    files_digests = digests(archive)
+    files_digests = digests(job.archive)
     clock.lap("digest")
     manifest = append_manifest(
-        archive,
+        job.archive,
         kind,
         exporter.verdicts,
         files_digests,
         imported_by=importers(exporter),
         data=members,
         inputs=None if sample is None else sample.describe(),
-        self_test=None if sample is None else _self_test(job["tolerance"]),
+        self_test=None if sample is None else _self_test(job.rtol, job.atol),
     )
     clock.lap("scan")
-    planned = job["planned_data"] is not None
+    planned = job.planned_data is not None
     proposed = proposals(exporter)
-    return {
-        "kind": kind,
-        "modules": manifest["modules"],
-        "externs": manifest["externs"],
-        "proposals": [asdict(each) for each in proposed],
-        "data": data,
-        "inputs": manifest["inputs"],
-        "warnings": [
+    return Built(
+        kind=kind,
+        modules=manifest["modules"],
+        externs=manifest["externs"],
+        proposals=proposed,
+        data=data,
+        inputs=manifest["inputs"],
+        warnings=[
             *dropped_imports(exporter),
             *_outside(files),
             *_in_name_only(exporter),
             *_hardly_tested(spec, expected),
             *_unused_globs(rules, exporter.verdicts, planned),
-            *(_unplanned(proposed, job["decisions"]) if planned else ()),
+            *(_unplanned(proposed, job.decisions) if planned else ()),
         ],
-        "unseen": _unseen(exporter, spec, job["inputs"]),
-        "sources": {
+        unseen=_unseen(exporter, spec, job.inputs),
+        sources={
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
-        "seconds": clock.seconds,
-    }
+        seconds=clock.seconds,
+    )
 
 
 class _Clock:
@@ -215,8 +177,7 @@ def _save_self_test(exporter: HermeticExporter, spec: str, sample: Sample, expec
     _save(exporter, f"the self-test of {spec}", SELF_TEST_RESOURCE, content)
 
 
-def _self_test(tolerance: tuple[float, float]) -> SelfTest:
-    rtol, atol = tolerance
+def _self_test(rtol: float, atol: float) -> SelfTest:
     return {
         "package": ENTRY_PACKAGE,
         "resource": SELF_TEST_RESOURCE,
@@ -245,20 +206,20 @@ def _hardly_tested(spec: str, expected: Any) -> list[str]:
 
 def _unused_globs(rules: Rules, met: Iterable[str], planned: bool) -> list[str]:
     return [
-        f"{where} matches no module that the model needs: a misspelt name, or not needed any more"
-        for where in rules.unused(met)
-        if planned or is_option(where)
+        f"{verdict.where} matches no module that the model needs: a misspelt name, or not needed any more"
+        for verdict in rules.unused(met)
+        if planned or verdict.origin is Origin.USER
     ]
 
 
-def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[str]) -> list[str]:
+def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[Proposal]) -> list[str]:
     """A plan is older than the code, or lost a line."""
-    planned = set(decisions)
+    planned = {each.glob for each in decisions}
     return [
         f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
         f"{each.reason}. Add a line to the plan, or make it anew"
         for each in proposed
-        if each.glob not in planned and not each.by_option
+        if each.glob not in planned and each.origin is not Origin.USER
     ]
 
 
@@ -324,7 +285,8 @@ def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
     """torch.package takes these from the server whatever it is told."""
     rules = Rules(exporter.rules.root)
     for name in exporter.names("mock"):
-        if rules.verdict(name).reason == STANDARD_LIBRARY or name.partition(".")[0] == "torch":
+        standard = rules.verdict(name).origin is Origin.STANDARD_LIBRARY
+        if standard or name.partition(".")[0] == "torch":
             raise PackError(
                 f"{cause_line(exporter, spec, name)}\n  {exporter.verdicts[name].reason} names "
                 f"{name}, which torch.package always takes from the server\n"
@@ -332,23 +294,19 @@ def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
             )
 
 
-def main(workdir: Path) -> None:
-    """Do the job in ``workdir``; a refusal is a result like any other."""
-    job: BuildJob = read_job("building", workdir)  # type: ignore[assignment]
-    sys.path.insert(0, job["root"])
-    sys.argv = [job["spec"]]
+def build(job: BuildJob) -> Iterator[BuildResult]:
+    """Do the job; a refusal is a result like any other."""
+    sys.path.insert(0, str(job.root))
+    sys.argv = [job.spec]
     # One line per storage, about torch.package's own use of it.
     warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
     allow_torchscript()
     try:
-        result = export(job, workdir / ARCHIVE_NAME)
-    except Unpackable as error:
-        result = {"error": error.message, "traceback": error.user_traceback, "broken": error.modules}
+        yield BuildResult(built=export(job))
     except PackError as error:
-        result = {"error": error.message, "traceback": error.user_traceback, "broken": {}}
-    write_result("building", workdir, result)
+        broken = error.modules if isinstance(error, Unpackable) else {}
+        yield BuildResult(refusal=BuildRefusal(error.message, error.user_traceback, broken))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    leave()
+    serve(BUILDING, build)

@@ -1,0 +1,198 @@
+"""The child processes of pack: what each is given, and what it finds.
+
+Neither torch nor the user's code is imported here: both live in the children.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.plan import Proposal
+from interpool.native.archive.format import EntryKind, Extern, ModuleRecord
+from interpool.native.child_process import ChildError, Job, Program, Result, run
+
+# torch names the directory in the zip after the file: always this one.
+ARCHIVE_NAME: Final = "archive.ptpkg"
+
+
+@dataclass(frozen=True)
+class BuildJob:
+    """What is to be built.
+
+    Attributes:
+        spec: the SPEC.
+        root: the project's directory.
+        archive: the file to write.
+        globs: the user's patterns by action.
+        data: globs of files to put in beside the code.
+        planned_data: the plan's files, by path below the root; None without a plan, and then
+            the files that are seen to be read.
+        decisions: a plan's, or what a trial load taught.
+        needed: packages that a trial load could not do without, and why.
+        inputs: where the example inputs are, or "" for the convention.
+        run: whether to run the model on them.
+        rtol: relative tolerance of the self-test.
+        atol: absolute tolerance of the self-test.
+    """
+
+    spec: str
+    root: Path
+    archive: Path
+    globs: dict[str, list[str]]
+    data: list[str]
+    planned_data: dict[str, str] | None
+    decisions: list[Proposal]
+    needed: dict[str, str]
+    inputs: str
+    run: bool
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class Built:
+    """An archive that was written.
+
+    Attributes:
+        kind: what the entry is.
+        modules: what was done with each module that was met.
+        externs: what the server must have.
+        proposals: decisions about other people's packages.
+        data: files beside the code, with the line that reads each.
+        inputs: the example inputs, described; None without any.
+        warnings: what the archive cannot honour, each starting with the user's line.
+        unseen: the project's modules that were imported and that nothing in the archive imports.
+        sources: the project's own files, by module.
+        seconds: wall time by step.
+    """
+
+    kind: EntryKind
+    modules: dict[str, ModuleRecord]
+    externs: list[Extern]
+    proposals: list[Proposal]
+    data: dict[str, str]
+    inputs: Any
+    warnings: list[str]
+    unseen: list[str]
+    sources: dict[str, str]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class BuildRefusal:
+    """Why no archive was written.
+
+    Attributes:
+        message: PackError's.
+        user_traceback: PackError's.
+        broken: modules that cannot be packed as the rules decided, and why not.
+    """
+
+    message: str
+    user_traceback: str
+    broken: dict[str, str]
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """One of the two."""
+
+    built: Built | None = None
+    refusal: BuildRefusal | None = None
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """An archive to load where the project is not.
+
+    Attributes:
+        archive: the file.
+        root: the project's directory, which is taken off ``sys.path``.
+        project: top-level names of the project's own modules.
+        installed: top-level names of other modules that went into the archive.
+        extern: modules that the archive takes from the server.
+        sources: the project's own files, by module, for messages.
+    """
+
+    archive: Path
+    root: Path
+    project: list[str]
+    installed: list[str]
+    extern: list[str]
+    sources: dict[str, str]
+
+
+class Trouble(StrEnum):
+    """What was wrong in a trial."""
+
+    RAISED = "raised"
+    """An error that is none of those below."""
+    DIFFERS = "differs"
+    """It answered its example inputs otherwise."""
+    MOCKED = "mocked"
+    """Something that is mocked was used."""
+    FILE_MISSING = "file missing"
+    """A file that it opens is not there."""
+    LOOKED_OUTSIDE = "looked outside"
+    """Something that is in the archive was looked for outside of it."""
+
+
+@dataclass(frozen=True)
+class TrialFailure:
+    """How an archive failed its trial.
+
+    Attributes:
+        doing: ``load`` or ``answer``.
+        trouble: what was wrong.
+        error: in words.
+        line: the user's own line that failed, or "".
+        user_traceback: without the machinery; "" if nothing was raised.
+        modules: those of the archive's in the traceback, innermost last.
+        mocked: the object that was mocked and used, by its dotted name, or "".
+    """
+
+    doing: str
+    trouble: Trouble
+    error: str
+    line: str = ""
+    user_traceback: str = ""
+    modules: list[str] = field(default_factory=list)
+    mocked: str = ""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """How a trial went: without a failure, well."""
+
+    failure: TrialFailure | None = None
+
+
+BUILDING: Final = Program("interpool.archiver_ext.packing.building", BuildJob, BuildResult)
+TRIAL_LOAD: Final = Program("interpool.archiver_ext.packing.trial_load", TrialJob, TrialResult)
+
+
+def run_step(program: Program[Job, Result], job: Job, doing: str, cwd: Path | None = None) -> Result:
+    """Run one of pack's child processes.
+
+    Args:
+        program: BUILDING or TRIAL_LOAD.
+        job: what it is to do.
+        doing: what it does to the model, for messages.
+        cwd: its working directory; default: this process's.
+
+    Raises:
+        PackError: it ended without a result.
+    """
+    # Sets of strings are pickled in hash order: equal models must give equal bytes.
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    try:
+        return run(program, job, cwd=cwd, env=environment)
+    except ChildError as error:
+        raise PackError(
+            f"the process that was {doing} the model {error}; its own output above says more"
+        ) from None

@@ -1,0 +1,241 @@
+"""Child processes of our own: a typed job goes in, typed results come out.
+
+A child is ``python -P -m MODULE``, and MODULE calls ``serve``. Job and results are JSON on
+descriptors that are no one's standard streams, so that nothing that the child's code prints,
+reads or breaks can mix with them; results are data and never pickles, as a child may run an
+archive's code. What a child prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Generic, TypeVar
+
+from interpool.native.archive.typed_json import BadJson, strict_loads, to_json, typed
+from interpool.native.errors import InterpoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+# A child waits for threads that are no daemons; pools of threads that are idle end by themselves at once.
+_GRACE_SECONDS = 2.0
+# How long a child may take to end when it has given its last result.
+_END_SECONDS = 30.0
+# How often a silent child is asked whether it still runs: what it has forked may hold its pipe open.
+_POLL_SECONDS = 0.1
+_CLOSING_SECONDS = 0.01
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Program(Generic[Job, Result]):
+    """What a child process runs.
+
+    Attributes:
+        module: its dotted name; run as a program, it calls ``serve`` with this.
+        job: a dataclass that ``typed_json`` knows.
+        result: another.
+    """
+
+    module: str
+    job: type[Job]
+    result: type[Result]
+
+
+class ChildError(InterpoolError):
+    """A child process gave no result; the message is the rest of a sentence that names the child.
+
+    Attributes:
+        returncode: its exit status; None if it was given up, and killed.
+        signal: the name of the signal that ended it by itself, such as SIGSEGV, or "".
+        stderr: what it said, if that was captured.
+    """
+
+    def __init__(self, message: str, returncode: int | None = None, stderr: str = "") -> None:
+        super().__init__(message)
+        self.returncode = returncode
+        self.signal = _signal_name(returncode)
+        self.stderr = stderr
+
+
+class Child(Generic[Result]):
+    """A child process at work; see ``start``."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        results: IO[bytes],
+        stderr: IO[bytes] | None,
+        result: type[Result],
+    ) -> None:
+        self._process = process
+        self._results = results
+        self._stderr = stderr
+        self._type = result
+        self._buffer = b""
+
+    def result(self, timeout: float | None = None) -> Result:
+        """The next result.
+
+        Args:
+            timeout: how many seconds it may take; None for as long as it likes.
+
+        Raises:
+            ChildError: the child has ended, or does not give one in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            left = _POLL_SECONDS if deadline is None else min(_POLL_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                self._process.kill()
+                raise ChildError(f"took longer than {timeout:g} s")
+            ended = self._process.poll() is not None
+            readable = select.select([self._results], [], [], 0 if ended else left)[0]
+            chunk = os.read(self._results.fileno(), _CHUNK) if readable else b""
+            self._buffer += chunk
+            if ended and not chunk:
+                raise self._ended()
+            if readable and not chunk:
+                time.sleep(min(left, _CLOSING_SECONDS))  # it has closed its end, and is about to end
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            found: Result = typed(strict_loads(line), self._type)
+        except BadJson as error:
+            raise ChildError(f"gave a result that {error}") from None
+        return found
+
+    def _ended(self) -> ChildError:
+        code = self._process.returncode
+        name = _signal_name(code)
+        said = ""
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            said = self._stderr.read().decode(errors="replace")
+        how = f"was killed by {name}" if name else f"ended with status {code} and no answer"
+        return ChildError(how, code, said)
+
+
+@contextlib.contextmanager
+def start(
+    program: Program[Job, Result],
+    job: Job,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    capture_stderr: bool = False,
+) -> Iterator[Child[Result]]:
+    """A child process that works on a job, for as long as the block runs; killed if that raises.
+
+    Args:
+        program: what it runs.
+        job: what it is to do.
+        cwd: its working directory; default: this process's.
+        env: its whole environment; default: this process's.
+        capture_stderr: keep what it prints for ChildError; default: it goes to this process's
+            standard error.
+    """
+    reader, writer = os.pipe()
+    with contextlib.ExitStack() as stack:
+        results = stack.enter_context(open(reader, "rb", buffering=0))
+        try:
+            given = stack.enter_context(tempfile.TemporaryFile())
+            given.write(to_json(job).encode())
+            given.seek(0)
+            stderr = stack.enter_context(tempfile.TemporaryFile()) if capture_stderr else None
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", program.module, str(writer)],
+                stdin=given,
+                stdout=2 if stderr is None else stderr,
+                stderr=stderr,
+                cwd=cwd,
+                env=env,
+                pass_fds=[writer],
+            )
+        finally:
+            os.close(writer)
+        try:
+            yield Child(process, results, stderr, program.result)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def run(
+    program: Program[Job, Result],
+    job: Job,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    capture_stderr: bool = False,
+) -> Result:
+    """The one result of a child process that works on a job.
+
+    Args:
+        program: as in start.
+        job: as in start.
+        cwd: as in start.
+        env: as in start.
+        timeout: how many seconds it may take; None for as long as it likes.
+        capture_stderr: as in start.
+
+    Raises:
+        ChildError: it gave none.
+    """
+    with start(program, job, cwd=cwd, env=env, capture_stderr=capture_stderr) as child:
+        return child.result(timeout)
+
+
+# ---- in the child -----------------------------------------------------------------------------
+
+
+def serve(program: Program[Job, Result], work: Callable[[Job], Iterable[Result]]) -> None:
+    """The main function of a child's module: do the job, and hand each result over as it is found.
+
+    An exception of ``work`` is none of its results: it ends the child, with a traceback.
+    """
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    job = typed(strict_loads(sys.stdin.buffer.read()), program.job)
+    with open(descriptor, "wb") as results:
+        for result in work(job):
+            results.write(to_json(result).encode() + b"\n")
+            results.flush()
+    leave()
+
+
+def leave() -> None:
+    """Let this process end soon, even if threads that the user's code started never do."""
+
+    def end() -> None:
+        time.sleep(_GRACE_SECONDS)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def _signal_name(returncode: int | None) -> str:
+    if returncode is None or returncode >= 0:
+        return ""
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"

@@ -1,0 +1,152 @@
+"""Child processes of our own: what they hand over, and how their ends are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from interpool.native.child_process import ChildError, Program, run, start
+
+MODULE = """
+    import os, signal, sys, time
+    from dataclasses import dataclass
+    from pathlib import Path
+    from interpool.native.child_process import Program, serve
+
+    @dataclass(frozen=True)
+    class Job:
+        what: str
+        path: Path
+        content: bytes
+
+    @dataclass(frozen=True)
+    class Result:
+        said: str
+        where: Path | None = None
+
+    def work(job):
+        print("printed")
+        match job.what:
+            case "echo":
+                yield Result(f"{job.content!r} {sys.stdin.read()!r} {os.getcwd()}", job.path)
+            case "count":
+                yield Result("one")
+                yield Result("two")
+            case "raise":
+                raise LookupError("of its own")
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                yield Result(str(os.getpid()))
+                time.sleep(1000)
+            case "leave a child":
+                pid = os.fork()
+                if not pid:
+                    time.sleep(1000)
+                job.path.write_text(str(pid))
+                os._exit(3)
+            case "lie":
+                os.write(int(sys.argv[1]), b'{"said": 1}\\n')
+
+    if __name__ == "__main__":
+        serve(Program(__spec__.name, Job, Result), work)
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    what: str
+    path: Path = Path("/")
+    content: bytes = b""
+
+
+@dataclass(frozen=True)
+class Result:
+    said: str
+    where: Path | None = None
+
+
+PROGRAM = Program("working", Job, Result)
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "working.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+
+def failure(what: str, path: Path = Path("/")) -> ChildError:
+    with pytest.raises(ChildError) as caught:
+        run(PROGRAM, Job(what, path), capture_stderr=True)
+    return caught.value
+
+
+def test_what_a_child_prints_and_reads_does_not_mix_with_its_job_and_results(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = run(PROGRAM, Job("echo", tmp_path, b"\0\xff"), cwd=tmp_path)
+    assert result == Result(rf"b'\x00\xff' '' {tmp_path}", tmp_path)
+    assert capfd.readouterr() == ("", "printed\n")
+
+
+def test_results_come_one_after_the_other_and_then_no_more() -> None:
+    with start(PROGRAM, Job("count"), capture_stderr=True) as child:
+        assert [child.result().said for _ in range(2)] == ["one", "two"]
+        with pytest.raises(ChildError, match="ended with status 0 and no answer"):
+            child.result()
+
+
+def test_a_child_that_raises_is_told_with_its_traceback() -> None:
+    error = failure("raise")
+    assert str(error) == "ended with status 1 and no answer"
+    assert (error.returncode, error.signal) == (1, "")
+    assert error.stderr.endswith("LookupError: of its own\n")
+
+
+def test_a_killed_child_is_told_with_the_signal() -> None:
+    error = failure("kill")
+    assert str(error) == "was killed by SIGKILL"
+    assert (error.returncode, error.signal) == (-9, "SIGKILL")
+
+
+def test_a_child_that_takes_too_long_is_killed() -> None:
+    with start(PROGRAM, Job("hang")) as child:
+        pid = int(child.result().said)
+        with pytest.raises(ChildError, match=r"took longer than 0\.2 s") as caught:
+            child.result(timeout=0.2)
+    assert (caught.value.returncode, caught.value.signal) == (None, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_end_of_a_child_is_seen_though_its_own_child_lives_on(tmp_path: Path) -> None:
+    error = failure("leave a child", tmp_path / "pid")
+    assert (error.returncode, str(error)) == (3, "ended with status 3 and no answer")
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_a_thread_that_never_ends_does_not_keep_a_child() -> None:
+    source = """if True:
+        import threading
+        from interpool.native.child_process import leave
+        threading.Thread(target=threading.Event().wait).start()
+        leave()
+    """
+    assert subprocess.run([sys.executable, "-c", source], timeout=30, check=False).returncode == 0
+
+
+def test_a_result_of_another_type_is_refused() -> None:
+    assert str(failure("lie")) == "gave a result that has 1 where said is text"
+
+
+def test_a_program_that_is_not_there_is_told() -> None:
+    with pytest.raises(ChildError, match="ended with status 1") as caught:
+        run(Program("no_such_program", Job, Result), Job("echo"), capture_stderr=True)
+    assert f"{sys.executable}: No module named no_such_program" in caught.value.stderr
