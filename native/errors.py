@@ -1,27 +1,8 @@
 """Every error that interpool raises, in one tree.
 
-InterpoolError
-├── ProvisioningError        a private copy of a library could not be made
-├── InterpreterStartError    an interpreter failed to start
-├── SessionError             an interpreter, session or object was misused
-│   ├── WrongInterpreterError
-│   ├── SessionClosedError
-│   ├── PoolClosedError
-│   ├── LeaseTimeoutError
-│   ├── CallTimeoutError
-│   └── InterpreterRetiredError
-├── ConversionError          a value cannot cross between interpreters
-├── RemoteError              Python code inside an interpreter raised
-├── ArchiveError             a hermetic archive is missing, damaged or refused
-│   ├── StructureError       it is not the zip that a packer writes
-│   ├── ManifestError        its manifest is missing, or says what cannot be
-│   ├── DigestError          its content is not what its manifest says
-│   ├── SignatureError       it is unsigned, or not signed by a key that counts
-│   ├── ExternError          what it takes from the server is missing or too different
-│   ├── PickleError          a pickle in it reaches for what it may not have
-│   └── SelfTestError        it answers its example inputs otherwise than when it was made
-├── PackError                (interpool.archiver_ext.errors)
-└── ServeError               (interpool.handler.errors)
+C++ has the same ones (``INTERPOOL_ERRORS`` in native/cpp/include/interpool/errors.h): a class
+here and a line there make a new one. Packing and serving have their own: PackError
+(``interpool.archiver_ext.errors``) and ServeError (``interpool.handler.errors``).
 
 Messages say what happened, on which file or model, and what to do next.
 """

@@ -10,6 +10,7 @@
 #include <exception>
 #include <thread>
 
+#include "../seam/guest_modules.h"
 #include "prepared.h"
 
 namespace interpool {
@@ -100,7 +101,7 @@ std::vector<std::shared_ptr<Pool>> Process::pools() {
 void Process::leave() {
   for (const auto& pool : pools()) {
     pool->close_for_good();
-    pool->tell_all("interpool.native.inside.bootstrap", "say_goodbye", Value{None{}}, kPatience);
+    pool->tell_all(guest::kSayGoodbye.module, guest::kSayGoodbye.name, Value{None{}}, kPatience);
   }
   {
     std::unique_lock lock(mutex_);

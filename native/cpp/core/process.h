@@ -47,8 +47,8 @@ class INTERPOOL_PUBLIC Process final : public Services {
   void prepare_from(const std::string& file);
   const Installation& installation() const { return installation_; }
 
-  // Starts that many further interpreters, at the same time. When one fails the
-  // others are parked and its error is thrown.
+  // Starts that many further interpreters, at the same time. When one fails,
+  // its error is thrown, and nobody uses the others.
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
 
   // For the process's end: closes what is left of the pools, lets interpreters flush

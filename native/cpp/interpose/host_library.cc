@@ -3,11 +3,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/custom_class.h>
 
+#include "got_patching.h"
 #include "interpreters.h"
-#include "library.h"
 #include "original.h"
-#include "rebind.h"
 #include "registration.h"
+#include "torch_library.h"
 
 namespace interpool {
 namespace {
@@ -90,10 +90,10 @@ void register_class(at::ClassTypePtr type) {
 
 }  // namespace
 
-void rebind_host_registration(void* libtorch_cpu) {
-  rebind(libtorch_cpu, kRegisterDef, reinterpret_cast<void*>(&register_def));
-  rebind(libtorch_cpu, kRegisterImpl, reinterpret_cast<void*>(&register_impl));
-  rebind(libtorch_cpu, kRegisterClass, reinterpret_cast<void*>(&register_class));
+void patch_host_registration(void* libtorch_cpu) {
+  patch_got(libtorch_cpu, kRegisterDef, reinterpret_cast<void*>(&register_def));
+  patch_got(libtorch_cpu, kRegisterImpl, reinterpret_cast<void*>(&register_impl));
+  patch_got(libtorch_cpu, kRegisterClass, reinterpret_cast<void*>(&register_class));
 }
 
 }  // namespace interpool

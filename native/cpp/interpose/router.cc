@@ -13,11 +13,11 @@
 #include <memory>
 #include <mutex>
 
+#include "got_patching.h"
 #include "host_library.h"
 #include "interpreters.h"
 #include "kernels.h"
 #include "original.h"
-#include "rebind.h"
 #include "settings.h"
 
 namespace interpool {
@@ -212,9 +212,9 @@ void install_router() {
     // libtorch_cpu's, whose own calls are bound to each other.
     void* libtorch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     TORCH_CHECK(libtorch != nullptr, "interpool: libtorch_cpu.so is not loaded");
-    rebind_to_interposer(libtorch,
-                         [](std::string_view name) { return name.find("5torch7Library") != name.npos; });
-    rebind_host_registration(libtorch);
+    patch_got_to_interposer(libtorch,
+                            [](std::string_view name) { return name.find("5torch7Library") != name.npos; });
+    patch_host_registration(libtorch);
     dlclose(libtorch);
   });
 }
@@ -227,7 +227,7 @@ void adopt_torch(InterpreterId id, PyInterpreter* interpreter, void* libtorch_py
   }
   if (id == kHost) {
     // The stock library was bound to libtorch directly, when there was no pool.
-    rebind_to_interposer(libtorch_python);
+    patch_got_to_interposer(libtorch_python);
     claim_host_kernels();
   }
   Route route = *before;

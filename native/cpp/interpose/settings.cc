@@ -19,8 +19,8 @@
 #include <string_view>
 
 #include "generators.h"
+#include "got_patching.h"
 #include "original.h"
-#include "rebind.h"
 
 namespace interpool {
 namespace {
@@ -137,7 +137,8 @@ void install_settings() {
   std::call_once(once, [] {
     for (const char* name : {"libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so"}) {
       if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
-        rebind_to_interposer(library, [](std::string_view found) { return per_interpreter.contains(found); });
+        patch_got_to_interposer(library,
+                                [](std::string_view found) { return per_interpreter.contains(found); });
         dlclose(library);
       }
     }

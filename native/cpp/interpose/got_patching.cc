@@ -1,4 +1,4 @@
-#include "rebind.h"
+#include "got_patching.h"
 
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -21,11 +21,11 @@ namespace interpool {
 namespace {
 
 #if defined(__x86_64__)
-constexpr bool is_slot(uint64_t type) {
+constexpr bool is_got_entry(uint64_t type) {
   return type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT;
 }
 #elif defined(__aarch64__)
-constexpr bool is_slot(uint64_t type) {
+constexpr bool is_got_entry(uint64_t type) {
   return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT;
 }
 #else
@@ -98,17 +98,17 @@ struct Dynamic {
   size_t other_count = 0;
 };
 
-void write_slot(void** slot, void* value) {
+void write_entry(void** entry, void* value) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) & ~(page - 1));
-  // Usually read-only after relocation (RELRO). Left writable: other slots on the
+  auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(entry) & ~(page - 1));
+  // Usually read-only after relocation (RELRO). Left writable: other entries on the
   // page follow, and lazily bound ones must stay writable anyway.
   TORCH_CHECK(mprotect(start, page, PROT_READ | PROT_WRITE) == 0,
-              "interpool: a loaded library cannot be rebound: ", std::strerror(errno));
-  __atomic_store_n(slot, value, __ATOMIC_RELEASE);
+              "interpool: a loaded library's offset table cannot be patched: ", std::strerror(errno));
+  __atomic_store_n(entry, value, __ATOMIC_RELEASE);
 }
 
-void rebind_each(void* library, const std::function<void*(const char*)>& definition_of) {
+void patch_each(void* library, const std::function<void*(const char*)>& definition_of) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   link_map* map = nullptr;
@@ -118,11 +118,11 @@ void rebind_each(void* library, const std::function<void*(const char*)>& definit
     for (size_t i = 0; i < count; ++i) {
       const ElfW(Rela) & entry = entries[i];
       const auto symbol = ELF64_R_SYM(entry.r_info);
-      if (symbol == 0 || !is_slot(ELF64_R_TYPE(entry.r_info))) {
+      if (symbol == 0 || !is_got_entry(ELF64_R_TYPE(entry.r_info))) {
         continue;
       }
       if (void* found = definition_of(dynamic.strings + dynamic.symbols[symbol].st_name)) {
-        write_slot(reinterpret_cast<void**>(map->l_addr + entry.r_offset), found);
+        write_entry(reinterpret_cast<void**>(map->l_addr + entry.r_offset), found);
       }
     }
   };
@@ -132,14 +132,14 @@ void rebind_each(void* library, const std::function<void*(const char*)>& definit
 
 }  // namespace
 
-void rebind(void* library, const char* name, void* definition) {
-  rebind_each(library,
-              [&](const char* found) { return std::strcmp(found, name) == 0 ? definition : nullptr; });
+void patch_got(void* library, const char* name, void* definition) {
+  patch_each(library,
+             [&](const char* found) { return std::strcmp(found, name) == 0 ? definition : nullptr; });
 }
 
-void rebind_to_interposer(void* library, const std::function<bool(std::string_view)>& which) {
+void patch_got_to_interposer(void* library, const std::function<bool(std::string_view)>& which) {
   Dl_info self{};
-  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&rebind_to_interposer), &self) != 0,
+  TORCH_CHECK(dladdr(reinterpret_cast<const void*>(&patch_got_to_interposer), &self) != 0,
               "interpool: the interposer does not find itself");
   void* interposer = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   TORCH_CHECK(interposer != nullptr, "interpool: ", dlerror());
@@ -156,7 +156,7 @@ void rebind_to_interposer(void* library, const std::function<bool(std::string_vi
       own[name] = reinterpret_cast<void*>(map->l_addr + symbol.st_value);
     }
   }
-  rebind_each(library, [&](const char* name) -> void* {
+  patch_each(library, [&](const char* name) -> void* {
     const auto found = own.find(name);
     return found == own.end() ? nullptr : found->second;
   });

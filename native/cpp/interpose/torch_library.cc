@@ -5,7 +5,7 @@
 // an operator defines it for the process; copies that follow become further
 // holders of that definition, which goes when its last holder goes. C++ kernels
 // are shared the same way; Python kernels are kept per interpreter (kernels.h).
-#include "library.h"
+#include "torch_library.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
