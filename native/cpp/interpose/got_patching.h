@@ -2,15 +2,17 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string_view>
 
 #include "interpreters.h"
 
 namespace interpool {
 
-// For the function `name`, where `library` (a dlopen handle) calls or refers to it through
-// its global offset table: uses `definition` from now on.
-INTERPOOL_API void patch_got(void* library, const char* name, void* definition);
+// For each function of `definitions` (mangled name, address), where `library` (a dlopen
+// handle) calls or refers to it through its global offset table: uses that definition from
+// now on.
+INTERPOOL_API void patch_got(void* library, const std::map<std::string_view, void*>& definitions);
 
 // For every function that `library` (a dlopen handle) calls or refers to through
 // its global offset table and that this interposer defines: uses the interposer's

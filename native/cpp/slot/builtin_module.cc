@@ -10,6 +10,7 @@
 
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
+#include "../upstream/torch_words.h"
 #include "dlsym_hook.h"
 #include "main_thread.h"
 #include "tensors.h"
@@ -73,7 +74,7 @@ PyObject* load_library(PyObject*, PyObject* args) {
       if (calls_dlsym(file)) {
         hook_dlsym(handle);
       }
-      if (file.ends_with("/libtorch_python.so")) {
+      if (file.ends_with(std::string("/") + kTorchPython)) {
         adopt_torch_python(options->id, file);
       }
       loaded = file;

@@ -6,6 +6,7 @@
 
 #include <interpool/errors.h>
 #include "../interpose/got_patching.h"
+#include "../upstream/cpython.h"
 
 namespace interpool {
 namespace {
@@ -16,8 +17,7 @@ void* own_python = nullptr;
 void* program = nullptr;
 
 void* lookup(void* handle, const char* name) {
-  const std::string_view wanted = name;
-  if (!wanted.starts_with("Py") && !wanted.starts_with("_Py")) {
+  if (!is_python_name(name)) {
     return dlsym(handle, name);
   }
   // What the whole program shows is the host's Python: its objects and GIL are not ours.
@@ -40,12 +40,11 @@ void prepare_dlsym_hook(const std::string& libpython, const std::string& symbol_
 }
 
 void hook_dlsym(void* library) {
-  patch_got(library, "dlsym", reinterpret_cast<void*>(&lookup));
+  patch_got(library, {{"dlsym", reinterpret_cast<void*>(&lookup)}});
 }
 
 bool calls_dlsym(const std::string& path) {
-  const std::string_view file = std::string_view(path).substr(path.rfind('/') + 1);
-  return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.");
+  return is_foreign_function_module(std::string_view(path).substr(path.rfind('/') + 1));
 }
 
 }  // namespace interpool
