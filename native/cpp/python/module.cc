@@ -298,7 +298,10 @@ PYBIND11_MODULE(_native, module) {
           Process::get().prepare(std::move(installation), std::move(provisioner));
         }
         Process::get().host();
-        py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
+        static bool leaves = false;  // guarded by the GIL
+        if (!std::exchange(leaves, true)) {
+          py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
+        }
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
