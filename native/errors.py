@@ -24,6 +24,9 @@ InterpoolError
 ├── PackError                (interpool.archiver_ext.errors)
 └── ServeError               (interpool.handler.errors)
 
+C++ has those that it raises or passes on (``INTERPOOL_ERRORS`` in native/cpp/include/interpool/errors.h):
+a class here and a line there make a new one.
+
 Messages say what happened, on which file or model, and what to do next.
 """
 

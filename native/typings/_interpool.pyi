@@ -1,4 +1,4 @@
-"""The builtin module of a private interpreter; see native/cpp/slot/inside.cc."""
+"""The builtin module of a private interpreter; see native/cpp/slot/builtin_module.cc."""
 
 from torch import Tensor
 

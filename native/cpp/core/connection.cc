@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "../seam/thread.h"
-#include "frames.h"
+#include "otf_frames.h"
 
 namespace interpool {
 namespace {
@@ -77,14 +77,8 @@ bool Connection::answer(const std::string& hello, const std::string& frame) {
   {
     const Lease lease{*pool_, pool_->acquire(service_.affinity, std::nullopt)};
     const Entered entered(lease.interpreter);
-    void* callable = lease.interpreter.global(service_.module, service_.function);
-    try {
-      result = lease.interpreter.answer(callable, service_.worker, fd_, hello, frame);
-    } catch (...) {
-      lease.interpreter.release(callable);
-      throw;
-    }
-    lease.interpreter.release(callable);
+    const Held callable(lease.interpreter, lease.interpreter.global(service_.module, service_.function));
+    result = lease.interpreter.answer(callable.get(), service_.worker, fd_, hello, frame);
   }
   return send_all(fd_, result.bytes) && result.keep_open;
 }

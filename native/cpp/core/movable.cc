@@ -57,7 +57,7 @@ std::shared_ptr<Movable> Movable::from_dump(std::shared_ptr<Pool> pool, Value du
     keeps.push_back(
         OpenPackage::hold(pool, path.as<std::string>(), static_cast<uint64_t>(number.as<int64_t>())));
   }
-  Recipe recipe{kModule, "load", {std::move(parts.at(0)), std::move(parts.at(1))}};
+  Recipe recipe{guest::kLoad, {std::move(parts.at(0)), std::move(parts.at(1))}};
   return std::make_shared<Movable>(std::move(pool), "", std::move(recipe), std::move(keeps));
 }
 
@@ -68,7 +68,7 @@ void* Movable::in(Interpreter& interpreter) {
       return found->second;
     }
   }
-  const Held make(interpreter, interpreter.global(recipe_.module, recipe_.make));
+  const Held make(interpreter, interpreter.global(recipe_.make.module, recipe_.make.name));
   void* object = interpreter.call(make.get(), recipe_.args, {});
   const std::lock_guard lock(mutex_);
   made_[&interpreter] = object;  // nobody else can have made one: we lease the interpreter

@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "../seam/guest_modules.h"
 #include "pool.h"
 
 namespace interpool {
 
-// How an interpreter makes its copy: `module.make(*args)`.
+// How an interpreter makes its copy: `make(*args)`.
 struct Recipe {
-  std::string module;
-  std::string make;
+  guest::Name make;
   std::vector<Value> args;
 };
 
@@ -24,15 +24,13 @@ struct Recipe {
 // entered. May be destroyed under any GIL.
 class INTERPOOL_PUBLIC Movable {
  public:
-  static constexpr const char* kModule = "interpool.native.movable";
-
   // `keeps`: what has to live as long as the object can be made. Without an
   // `affinity` it is one of its own.
   Movable(std::shared_ptr<Pool> pool, std::string affinity, Recipe recipe,
           std::vector<std::shared_ptr<void>> keeps);
   ~Movable();
 
-  // From what kModule's dump() returned, in an interpreter or in the host: (pickle,
+  // From what guest::kDump returned, in an interpreter or in the host: (pickle,
   // tensors, archives that it needs).
   static std::shared_ptr<Movable> from_dump(std::shared_ptr<Pool> pool, Value dump);
 

@@ -6,13 +6,12 @@
 #include <map>
 #include <mutex>
 
+#include "../seam/guest_modules.h"
 #include "process.h"
 #include "session.h"
 
 namespace interpool {
 namespace {
-
-constexpr const char* kArchive = "interpool.native.inside.packages";
 
 // Guards the table; a leaf lock.
 std::mutex mutex;
@@ -22,6 +21,10 @@ using Key = std::pair<const Pool*, uint64_t>;
 std::map<Key, std::weak_ptr<OpenPackage>>& table() {
   static auto* const all = new std::map<Key, std::weak_ptr<OpenPackage>>;
   return *all;
+}
+
+PyObj call(Session& session, const guest::Name& function, const std::vector<Value>& args) {
+  return session.global(function.module, function.name).call(args);
 }
 
 }  // namespace
@@ -58,16 +61,16 @@ OpenPackage::~OpenPackage() {
     table().erase(found);
   }
   pool_->forget(path_);
-  pool_->tell_all(kArchive, "close_package", number());
+  pool_->tell_all(guest::kClosePackage.module, guest::kClosePackage.name, number());
 }
 
 void OpenPackage::check() {
   const auto session = Session::acquire(pool_, path_, std::nullopt);
-  session->global(kArchive, "open_package").call({path_, number()});
+  call(*session, guest::kOpenPackage, {path_, number()});
 }
 
 std::shared_ptr<Movable> OpenPackage::load_pickle(const std::string& package, const std::string& resource) {
-  Recipe recipe{kArchive, "make_object", {path_, package, resource, number()}};
+  Recipe recipe{guest::kMakeObject, {path_, package, resource, number()}};
   auto movable = std::make_shared<Movable>(pool_, path_, std::move(recipe),
                                            std::vector<std::shared_ptr<void>>{shared_from_this()});
   Session::acquire_for(movable, std::nullopt);
@@ -76,16 +79,12 @@ std::shared_ptr<Movable> OpenPackage::load_pickle(const std::string& package, co
 
 std::string OpenPackage::load_binary(const std::string& package, const std::string& resource) {
   const auto session = Session::acquire(pool_, path_, std::nullopt);
-  return session->global(kArchive, "load_bytes")
-      .call({path_, package, resource, number()})
-      .to_value()
-      .as<Bytes>()
-      .data;
+  return call(*session, guest::kLoadBytes, {path_, package, resource, number()}).to_value().as<Bytes>().data;
 }
 
 std::shared_ptr<Session> OpenPackage::acquire(std::optional<double> timeout) {
   auto session = Session::acquire(pool_, path_, timeout);
-  session->set_self(session->global(kArchive, "open_package").call({path_, number()}).attr("importer"));
+  session->set_self(call(*session, guest::kOpenPackage, {path_, number()}).attr("importer"));
   return session;
 }
 

@@ -25,7 +25,7 @@ Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
         return std::move(options);
       }()),
       floor_(interpreters.size()),
-      seats_(interpreters.begin(), interpreters.end()),
+      slots_(interpreters.begin(), interpreters.end()),
       active_(interpreters.size()) {}
 
 void Pool::refuse_if_hopeless(std::optional<int> only) const {
@@ -39,8 +39,8 @@ void Pool::refuse_if_hopeless(std::optional<int> only) const {
   if (!only.has_value()) {
     return;
   }
-  for (const Seat& seat : seats_) {
-    if (seat.interpreter->id() == *only && seat.state != State::kRetired) {
+  for (const Slot& slot : slots_) {
+    if (slot.interpreter->id() == *only && slot.state != State::kRetired) {
       return;
     }
   }
@@ -48,69 +48,69 @@ void Pool::refuse_if_hopeless(std::optional<int> only) const {
                                 " was retired, or never was one of this pool's; acquire any other.");
 }
 
-// Whether a waiter who wants `only` that one may have this seat, once it is free.
-bool Pool::may_take(const Seat& seat, std::optional<int> only) const {
+// Whether a waiter who wants `only` that one may have this slot, once it is free.
+bool Pool::may_take(const Slot& slot, std::optional<int> only) const {
   if (only.has_value()) {
-    return seat.interpreter->id() == *only;
+    return slot.interpreter->id() == *only;
   }
-  if (limit_ >= seats_.size()) {
+  if (limit_ >= slots_.size()) {
     return true;
   }
-  const auto end = seats_.begin() + static_cast<std::ptrdiff_t>(limit_);
-  return std::any_of(seats_.begin(), end, [&](const Seat& one) { return &one == &seat; });
+  const auto end = slots_.begin() + static_cast<std::ptrdiff_t>(limit_);
+  return std::any_of(slots_.begin(), end, [&](const Slot& one) { return &one == &slot; });
 }
 
-Pool::Seat* Pool::free_seat(const std::string& affinity, std::optional<int> only) {
-  Seat* best = nullptr;
-  for (Seat& seat : seats_) {
-    if (only.has_value() && seat.interpreter->id() == *only && seat.state == State::kParked) {
-      seat.state = State::kFree;  // asked for by name; the keeper parks it again
+Pool::Slot* Pool::free_slot(const std::string& affinity, std::optional<int> only) {
+  Slot* best = nullptr;
+  for (Slot& slot : slots_) {
+    if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked) {
+      slot.state = State::kFree;  // asked for by name; the autoscaler parks it again
       ++active_;
-      call_keeper();
+      wake_autoscaler();
     }
-    if (seat.state != State::kFree || !may_take(seat, only)) {
+    if (slot.state != State::kFree || !may_take(slot, only)) {
       continue;
     }
-    if (affinity.empty() || seat.affinities.count(affinity) != 0) {
-      return &seat;
+    if (affinity.empty() || slot.affinities.count(affinity) != 0) {
+      return &slot;
     }
     // Among strangers, the one with the fewest models: they spread evenly.
-    if (best == nullptr || seat.affinities.size() < best->affinities.size()) {
-      best = &seat;
+    if (best == nullptr || slot.affinities.size() < best->affinities.size()) {
+      best = &slot;
     }
   }
   return best;
 }
 
-Pool::Seat* Pool::seat_of(const Interpreter& interpreter) {
-  const auto found = std::find_if(seats_.begin(), seats_.end(),
-                                  [&](const Seat& seat) { return seat.interpreter == &interpreter; });
-  return found == seats_.end() ? nullptr : &*found;
+Pool::Slot* Pool::slot_of(const Interpreter& interpreter) {
+  const auto found = std::find_if(slots_.begin(), slots_.end(),
+                                  [&](const Slot& slot) { return slot.interpreter == &interpreter; });
+  return found == slots_.end() ? nullptr : &*found;
 }
 
-void Pool::take(Seat& seat, const std::string& affinity, int thread) {
-  seat.state = State::kLeased;
-  ++seat.leases;
-  seat.thread = thread;
-  seat.leased_at = Clock::now();
+void Pool::take(Slot& slot, const std::string& affinity, int thread) {
+  slot.state = State::kLeased;
+  ++slot.leases;
+  slot.thread = thread;
+  slot.leased_at = Clock::now();
   if (!affinity.empty()) {
-    seat.affinities.insert(affinity);
+    slot.affinities.insert(affinity);
   }
   ++leased_;
   wanted_ = std::max(wanted_, leased_ + waiters_.size());
 }
 
-void Pool::offer(Seat& seat) {
-  seat.state = State::kFree;
+void Pool::offer(Slot& slot) {
+  slot.state = State::kFree;
   const auto next = std::find_if(waiters_.begin(), waiters_.end(),
-                                 [&](const Waiter* waiter) { return may_take(seat, waiter->only); });
+                                 [&](const Waiter* waiter) { return may_take(slot, waiter->only); });
   if (next == waiters_.end()) {
     return;
   }
   Waiter& waiter = **next;
   waiters_.erase(next);
-  take(seat, waiter.affinity, waiter.thread);
-  waiter.seat = &seat;
+  take(slot, waiter.affinity, waiter.thread);
+  waiter.slot = &slot;
   waiter.wake.notify_one();
 }
 
@@ -126,22 +126,22 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   std::unique_lock lock(mutex_);
   refuse_if_hopeless(only);
   // One that is free is one that no waiter can take.
-  if (Seat* seat = free_seat(affinity, only)) {
-    take(*seat, affinity, this_thread());
-    return *seat->interpreter;
+  if (Slot* slot = free_slot(affinity, only)) {
+    take(*slot, affinity, this_thread());
+    return *slot->interpreter;
   }
   Waiter waiter{{}, affinity, only, this_thread()};
   const auto place = waiters_.insert(waiters_.end(), &waiter);
   if (!only.has_value() && may_grow()) {
-    call_keeper();
+    wake_autoscaler();
   }
   const auto deadline = Clock::now() + seconds(timeout.value_or(kForever));
   for (;;) {
     const bool in_time = timeout.value_or(kForever) >= kForever
                              ? (waiter.wake.wait(lock), true)
                              : waiter.wake.wait_until(lock, deadline) == std::cv_status::no_timeout;
-    if (waiter.seat != nullptr) {  // offer() took the waiter off the list
-      return *waiter.seat->interpreter;
+    if (waiter.slot != nullptr) {  // offer() took the waiter off the list
+      return *waiter.slot->interpreter;
     }
     try {
       refuse_if_hopeless(only);
@@ -164,41 +164,41 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
 
 void Pool::release(Interpreter& interpreter) {
   const std::lock_guard lock(mutex_);
-  Seat* seat = seat_of(interpreter);
-  if (seat == nullptr || seat->state != State::kLeased) {
+  Slot* slot = slot_of(interpreter);
+  if (slot == nullptr || slot->state != State::kLeased) {
     return;
   }
   --leased_;
-  seat->holder.reset();
-  offer(*seat);
+  slot->holder.reset();
+  offer(*slot);
 }
 
 void Pool::retire(Interpreter& interpreter) {
   const std::lock_guard lock(mutex_);
-  Seat* seat = seat_of(interpreter);
-  if (seat == nullptr || seat->state != State::kLeased) {
+  Slot* slot = slot_of(interpreter);
+  if (slot == nullptr || slot->state != State::kLeased) {
     return;
   }
   --leased_;
   --active_;
-  seat->state = State::kRetired;
+  slot->state = State::kRetired;
   interpreter.abandon();
-  seat->holder.reset();
-  seat->affinities.clear();
+  slot->holder.reset();
+  slot->affinities.clear();
   wake_all();  // somebody may wait for this very one
   if (!options_.start) {
     failure_ = "this pool starts none.";
   } else if (!closed_) {
-    call_keeper();
+    wake_autoscaler();
   }
 }
 
 void Pool::limit(size_t count) {
   const std::lock_guard lock(mutex_);
   limit_ = count;
-  for (Seat& seat : seats_) {
-    if (seat.state == State::kFree) {
-      offer(seat);
+  for (Slot& slot : slots_) {
+    if (slot.state == State::kFree) {
+      offer(slot);
     }
   }
 }
@@ -211,8 +211,8 @@ void Pool::register_module_source(const std::string& name, const std::string& so
 std::optional<Services::ModuleSource> Pool::module_source(const std::string& name, int interpreter) const {
   const std::lock_guard lock(mutex_);
   const auto found = sources_.find(name);
-  if (found == sources_.end() || std::none_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
-        return seat.interpreter->id() == interpreter;
+  if (found == sources_.end() || std::none_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+        return slot.interpreter->id() == interpreter;
       })) {
     return std::nullopt;
   }
@@ -222,8 +222,8 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
 
 void Pool::introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder) {
   const std::lock_guard lock(mutex_);
-  if (Seat* seat = seat_of(interpreter)) {
-    seat->holder = std::move(holder);
+  if (Slot* slot = slot_of(interpreter)) {
+    slot->holder = std::move(holder);
   }
 }
 
@@ -237,13 +237,13 @@ void Pool::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   wake_all();
-  keeper_.notify_one();
+  autoscaler_.notify_one();
 }
 
 void Pool::close_for_good() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  keeper_.notify_one();
+  autoscaler_.notify_one();
 }
 
 bool Pool::is_closed() const {
@@ -255,9 +255,9 @@ void Pool::forget(const std::string& affinity) {
   std::vector<Interpreter*> interpreters;
   {
     const std::lock_guard lock(mutex_);
-    for (Seat& seat : seats_) {
-      seat.affinities.erase(affinity);
-      interpreters.push_back(seat.interpreter);
+    for (Slot& slot : slots_) {
+      slot.affinities.erase(affinity);
+      interpreters.push_back(slot.interpreter);
     }
   }
   for (Interpreter* interpreter : interpreters) {
@@ -284,14 +284,14 @@ std::vector<Pool::Status> Pool::status() const {
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   std::vector<Status> all;
-  for (const Seat& seat : seats_) {
-    all.push_back({seat.interpreter,
-                   seat.state,
-                   seat.leases,
-                   {seat.affinities.begin(), seat.affinities.end()},
-                   seat.thread,
-                   std::chrono::duration<double>(now - seat.leased_at).count(),
-                   seat.holder});
+  for (const Slot& slot : slots_) {
+    all.push_back({slot.interpreter,
+                   slot.state,
+                   slot.leases,
+                   {slot.affinities.begin(), slot.affinities.end()},
+                   slot.thread,
+                   std::chrono::duration<double>(now - slot.leased_at).count(),
+                   slot.holder});
   }
   return all;
 }

@@ -34,7 +34,7 @@ class INTERPOOL_PUBLIC Leaseholder {
 };
 
 struct PoolOptions {
-  size_t ceiling = 0;      // the most interpreters; 0: as many as there are
+  size_t ceiling = 0;      // its maximum size; 0: as many interpreters as there are
   double park_after = 60;  // seconds without need, for one above the floor
   double grace = 5;        // seconds that an interrupted call has to come back
   // Starts one more. None: the pool neither grows nor replaces what is retired.
@@ -45,11 +45,11 @@ struct PoolOptions {
 // `mutex_` guards all state and is a leaf lock.
 //
 // It has no threads of its own, as long as it has what it needs. Where it may grow,
-// somebody waits for a lease, or an interpreter was retired, a *keeper* runs
-// (pool_keeper.cc): one thread, which leaves once the pool is back at its floor.
+// somebody waits for a lease, or an interpreter was retired, the *autoscaler* runs
+// (autoscaler.cc): one thread, which leaves once the pool is back at its floor.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // As many interpreters as there are now are the floor.
+  // The interpreters that it is given are its minimum size, the floor.
   explicit Pool(std::vector<Interpreter*> interpreters, PoolOptions options = {});
 
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
@@ -112,8 +112,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool is_growing() const;  // is one being started?
 
  private:
-  struct Seat {
-    explicit Seat(Interpreter* one) : interpreter(one) {}
+  struct Slot {
+    explicit Slot(Interpreter* one) : interpreter(one) {}
 
     Interpreter* interpreter;
     State state = State::kFree;
@@ -128,27 +128,27 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     const std::string& affinity;
     const std::optional<int> only;
     const int thread;
-    Seat* seat = nullptr;
+    Slot* slot = nullptr;
   };
 
   Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
 
   // All below with `mutex_` held.
   void refuse_if_hopeless(std::optional<int> only) const;
-  bool may_take(const Seat& seat, std::optional<int> only) const;
-  Seat* free_seat(const std::string& affinity, std::optional<int> only);
-  Seat* seat_of(const Interpreter& interpreter);
-  void take(Seat& seat, const std::string& affinity, int thread);
-  // Gives a seat that nobody has to the first waiter that can take it.
-  void offer(Seat& seat);
+  bool may_take(const Slot& slot, std::optional<int> only) const;
+  Slot* free_slot(const std::string& affinity, std::optional<int> only);
+  Slot* slot_of(const Interpreter& interpreter);
+  void take(Slot& slot, const std::string& affinity, int thread);
+  // Gives a slot that nobody has to the first waiter that can take it.
+  void offer(Slot& slot);
   void wake_all();
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
   bool may_grow() const { return active_ < std::min(options_.ceiling, limit_) && may_start(); }
 
-  // pool_keeper.cc
+  // autoscaler.cc
   bool anybody_waits() const;
-  void call_keeper();
-  void keep();
+  void wake_autoscaler();
+  void autoscale();
   bool watch(std::unique_lock<std::mutex>& lock);
   void add_one(std::unique_lock<std::mutex>& lock);
   void park_surplus(std::unique_lock<std::mutex>& lock);
@@ -156,19 +156,19 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   const PoolOptions options_;
   const size_t floor_;
   mutable std::mutex mutex_;
-  std::deque<Seat> seats_;  // only ever grows: seats stay where they are
+  std::deque<Slot> slots_;  // only ever grows: slots stay where they are
   std::list<Waiter*> waiters_;
   size_t limit_ = SIZE_MAX;
   std::map<std::string, std::string> sources_;
-  size_t active_;        // seats free or leased
-  size_t leased_ = 0;    // seats leased
+  size_t active_;        // slots free or leased
+  size_t leased_ = 0;    // slots leased
   size_t wanted_ = 0;    // the most that were leased or waited for, since the last review
   std::string failure_;  // why the last start failed, until one succeeds
   Clock::time_point retry_at_;
   bool growing_ = false;
   bool closed_ = false;
-  bool keeper_runs_ = false;
-  std::condition_variable keeper_;
+  bool autoscaler_runs_ = false;
+  std::condition_variable autoscaler_;
 };
 
 }  // namespace interpool

@@ -10,6 +10,8 @@
 #include <exception>
 #include <thread>
 
+#include "../seam/guest_modules.h"
+#include "../upstream/torch_words.h"
 #include "prepared.h"
 
 namespace interpool {
@@ -64,27 +66,38 @@ Process& Process::get() {
   return *process;
 }
 
-void Process::prepare(Installation installation, Provisioner provisioner) {
-  std::call_once(prepared_, [&] {
-    installation_ = std::move(installation);
-    provisioner_ = std::move(provisioner);
-    // By path, and local: the host may bring its own torch extension modules, and
-    // all find these by SONAME.
-    for (const char* name : {"libc10.so", "libtorch_cpu.so", "libtorch.so"}) {
-      load(installation_.torch_lib + "/" + name);
-    }
-    load(installation_.interposer);
-  });
+const Process::Prepared& Process::prepared() const {
+  const Prepared* prepared = prepared_.load(std::memory_order_acquire);
+  if (prepared == nullptr) {
+    throw InterpreterStartError("interpreters cannot be started before the process was prepared for them.");
+  }
+  return *prepared;
+}
+
+bool Process::prepare(Installation installation, Provisioner provisioner) {
+  const std::lock_guard lock(preparing_);
+  if (prepared_.load(std::memory_order_relaxed) != nullptr) {
+    return false;
+  }
+  // By path, and local: the host may bring its own torch extension modules, and
+  // all find these by SONAME.
+  for (const char* name : kSharedLibraries) {
+    load(installation.torch_lib + "/" + name);
+  }
+  load(installation.interposer);
+  prepared_.store(new Prepared{std::move(installation), std::move(provisioner)}, std::memory_order_release);
+  return true;
 }
 
 void Process::prepare_from(const std::string& file) {
-  if (!installation_.loader.empty()) {
+  if (prepared_.load(std::memory_order_acquire) != nullptr) {
     return;
   }
   auto [installation, provisioner] = read_prepared(file);
-  prepare(std::move(installation), std::move(provisioner));
-  // Before static destructors, which are registered earlier.
-  std::atexit([] { Process::get().leave(); });
+  if (prepare(std::move(installation), std::move(provisioner))) {
+    // Before static destructors, which are registered earlier.
+    std::atexit([] { Process::get().leave(); });
+  }
 }
 
 void Process::remember(const std::shared_ptr<Pool>& pool) {
@@ -100,7 +113,7 @@ std::vector<std::shared_ptr<Pool>> Process::pools() {
 void Process::leave() {
   for (const auto& pool : pools()) {
     pool->close_for_good();
-    pool->tell_all("interpool.native.inside.bootstrap", "say_goodbye", Value{None{}}, kPatience);
+    pool->tell_all(guest::kSayGoodbye.module, guest::kSayGoodbye.name, Value{None{}}, kPatience);
   }
   {
     std::unique_lock lock(mutex_);
@@ -124,7 +137,7 @@ Interpreter& Process::host() {
   if (host_ == nullptr) {
     StartOptions options;
     options.services = this;
-    host_ = find<OpenInterpreter>(load(installation_.slot_library), kOpenInterpreter)(options);
+    host_ = find<OpenInterpreter>(load(installation().slot_library), kOpenInterpreter)(options);
   }
   return *host_;
 }
@@ -137,7 +150,7 @@ std::vector<std::string> Process::private_copy(const std::string& path, int slot
       return known->second;
     }
   }
-  auto files = provision([&] { return provisioner_.private_copy(path, slot); });
+  auto files = provision([&] { return prepared().provisioner.private_copy(path, slot); });
   const std::lock_guard lock(mutex_);
   return copies_[key] = std::move(files);
 }
@@ -165,23 +178,26 @@ std::shared_ptr<const Snapshot> Process::take_archive(const std::string& path) {
 }
 
 Interpreter* Process::start_one(int slot, const std::vector<std::string>& search_path) {
+  const auto& [installation, provisioner] = prepared();
   StartOptions options;
   options.id = slot;
-  options.executable = installation_.executable;
+  options.executable = installation.executable;
   options.search_path = search_path;
-  options.symbol_prefix = installation_.symbol_prefix;
-  options.loader = installation_.loader;
+  options.symbol_prefix = installation.symbol_prefix;
+  options.loader = installation.loader;
   options.services = this;
-  options.libpython = provision([&] { return provisioner_.libpython_copy(slot); });
+  options.libpython =
+      provision([&provisioner = provisioner, slot] { return provisioner.libpython_copy(slot); });
   load(options.libpython);
   void* library = nullptr;
-  for (const std::string& file : private_copy(installation_.slot_library, slot)) {
+  for (const std::string& file : private_copy(installation.slot_library, slot)) {
     library = load(file);
   }
   return find<OpenInterpreter>(library, kOpenInterpreter)(options);
 }
 
 std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path) {
+  prepared();  // or throws, before a number is used up
   std::vector<Interpreter*> started(count);
   std::vector<std::exception_ptr> failures(count);
   const auto attempt = [&](size_t i, int slot) {

@@ -1,6 +1,7 @@
 // The process that hosts the interpreters: loads what they share, opens slots.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -33,22 +34,25 @@ struct Provisioner {
 };
 
 // One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
-// slot count, the memo of copies, the list of pools and what is said of leaving; it is never held while
-// something is loaded.
+// slot count, the memo of copies, the list of pools and what is said of leaving; it is never
+// held while something is loaded.
 class INTERPOOL_PUBLIC Process final : public Services {
  public:
   static Process& get();
 
-  // Loads libtorch, the interposer and its router; the first call's arguments
-  // stand. Throws InterpreterStartError.
-  void prepare(Installation installation, Provisioner provisioner);
+  // Loads libtorch and the interposer. The arguments of the first call that succeeds
+  // stand, for good: true for that one, false for every later one, which does nothing.
+  // Throws InterpreterStartError, and the process is as unprepared as before, but that
+  // libraries which were loaded stay so. Any thread: callers wait for one another.
+  bool prepare(Installation installation, Provisioner provisioner);
   // The same in a process without a Python: from the file that `interpool prepare`
   // wrote. Throws ProvisioningError. Nothing is done in a process that is prepared.
   void prepare_from(const std::string& file);
-  const Installation& installation() const { return installation_; }
+  // Throws InterpreterStartError before prepare() has succeeded.
+  const Installation& installation() const { return prepared().installation; }
 
-  // Starts that many further interpreters, at the same time. When one fails the
-  // others are parked and its error is thrown.
+  // Starts that many further interpreters, at the same time. When one fails,
+  // its error is thrown, and nobody uses the others.
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
 
   // For the process's end: closes what is left of the pools, lets interpreters flush
@@ -79,9 +83,14 @@ class INTERPOOL_PUBLIC Process final : public Services {
   auto provision(const Work& work);
   Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
 
-  std::once_flag prepared_;
-  Installation installation_;
-  Provisioner provisioner_;
+  struct Prepared {
+    Installation installation;
+    Provisioner provisioner;
+  };
+  const Prepared& prepared() const;
+
+  std::mutex preparing_;  // held while libraries are loaded, and no other lock with it
+  std::atomic<const Prepared*> prepared_{nullptr};  // written once, never freed
   Snapshots snapshots_;
   std::mutex mutex_;
   std::condition_variable provisioned_;

@@ -200,7 +200,7 @@ Value Session::call_movable(const std::shared_ptr<Movable>& movable, const std::
 }
 
 std::shared_ptr<Movable> Session::create_movable(const PyObj& object) {
-  const PyObj dump = global(Movable::kModule, "dump");
+  const PyObj dump = global(guest::kDump.module, guest::kDump.name);
   return Movable::from_dump(pool_, dump.call({object}).to_value());
 }
 

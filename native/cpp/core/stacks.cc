@@ -47,19 +47,19 @@ std::vector<ThreadStack> threads_of(const Value& value) {
 }  // namespace
 
 std::vector<InterpreterStacks> stacks_of(const Pool& pool, double patience) {
-  const auto seats = pool.status();
+  const auto slots = pool.status();
   std::vector<Interpreter*> asked;
-  for (const Pool::Status& seat : seats) {
-    if (seat.state != Pool::State::kRetired) {
-      asked.push_back(seat.interpreter);
+  for (const Pool::Status& slot : slots) {
+    if (slot.state != Pool::State::kRetired) {
+      asked.push_back(slot.interpreter);
     }
   }
   const auto found = gather<std::vector<ThreadStack>>(
       asked, patience, [](Interpreter& interpreter) { return threads_of(interpreter.stacks()); });
   std::vector<InterpreterStacks> all;
-  for (const Pool::Status& seat : seats) {
-    const auto answer = found.find(seat.interpreter->id());
-    all.push_back({seat, seat.interpreter->presence().thread, answer != found.end(),
+  for (const Pool::Status& slot : slots) {
+    const auto answer = found.find(slot.interpreter->id());
+    all.push_back({slot, slot.interpreter->presence().thread, answer != found.end(),
                    answer != found.end() ? answer->second : std::vector<ThreadStack>()});
   }
   return all;
@@ -70,15 +70,15 @@ std::vector<OpenLease> open_leases(const Pool& pool, double patience) {
   std::vector<Interpreter*> asked;
   // Kept: the last reference to a session must not go with its interpreter entered.
   std::map<Interpreter*, std::shared_ptr<Leaseholder>> holders;
-  for (const Pool::Status& seat : pool.status()) {
-    if (seat.state != Pool::State::kLeased) {
+  for (const Pool::Status& slot : pool.status()) {
+    if (slot.state != Pool::State::kLeased) {
       continue;
     }
-    auto holder = seat.holder.lock();
-    OpenLease lease{seat, false, holder != nullptr, {}};
+    auto holder = slot.holder.lock();
+    OpenLease lease{slot, false, holder != nullptr, {}};
     if (lease.session) {
-      asked.push_back(seat.interpreter);
-      holders.emplace(seat.interpreter, std::move(holder));
+      asked.push_back(slot.interpreter);
+      holders.emplace(slot.interpreter, std::move(holder));
     }
     leases.push_back(std::move(lease));
   }

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "original.h"
+#include "../upstream/torch_symbols.h"
 
 namespace interpool {
 namespace {
@@ -67,9 +67,7 @@ INTERPOOL_API const Generator& getDefaultCPUGenerator() {
   if (here > interpool::kHost) {
     return interpool::generator_of(here);
   }
-  static const auto stock =
-      interpool::original<const Generator& (*)()>("_ZN2at6detail22getDefaultCPUGeneratorEv");
-  return stock();
+  return interpool::torch_symbols.default_cpu_generator();
 }
 
 }  // namespace at::detail

@@ -1,13 +1,11 @@
 #include "host_library.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/custom_class.h>
-
+#include "../upstream/torch_symbols.h"
+#include "../upstream/torch_words.h"
+#include "got_patching.h"
 #include "interpreters.h"
-#include "library.h"
-#include "original.h"
-#include "rebind.h"
 #include "registration.h"
+#include "torch_library.h"
 
 namespace interpool {
 namespace {
@@ -21,15 +19,9 @@ using c10::RegistrationHandleRAII;
 
 // Members of Dispatcher, as the free functions that they are to the machine.
 
-constexpr const char* kRegisterDef =
-    "_ZN3c1010Dispatcher11registerDefENS_14FunctionSchemaENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE"
-    "ESt6vectorIN5torch10headeronly3TagESaISB_EE";
-using RegisterDef = RegistrationHandleRAII (*)(Dispatcher*, FunctionSchema, std::string,
-                                               std::vector<at::Tag>);
-
 RegistrationHandleRAII register_def(Dispatcher* self, FunctionSchema schema, std::string debug,
                                     std::vector<at::Tag> tags) {
-  static const auto forward = original<RegisterDef>(kRegisterDef);
+  const auto forward = torch_symbols.register_def;
   if (debug == kRegisterOperators) {
     const std::lock_guard lock(registration_mutex());
     const FunctionSchema shared = schema;
@@ -45,19 +37,10 @@ RegistrationHandleRAII register_def(Dispatcher* self, FunctionSchema schema, std
   return forward(self, std::move(schema), std::move(debug), std::move(tags));
 }
 
-constexpr const char* kRegisterImpl =
-    "_ZN3c1010Dispatcher12registerImplENS_12OperatorNameESt8optionalINS_11DispatchKeyEENS_"
-    "14KernelFunctionES2_"
-    "INS_4impl12CppSignatureEESt10unique_ptrINS_14FunctionSchemaESt14default_deleteISA_EENSt7__cxx1112basic_"
-    "stringIcSt11char_traitsIcESaIcEEE";
-using RegisterImpl = RegistrationHandleRAII (*)(Dispatcher*, OperatorName, std::optional<DispatchKey>,
-                                                KernelFunction, std::optional<c10::impl::CppSignature>,
-                                                std::unique_ptr<FunctionSchema>, std::string);
-
 RegistrationHandleRAII register_impl(Dispatcher* self, OperatorName name, std::optional<DispatchKey> key,
                                      KernelFunction kernel, std::optional<c10::impl::CppSignature> signature,
                                      std::unique_ptr<FunctionSchema> inferred, std::string debug) {
-  static const auto forward = original<RegisterImpl>(kRegisterImpl);
+  const auto forward = torch_symbols.register_impl;
   if (debug == kRegisterOperators) {
     const std::lock_guard lock(registration_mutex());
     return share_kernel(name, key, [&] {
@@ -75,25 +58,21 @@ RegistrationHandleRAII register_impl(Dispatcher* self, OperatorName name, std::o
                  std::move(debug));
 }
 
-constexpr const char* kRegisterClass = "_ZN5torch19registerCustomClassESt10shared_ptrIN3c109ClassTypeEE";
-using RegisterClass = void (*)(at::ClassTypePtr);
-
 void register_class(at::ClassTypePtr type) {
-  static const auto forward = original<RegisterClass>(kRegisterClass);
   // The class that a private copy registered serves the host, too: what the host's
   // copy adds to its own belongs to nobody.
   if (current_interpreter() == kHost && torch::getCustomClass(type->name()->qualifiedName()) != nullptr) {
     return;
   }
-  forward(std::move(type));
+  torch_symbols.register_class(std::move(type));
 }
 
 }  // namespace
 
-void rebind_host_registration(void* libtorch_cpu) {
-  rebind(libtorch_cpu, kRegisterDef, reinterpret_cast<void*>(&register_def));
-  rebind(libtorch_cpu, kRegisterImpl, reinterpret_cast<void*>(&register_impl));
-  rebind(libtorch_cpu, kRegisterClass, reinterpret_cast<void*>(&register_class));
+void patch_host_registration(void* libtorch_cpu) {
+  patch_got(libtorch_cpu, {{mangled::register_def, reinterpret_cast<void*>(&register_def)},
+                           {mangled::register_impl, reinterpret_cast<void*>(&register_impl)},
+                           {mangled::register_class, reinterpret_cast<void*>(&register_class)}});
 }
 
 }  // namespace interpool

@@ -5,8 +5,8 @@
 namespace interpool {
 
 // Stock extensions call libtorch_cpu's torch::Library, which is not interposed, and every copy
-// its RegisterOperators; what these call in turn is rebound here. Once, before the first
+// its RegisterOperators; the calls that these make in turn are patched here. Once, before the first
 // interpreter starts.
-void rebind_host_registration(void* libtorch_cpu);
+void patch_host_registration(void* libtorch_cpu);
 
 }  // namespace interpool

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "../upstream/cpython.h"
+
 namespace interpool {
 namespace {
 
@@ -14,15 +16,6 @@ std::atomic<InterpreterId> count{0};  // one past the highest id in use
 // Read at each tensor's birth and death. The initial-exec model spares a call; one
 // int is well within what glibc keeps for libraries loaded late.
 __attribute__((tls_model("initial-exec"))) thread_local InterpreterId entered = kNone;
-
-// The head of CPython's PyObject, 3.11 to 3.13 with a GIL: a reference count
-// and the type. Read without any GIL: an object's type pointer does not change
-// while somebody owns a reference to it, except between heap types of one
-// interpreter, which share their owner.
-struct ObjectHead {
-  intptr_t refcount;
-  const ObjectHead* type;
-};
 
 }  // namespace
 

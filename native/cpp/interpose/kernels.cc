@@ -10,44 +10,12 @@
 #include <typeinfo>
 #include <vector>
 
+#include "../upstream/torch_layouts.h"
+#include "../upstream/torch_words.h"
 #include "registration.h"
 
 namespace interpool {
 namespace {
-
-// The functor inside a KernelFunction is private to c10. Explicit instantiation
-// may name private members ([temp.spec]/6), which is how these read it.
-template <typename Tag, typename Tag::type Member>
-struct Access {
-  friend typename Tag::type member(Tag) { return Member; }
-};
-struct BoxedOfKernel {
-  using type = c10::BoxedKernel c10::KernelFunction::*;
-  friend type member(BoxedOfKernel);
-};
-struct FunctorOfBoxed {
-  using type = c10::intrusive_ptr<c10::OperatorKernel> c10::BoxedKernel::*;
-  friend type member(FunctorOfBoxed);
-};
-template struct Access<BoxedOfKernel, &c10::KernelFunction::boxed_kernel_func_>;
-template struct Access<FunctorOfBoxed, &c10::BoxedKernel::functor_>;
-struct KernelOfSafe {
-  using type = c10::KernelFunction c10::SafeKernelFunction::*;
-  friend type member(KernelOfSafe);
-};
-template struct Access<KernelOfSafe, &c10::SafeKernelFunction::kernel_>;
-
-// The same for an operator's entry, whose type is private as well.
-struct EntryOfHandle {
-  friend const c10::impl::OperatorEntry& entry(EntryOfHandle, const c10::OperatorHandle&);
-};
-template <typename Tag, auto Member>
-struct ReadEntry {
-  friend const c10::impl::OperatorEntry& entry(Tag, const c10::OperatorHandle& op) {
-    return (op.*Member)->op;
-  }
-};
-template struct ReadEntry<EntryOfHandle, &c10::OperatorHandle::operatorDef_>;
 
 using Kernel = std::shared_ptr<c10::KernelFunction>;
 
@@ -76,7 +44,7 @@ class Multiplexer final : public c10::OperatorKernel {
     }
     if (cell_.base.has_value()) {
       // The host's own Python kernel stays the host's.
-      const bool python = is_python_kernel((*cell_.base).*member(KernelOfSafe{}));
+      const bool python = is_python_kernel(kernel_of(*cell_.base));
       if (!python || id == kHost) {
         cell_.base->callBoxed(op, keys, stack);
         return;
@@ -138,8 +106,8 @@ void replace(Cell& cell, InterpreterId id, Kernel kernel) {
 }  // namespace
 
 bool is_python_kernel(const c10::KernelFunction& kernel) {
-  const auto& functor = (kernel.*member(BoxedOfKernel{})).*member(FunctorOfBoxed{});
-  return functor && std::strstr(typeid(*functor).name(), "PythonKernelHolder") != nullptr;
+  const auto& functor = functor_of(kernel);
+  return functor && std::strstr(typeid(*functor).name(), kPythonKernelClass) != nullptr;
 }
 
 c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
@@ -186,7 +154,7 @@ void claim_host_kernels() {
       if (!op.has_value()) {
         continue;
       }
-      const c10::KernelFunction& kernel = entry(EntryOfHandle{}, *op).kernelForDispatchKey(key);
+      const c10::KernelFunction& kernel = entry_of(*op).kernelForDispatchKey(key);
       if (is_python_kernel(kernel)) {
         // Held for ever: the host unregisters what it registered itself, not this.
         new c10::RegistrationHandleRAII(add_python_kernel(name, key, kHost, c10::KernelFunction(kernel)));

@@ -1,11 +1,9 @@
 // What private copies ask about an operator's kernels, under the registration
 // lock: another interpreter may be registering one.
-#include <ATen/core/dispatch/OperatorEntry.h>
-
 #include <string>
 
+#include "../upstream/torch_symbols.h"
 #include "interpreters.h"
-#include "original.h"
 #include "registration.h"
 
 namespace interpool {
@@ -30,50 +28,36 @@ Result locked(Result (*forward)(const Entry*, Argument), const Entry* self, Argu
 
 namespace c10::impl {
 
-using interpool::original;
+using interpool::torch_symbols;
 
 INTERPOOL_API bool OperatorEntry::hasKernelForDispatchKey(DispatchKey key) const {
-  static const auto forward = original<bool (*)(const OperatorEntry*, DispatchKey)>(
-      "_ZNK3c104impl13OperatorEntry23hasKernelForDispatchKeyENS_11DispatchKeyE");
-  return interpool::locked(forward, this, key);
+  return interpool::locked(torch_symbols.has_kernel, this, key);
 }
 
 INTERPOOL_API bool OperatorEntry::hasKernelForAnyDispatchKey(DispatchKeySet keys) const {
-  static const auto forward = original<bool (*)(const OperatorEntry*, DispatchKeySet)>(
-      "_ZNK3c104impl13OperatorEntry26hasKernelForAnyDispatchKeyENS_14DispatchKeySetE");
-  return interpool::locked(forward, this, keys);
+  return interpool::locked(torch_symbols.has_kernel_for_any, this, keys);
 }
 
 INTERPOOL_API bool OperatorEntry::hasComputedKernelForDispatchKey(DispatchKey key) const {
-  static const auto forward = original<bool (*)(const OperatorEntry*, DispatchKey)>(
-      "_ZNK3c104impl13OperatorEntry31hasComputedKernelForDispatchKeyENS_11DispatchKeyE");
-  return interpool::locked(forward, this, key);
+  return interpool::locked(torch_symbols.has_computed_kernel, this, key);
 }
 
 INTERPOOL_API SafeKernelFunction OperatorEntry::getComputedKernelForDispatchKey(DispatchKey key) const {
-  static const auto forward = original<SafeKernelFunction (*)(const OperatorEntry*, DispatchKey)>(
-      "_ZNK3c104impl13OperatorEntry31getComputedKernelForDispatchKeyENS_11DispatchKeyE");
-  return interpool::locked(forward, this, key);
+  return interpool::locked(torch_symbols.computed_kernel, this, key);
 }
 
 INTERPOOL_API const KernelFunction& OperatorEntry::kernelForDispatchKey(DispatchKey key) const {
-  static const auto forward = original<const KernelFunction& (*)(const OperatorEntry*, DispatchKey)>(
-      "_ZNK3c104impl13OperatorEntry20kernelForDispatchKeyENS_11DispatchKeyE");
-  return interpool::locked(forward, this, key);
+  return interpool::locked(torch_symbols.kernel_for_key, this, key);
 }
 
 INTERPOOL_API std::string OperatorEntry::dumpState() const {
-  static const auto forward =
-      original<std::string (*)(const OperatorEntry*)>("_ZNK3c104impl13OperatorEntry9dumpStateB5cxx11Ev");
   const std::lock_guard lock(interpool::registration_mutex());
-  return forward(this);
+  return torch_symbols.dump_state(this);
 }
 
 INTERPOOL_API std::string OperatorEntry::dumpComputedTable() const {
-  static const auto forward = original<std::string (*)(const OperatorEntry*)>(
-      "_ZNK3c104impl13OperatorEntry17dumpComputedTableB5cxx11Ev");
   const std::lock_guard lock(interpool::registration_mutex());
-  return forward(this);
+  return torch_symbols.dump_computed_table(this);
 }
 
 }  // namespace c10::impl

@@ -8,16 +8,18 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/PyObjectSlot.h>
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <memory>
 #include <mutex>
 
+#include "../upstream/torch_symbols.h"
+#include "../upstream/torch_words.h"
+#include "got_patching.h"
 #include "host_library.h"
 #include "interpreters.h"
 #include "kernels.h"
-#include "original.h"
-#include "rebind.h"
 #include "settings.h"
 
 namespace interpool {
@@ -185,7 +187,7 @@ const Router* the_router() {
   return router;
 }
 
-// What c10 finds under the key "PyInterpreterHooks".
+// What c10 finds under kPyInterpreterHooks.
 class RouterHooks final : public c10::impl::PyInterpreterHooksInterface {
  public:
   PyInterpreter* getPyInterpreter() const override {
@@ -199,22 +201,21 @@ class RouterHooks final : public c10::impl::PyInterpreterHooksInterface {
 void install_router() {
   static std::once_flag once;
   std::call_once(once, [] {
+    resolve_torch_symbols();
     install_settings();
-    using Registry = std::remove_pointer_t<decltype(c10::impl::PyInterpreterHooksRegistry())>;
-    auto registry =
-        original<Registry* (*)()>("_ZN3c104impl26PyInterpreterHooksRegistryB5cxx11Ev", "libc10.so")();
+    auto* registry = torch_symbols.hooks_registry();
     // A host that imported torch registered its own hooks already; adopt_torch
     // then swaps the vtable of its PyInterpreter, which c10 may hold on to.
-    if (!registry->Has("PyInterpreterHooks")) {
-      registry->Register("PyInterpreterHooks", [] { return std::make_unique<RouterHooks>(); });
+    if (!registry->Has(kPyInterpreterHooks)) {
+      registry->Register(kPyInterpreterHooks, [] { return std::make_unique<RouterHooks>(); });
     }
     // Extensions on torch's stable ABI reach torch::Library through C functions of
     // libtorch_cpu's, whose own calls are bound to each other.
-    void* libtorch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
-    TORCH_CHECK(libtorch != nullptr, "interpool: libtorch_cpu.so is not loaded");
-    rebind_to_interposer(libtorch,
-                         [](std::string_view name) { return name.find("5torch7Library") != name.npos; });
-    rebind_host_registration(libtorch);
+    void* libtorch = dlopen(kTorchCpu, RTLD_NOW | RTLD_NOLOAD);
+    TORCH_CHECK(libtorch != nullptr, "interpool: ", kTorchCpu, " is not loaded");
+    patch_got_to_interposer(libtorch,
+                            [](std::string_view name) { return name.find(kLibraryMembers) != name.npos; });
+    patch_host_registration(libtorch);
     dlclose(libtorch);
   });
 }
@@ -227,7 +228,7 @@ void adopt_torch(InterpreterId id, PyInterpreter* interpreter, void* libtorch_py
   }
   if (id == kHost) {
     // The stock library was bound to libtorch directly, when there was no pool.
-    rebind_to_interposer(libtorch_python);
+    patch_got_to_interposer(libtorch_python);
     claim_host_kernels();
   }
   Route route = *before;

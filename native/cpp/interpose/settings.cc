@@ -18,9 +18,11 @@
 #include <set>
 #include <string_view>
 
+#include "../upstream/torch_layouts.h"
+#include "../upstream/torch_symbols.h"
+#include "../upstream/torch_words.h"
 #include "generators.h"
-#include "original.h"
-#include "rebind.h"
+#include "got_patching.h"
 
 namespace interpool {
 namespace {
@@ -43,7 +45,7 @@ struct Settings {
   std::atomic<int> threads{0};  // 0: the process's
   std::atomic<bool> warned{false};
   std::optional<GeneratorState> generator;  // while another model has its turn
-  std::array<std::byte, sizeof(at::Context)> born;
+  std::array<std::byte, kContextBytes> born;
 };
 
 // Threads that a model started may hold a reference to a Context for as long as an
@@ -83,29 +85,16 @@ Settings* settings_here() {
   return here > kHost ? cell_of(here).now.load(std::memory_order_acquire) : nullptr;
 }
 
-// Not in every build of torch.
-template <typename Function>
-Function optional_function(const char* name) {
-  void* handle = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  void* symbol = handle == nullptr ? nullptr : dlsym(handle, name);
-  if (handle != nullptr) {
-    dlclose(handle);
-  }
-  return reinterpret_cast<Function>(symbol);
-}
-
 void set_threads_here(int count) {
   // at::set_num_threads would also set the number that threads to come begin with,
   // and MKL's for the whole process. These two are the calling thread's own.
-  static const auto set_openmp = optional_function<void (*)(int)>("omp_set_num_threads");
-  if (set_openmp != nullptr) {
-    set_openmp(count);
+  if (torch_symbols.set_openmp_threads != nullptr) {
+    torch_symbols.set_openmp_threads(count);
   }
 }
 
 int set_mkl_threads_here(int count) {
-  static const auto set_mkl = optional_function<int (*)(int)>("MKL_Set_Num_Threads_Local");
-  return set_mkl != nullptr ? set_mkl(count) : 0;
+  return torch_symbols.set_mkl_threads != nullptr ? torch_symbols.set_mkl_threads(count) : 0;
 }
 
 thread_local ThreadSettings* visit = nullptr;  // the calling thread's, while it is inside
@@ -118,26 +107,20 @@ void remember_threads(ThreadSettings& outside) {
   }
 }
 
-bool set_flush_denormal_here(bool on) {
-  static const auto stock = original<bool (*)(bool)>("_ZN2at7Context16setFlushDenormalEb");
-  return stock(on);
-}
-
 }  // namespace
 
 void install_settings() {
   static const std::set<std::string_view> per_interpreter = {
-      "_ZN2at13globalContextEv",
-      "_ZN2at6detail22getDefaultCPUGeneratorEv",
-      "_ZN3c1017get_default_dtypeEv",
-      "_ZN3c1025get_default_complex_dtypeEv",
-      "_ZN3c1031get_default_dtype_as_scalartypeEv",
+      mangled::global_context,          mangled::default_cpu_generator,
+      mangled::get_default_dtype,       mangled::get_default_complex_dtype,
+      mangled::get_default_scalar_type,
   };
   static std::once_flag once;
   std::call_once(once, [] {
-    for (const char* name : {"libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so"}) {
+    for (const char* name : kLibtorch) {
       if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
-        rebind_to_interposer(library, [](std::string_view found) { return per_interpreter.contains(found); });
+        patch_got_to_interposer(library,
+                                [](std::string_view found) { return per_interpreter.contains(found); });
         dlclose(library);
       }
     }
@@ -204,7 +187,7 @@ void enter_settings(InterpreterId id, ThreadSettings& outside) {
     return;
   }
   if (settings->flush_denormal.load(std::memory_order_relaxed)) {
-    set_flush_denormal_here(true);
+    torch_symbols.set_flush_denormal(true);
   }
   if (const int threads = settings->threads.load(std::memory_order_relaxed)) {
     remember_threads(outside);
@@ -248,12 +231,11 @@ INTERPOOL_API Context& globalContext() {
   if (Settings* settings = settings_here()) {
     return settings->context;
   }
-  static const auto stock = original<Context& (*)()>("_ZN2at13globalContextEv");
-  return stock();
+  return torch_symbols.global_context();
 }
 
 INTERPOOL_API bool Context::setFlushDenormal(bool on) {
-  const bool done = set_flush_denormal_here(on);
+  const bool done = torch_symbols.set_flush_denormal(on);
   if (Settings* settings = settings_here(); settings != nullptr && done) {
     settings->flush_denormal = on;
   }
@@ -263,8 +245,7 @@ INTERPOOL_API bool Context::setFlushDenormal(bool on) {
 INTERPOOL_API void set_num_threads(int count) {
   Settings* settings = settings_here();
   if (settings == nullptr) {
-    static const auto stock = original<void (*)(int)>("_ZN2at15set_num_threadsEi");
-    stock(count);
+    torch_symbols.set_num_threads(count);
     return;
   }
   TORCH_CHECK(count > 0, "Expected positive number of threads");
@@ -281,8 +262,7 @@ INTERPOOL_API void set_num_threads(int count) {
 INTERPOOL_API void set_num_interop_threads(int count) {
   Settings* settings = settings_here();
   if (settings == nullptr) {
-    static const auto stock = original<void (*)(int)>("_ZN2at23set_num_interop_threadsEi");
-    stock(count);
+    torch_symbols.set_num_interop_threads(count);
     return;
   }
   TORCH_CHECK(count > 0, "Expected positive number of threads");
@@ -302,17 +282,14 @@ INTERPOOL_API void set_default_dtype(caffe2::TypeMeta dtype) {
     settings->default_dtype = dtype.toScalarType();
     return;
   }
-  static const auto stock =
-      original<void (*)(caffe2::TypeMeta)>("_ZN3c1017set_default_dtypeEN6caffe28TypeMetaE", "libc10.so");
-  stock(dtype);
+  torch_symbols.set_default_dtype(dtype);
 }
 
 INTERPOOL_API const caffe2::TypeMeta get_default_dtype() {
   if (const Settings* settings = settings_here()) {
     return scalarTypeToTypeMeta(settings->default_dtype);
   }
-  static const auto stock = original<caffe2::TypeMeta (*)()>("_ZN3c1017get_default_dtypeEv", "libc10.so");
-  return stock();
+  return torch_symbols.get_default_dtype();
 }
 
 INTERPOOL_API ScalarType get_default_dtype_as_scalartype() {
@@ -325,9 +302,7 @@ INTERPOOL_API const caffe2::TypeMeta get_default_complex_dtype() {
                                 : settings->default_dtype == ScalarType::Double ? ScalarType::ComplexDouble
                                                                                 : ScalarType::ComplexFloat);
   }
-  static const auto stock =
-      original<caffe2::TypeMeta (*)()>("_ZN3c1025get_default_complex_dtypeEv", "libc10.so");
-  return stock();
+  return torch_symbols.get_default_complex_dtype();
 }
 
 }  // namespace c10

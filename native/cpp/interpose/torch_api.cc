@@ -1,6 +1,5 @@
 // Each interpreter's Python face of an operator.
-#include <ATen/core/dispatch/Dispatcher.h>
-
+#include "../upstream/torch_symbols.h"
 #include "interpreters.h"
 
 namespace interpool {
@@ -25,8 +24,7 @@ PyObject* torch_api_function(const c10::OperatorHandle& op) {
 // one cached PyObject per operator for the whole process. Same ABI: the py::handle
 // that it returns is one pointer. Called with the current interpreter's GIL held.
 extern "C" INTERPOOL_API PyObject* interpool_torch_api_function(const c10::OperatorHandle& op) asm(
-    "_ZN5torch6detail19getTorchApiFunctionERKN3c1014Operator"
-    "HandleE");
+    INTERPOOL_TORCH_API_FUNCTION);
 
 PyObject* interpool_torch_api_function(const c10::OperatorHandle& op) {
   return interpool::torch_api_function(op);

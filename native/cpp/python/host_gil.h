@@ -6,12 +6,12 @@
 namespace interpool {
 
 // CPython ends a thread that asks for the GIL of a Python being finalised, by
-// unwinding its stack, which C++ destructors do not survive. Such a thread is
-// parked here instead. Any thread may call; `close` with the GIL held, from
+// unwinding its stack, which C++ destructors do not survive. Such a thread waits
+// here for ever instead. Any thread may call; `close` with the GIL held, from
 // atexit, before the finalisation.
 class HostGil {
  public:
-  // Parks every other thread that wants the GIL back from now on.
+  // Every other thread that wants the GIL back from now on waits for ever.
   static void close();
 
   // Open while a thread passes through it to the GIL.

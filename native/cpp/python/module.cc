@@ -16,6 +16,7 @@
 #include "../core/process.h"
 #include "../core/session.h"
 #include "../core/stacks.h"
+#include "../seam/guest_modules.h"
 #include "host_gil.h"
 
 namespace py = pybind11;
@@ -50,13 +51,8 @@ struct pybind11::detail::type_caster<Name> {
 
 namespace {
 
-// The class of that name in interpool.native.errors.
-py::object error_class(const std::string& name) {
-  return py::module_::import("interpool.native.errors").attr(name.c_str());
-}
-
-void raise(const std::string& name, const std::string& message) {
-  PyErr_SetString(error_class(name).ptr(), message.c_str());
+py::object error_class(const Error& error) {
+  return py::module_::import(guest::kErrors).attr(error.python_class());
 }
 
 void translate(std::exception_ptr pointer) {
@@ -66,51 +62,17 @@ void translate(std::exception_ptr pointer) {
   try {
     std::rethrow_exception(pointer);
   } catch (const RemoteError& error) {
-    const py::object type = error_class("RemoteError");
+    const py::object type = error_class(error);
     const auto text = [](const std::string& bytes) {
       return py::reinterpret_steal<py::object>(
           PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
     };
     const py::object value = type(text(error.type_name), text(error.text), text(error.traceback_text));
     PyErr_SetObject(type.ptr(), value.ptr());
-  } catch (const ProvisioningError& error) {
-    raise("ProvisioningError", error.what());
-  } catch (const InterpreterStartError& error) {
-    raise("InterpreterStartError", error.what());
-  } catch (const WrongInterpreterError& error) {
-    raise("WrongInterpreterError", error.what());
-  } catch (const SessionClosedError& error) {
-    raise("SessionClosedError", error.what());
-  } catch (const PoolClosedError& error) {
-    raise("PoolClosedError", error.what());
-  } catch (const LeaseTimeoutError& error) {
-    raise("LeaseTimeoutError", error.what());
-  } catch (const CallTimeoutError& error) {
-    raise("CallTimeoutError", error.what());
-  } catch (const InterpreterRetiredError& error) {
-    raise("InterpreterRetiredError", error.what());
-  } catch (const SessionError& error) {
-    raise("SessionError", error.what());
-  } catch (const ConversionError& error) {
-    raise("ConversionError", error.what());
-  } catch (const StructureError& error) {
-    raise("StructureError", error.what());
-  } catch (const ManifestError& error) {
-    raise("ManifestError", error.what());
-  } catch (const DigestError& error) {
-    raise("DigestError", error.what());
-  } catch (const SignatureError& error) {
-    raise("SignatureError", error.what());
-  } catch (const ExternError& error) {
-    raise("ExternError", error.what());
-  } catch (const PickleError& error) {
-    raise("PickleError", error.what());
-  } catch (const SelfTestError& error) {
-    raise("SelfTestError", error.what());
-  } catch (const ArchiveError& error) {
-    raise("ArchiveError", error.what());
+  } catch (const ArgumentError& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
   } catch (const Error& error) {
-    raise("InterpoolError", error.what());
+    PyErr_SetString(error_class(error).ptr(), error.what());
   }
 }
 
@@ -336,7 +298,10 @@ PYBIND11_MODULE(_native, module) {
           Process::get().prepare(std::move(installation), std::move(provisioner));
         }
         Process::get().host();
-        py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
+        static bool leaves = false;  // guarded by the GIL
+        if (!std::exchange(leaves, true)) {
+          py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
+        }
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),

@@ -69,7 +69,7 @@ struct StartOptions {
   Services* services = nullptr;          // outlives the interpreter
 };
 
-// One interpreter. Never destroyed: a slot is parked, not finalised.
+// One interpreter. Never destroyed, and its Python never finalised.
 class Interpreter {
  public:
   virtual int id() const = 0;
@@ -115,7 +115,7 @@ class Interpreter {
   virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
                         const std::string& frame) = 0;
 
-  // Runs `work` on the interpreter's own thread, which holds no GIL. Returns at
+  // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at
   // once; any thread, any GIL, entered or not.
   virtual void later(std::function<void()> work) = 0;
 
@@ -124,7 +124,7 @@ class Interpreter {
   // as the GIL cannot be had. Returns at once; any thread, any GIL, entered or not.
   virtual void interrupt(uint64_t call, std::function<void(std::string)> told) = 0;
 
-  // The last thread, but for the interpreter's own, that entered and has not left, by
+  // The last thread, but for the interpreter's main one, that entered and has not left, by
   // the kernel's number, or 0; and how often one has entered. Any thread.
   struct Presence {
     int thread = 0;

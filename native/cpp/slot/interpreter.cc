@@ -14,10 +14,11 @@
 
 #include "../interpose/interpreters.h"
 #include "../interpose/settings.h"
+#include "../seam/guest_modules.h"
+#include "builtin_module.h"
 #include "convert.h"
-#include "home.h"
-#include "inside.h"
 #include "interruption.h"
+#include "main_thread.h"
 #include "python.h"
 #include "stacks.h"
 #include "thread_state.h"
@@ -33,7 +34,7 @@ std::atomic<bool> abandoned{false};  // see Interpreter::abandon
 // thread_local in a private copy is per interpreter and thread.
 struct Attachment {
   PyThreadState* state = nullptr;
-  int thread = 0;  // the kernel's number; 0 for the home thread, which leases nothing
+  int thread = 0;  // the kernel's number; 0 for the main thread, which leases nothing
   InterpreterId before = kNone;
   std::optional<at::ThreadLocalState> outside;  // torch's, of whoever entered
   ThreadSettings settings;                      // likewise
@@ -61,7 +62,7 @@ bool holds_gil() {
 }
 
 void decref_later(PyObject* object) {
-  Home::get().run_later([object] {
+  MainThread::get().run_later([object] {
     const PyGILState_STATE state = PyGILState_Ensure();
     Py_DECREF(object);
     PyGILState_Release(state);
@@ -76,12 +77,12 @@ class PythonInterpreter final : public Interpreter {
   void attach() {
     announce();
     install_router();
-    Home::get().start([] {});
+    MainThread::get().start([] {});
   }
 
-  // A slot's Python, on its home thread.
+  // A slot's Python, on its main thread.
   void start() {
-    Home::get().start([this] {
+    MainThread::get().start([this] {
       announce();
       install_router();  // a program without a Python has had none to do it
       enter_interpreter(options_.id);
@@ -90,10 +91,10 @@ class PythonInterpreter final : public Interpreter {
       attachment.state = PyThreadState_Get();
       try {
         run_loader();
-        const Ref bootstrap = checked(PyImport_ImportModule("interpool.native.inside.bootstrap"));
-        checked(PyObject_CallMethod(bootstrap.get(), "install", nullptr));
+        const Ref bootstrap = checked(PyImport_ImportModule(guest::kInstall.module));
+        checked(PyObject_CallMethod(bootstrap.get(), guest::kInstall.name, nullptr));
       } catch (const RemoteError& error) {
-        // The slot is lost, and parked as it is: this thread ends, and must not
+        // The slot is lost, and left as it is: this thread ends, and must not
         // take Python's main thread state with it.
         leave();
         attachment.state = nullptr;
@@ -245,7 +246,7 @@ class PythonInterpreter final : public Interpreter {
     return {{PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))}, keep_open != 0};
   }
 
-  void later(std::function<void()> work) override { Home::get().run_later(std::move(work)); }
+  void later(std::function<void()> work) override { MainThread::get().run_later(std::move(work)); }
 
   void interrupt(uint64_t call, std::function<void(std::string)> told) override {
     later([call, told = std::move(told)] {
@@ -263,7 +264,7 @@ class PythonInterpreter final : public Interpreter {
 
   void abandon() noexcept override { abandoned = true; }
 
-  void close() override { Home::get().close(); }
+  void close() override { MainThread::get().close(); }
 
   void adopt_torch(const std::string& libtorch_python) override {
     adopt_torch_python(options_.id, libtorch_python);
@@ -286,7 +287,7 @@ class PythonInterpreter final : public Interpreter {
       throw InterpreterStartError(options_.loader + " cannot be read; reinstall interpool.");
     }
     const Ref code = checked(Py_CompileString(source.c_str(), options_.loader.c_str(), Py_file_input));
-    checked(PyImport_ExecCodeModuleEx("_interpool_loader", code.get(), options_.loader.c_str()));
+    checked(PyImport_ExecCodeModuleEx(guest::kLoaderModule, code.get(), options_.loader.c_str()));
   }
 
   static PyObject* python_op(const char* ns, const char* name, const char* overload) {
@@ -343,7 +344,7 @@ class PythonInterpreter final : public Interpreter {
       PyMem_RawFree(wide);
       ok(status, &config);
     }
-    add_inside_module(options_);
+    add_builtin_module(options_);
     ok(Py_InitializeFromConfig(&config), &config);
     PyConfig_Clear(&config);
   }

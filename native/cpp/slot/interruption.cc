@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "../seam/guest_modules.h"
 #include "python.h"
 #include "stacks.h"
 
@@ -16,8 +17,8 @@ std::map<uint64_t, PyThreadState*>& calls() {
 // No Exception: code that goes on after any error must not go on after this one.
 PyObject* call_interrupted() {
   static PyObject* const type = PyErr_NewExceptionWithDoc(
-      "interpool.native.inside.CallInterrupted",
-      "Raised in a call that took longer than its session's time limit.", PyExc_BaseException, nullptr);
+      guest::kCallInterrupted, "Raised in a call that took longer than its session's time limit.",
+      PyExc_BaseException, nullptr);
   return type;
 }
 

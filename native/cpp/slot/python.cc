@@ -1,6 +1,7 @@
 #include "python.h"
 
 #include <interpool/errors.h>
+#include "../seam/guest_modules.h"
 
 namespace interpool {
 namespace {
@@ -60,6 +61,20 @@ std::string traceback_of(PyObject* exception) {
   return result;
 }
 
+// Throws the error that interpool's Python knows by that name, if there is one.
+void throw_own_error(const std::string& name, const std::string& message) {
+  const std::string module = std::string(guest::kErrors) + ".";
+  if (!name.starts_with(module)) {
+    return;
+  }
+#define INTERPOOL_THROW_BY_NAME(type, base, from_inside)                   \
+  if (from_inside && name.compare(module.size(), name.npos, #type) == 0) { \
+    throw type(message);                                                   \
+  }
+  INTERPOOL_ERRORS(INTERPOOL_THROW_BY_NAME)
+#undef INTERPOOL_THROW_BY_NAME
+}
+
 }  // namespace
 
 void throw_pending() {
@@ -69,7 +84,7 @@ void throw_pending() {
   }
   const std::string name = name_of(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())));
   const std::string text = text_of(exception.get(), "<no message>");
-  throw_by_name(name, text);  // interpool's own errors arrive as themselves
+  throw_own_error(name, text);
   throw RemoteError(name, text, traceback_of(exception.get()));
 }
 

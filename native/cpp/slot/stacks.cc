@@ -2,6 +2,8 @@
 
 #include <frameobject.h>
 
+#include "../upstream/cpython.h"
+
 namespace interpool {
 namespace {
 
@@ -23,7 +25,7 @@ std::string name_of_thread(PyObject* active, unsigned long ident) {
     return "";
   }
   const Ref kept((Py_INCREF(known), known));
-  return text_attribute(kept.get(), "_name");
+  return text_attribute(kept.get(), kThreadName);
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ std::vector<std::string> stack_of(PyThreadState* thread) {
 Value thread_stacks() {
   const Ref threading_name(PyUnicode_FromString("threading"));
   const Ref threading(PyImport_GetModule(threading_name.get()));  // imports nothing
-  const Ref active(threading ? PyObject_GetAttrString(threading.get(), "_active") : nullptr);
+  const Ref active(threading ? PyObject_GetAttrString(threading.get(), kThreadsByIdent) : nullptr);
   PyErr_Clear();
   const WithoutCollector quiet;
   PyThreadState* self = PyThreadState_Get();

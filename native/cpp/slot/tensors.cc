@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <interpool/errors.h>
-#include "home.h"
+#include "main_thread.h"
 
 namespace interpool {
 namespace {
@@ -39,9 +39,9 @@ Owner owner_of(const c10::Storage& storage) {
   }
   auto* original = new c10::DataPtr;
   // The memory's deleter may need this interpreter's GIL (numpy's does), and the
-  // last user may hold another one's: it goes on this interpreter's own thread.
+  // last user may hold another one's: it goes on this interpreter's main thread.
   Owner owner(original, [](void* owned) {
-    Home::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
+    MainThread::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
   });
   // At no moment does the storage point elsewhere: an operator may be using it.
   c10::DataPtr shared(pointer.mutable_get(), new Owner(owner), &drop_owner, pointer.device());

@@ -13,12 +13,13 @@
 #include <array>
 #include <thread>
 
+#include "../upstream/torch_layouts.h"
+
 namespace interpool {
 namespace {
 
 // Everything that at::ThreadLocalState keeps is looked at below.
-static_assert(sizeof(at::ThreadLocalState) == 464,
-              "this torch keeps something else for each thread: look at it here as well");
+static_assert(sizeof(at::ThreadLocalState) == kThreadLocalStateBytes);
 
 using Dtypes = std::array<at::ScalarType, at::COMPILE_TIME_MAX_DEVICE_TYPES>;
 
@@ -40,11 +41,7 @@ const Dtypes& fresh_autocast_dtypes() {
 }
 
 bool no_python_objects() {
-  // The class has this one member, and nothing that says whether it is empty.
-  using Objects = std::unordered_map<std::string, std::shared_ptr<c10::SafePyObject>>;
-  const auto& state = at::impl::ThreadLocalPythonObjects::get_state();
-  static_assert(sizeof(state) == sizeof(Objects));
-  return reinterpret_cast<const Objects&>(state).empty();
+  return python_objects(at::impl::ThreadLocalPythonObjects::get_state()).empty();
 }
 
 bool autograd_is_fresh() {

@@ -1,41 +1,19 @@
 #include "torch_python.h"
 
-#include <c10/core/impl/PyInterpreter.h>
 #include <dlfcn.h>
 
 #include <atomic>
 
 #include <interpool/errors.h>
 #include "../interpose/interpreters.h"
+#include "../upstream/torch_layouts.h"
+#include "../upstream/torch_symbols.h"
 
 namespace interpool {
 namespace {
 
-// The head of libtorch_python's THPVariable (torch/csrc/autograd/python_variable.h).
-struct TensorObject {
-  PyObject_HEAD at::Tensor tensor;
-};
-
-using Wrap = PyObject* (*)(const at::TensorBase&);
-
-struct TorchPython {
-  Wrap wrap = nullptr;
-  PyObject** tensor_class = nullptr;
-  PyObject** parameter_class = nullptr;
-};
-
 // Written once, by adopt_torch_python.
-std::atomic<const TorchPython*> library{nullptr};
-
-template <typename T>
-T symbol(void* handle, const char* name, const std::string& path) {
-  void* found = dlsym(handle, name);
-  if (found == nullptr) {
-    throw InterpreterStartError(path + " does not define " + name +
-                                "; interpool was built for another version of torch.");
-  }
-  return reinterpret_cast<T>(found);
-}
+std::atomic<const TorchPythonSymbols*> library{nullptr};
 
 }  // namespace
 
@@ -47,12 +25,8 @@ void adopt_torch_python(int interpreter, const std::string& path) {
   if (handle == nullptr) {
     throw InterpreterStartError(path + " is not loaded: " + dlerror());
   }
-  auto own = symbol<c10::impl::PyInterpreter* (*)()>(handle, "_Z16getPyInterpreterv", path);
-  auto* found = new TorchPython;
-  found->wrap = symbol<Wrap>(handle, "_Z16THPVariable_WrapRKN2at10TensorBaseE", path);
-  found->tensor_class = symbol<PyObject**>(handle, "THPVariableClass", path);
-  found->parameter_class = symbol<PyObject**>(handle, "ParameterClass", path);
-  adopt_torch(interpreter, own(), handle);
+  const auto* found = new TorchPythonSymbols(torch_python_symbols(handle));
+  adopt_torch(interpreter, found->own_interpreter(), handle);
   library.store(found);
 }
 
@@ -61,7 +35,7 @@ void require_torch() {
 }
 
 bool is_tensor(PyObject* object) {
-  const TorchPython* torch = library.load();
+  const TorchPythonSymbols* torch = library.load();
   if (torch == nullptr || *torch->tensor_class == nullptr) {
     return false;
   }
@@ -79,12 +53,12 @@ bool is_tensor(PyObject* object) {
 }
 
 bool is_parameter(PyObject* object) {
-  const TorchPython* torch = library.load();
+  const TorchPythonSymbols* torch = library.load();
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == *torch->parameter_class;
 }
 
 const at::Tensor& tensor_of(PyObject* object) {
-  return reinterpret_cast<TensorObject*>(object)->tensor;
+  return *reinterpret_cast<const at::Tensor*>(reinterpret_cast<const char*>(object) + kTensorOffset);
 }
 
 Ref wrap_tensor(const at::Tensor& tensor) {

@@ -33,15 +33,15 @@ class FakeInterpreter final : public Interpreter {
   using Service =
       std::function<Answer(const std::string& worker, const std::string& hello, const std::string& frame)>;
 
-  explicit FakeInterpreter(int id) : id_(id), home_([this] { run_home(); }) {}
+  explicit FakeInterpreter(int id) : id_(id), main_thread_([this] { run_main_thread(); }) {}
   ~FakeInterpreter() {
     close();
     {
-      const std::lock_guard lock(home_mutex_);
+      const std::lock_guard lock(queue_mutex_);
       leaving_ = true;
     }
-    home_wake_.notify_all();
-    home_.join();
+    wake_.notify_all();
+    main_thread_.join();
   }
   FakeInterpreter(const FakeInterpreter&) = delete;
   FakeInterpreter& operator=(const FakeInterpreter&) = delete;
@@ -131,16 +131,16 @@ class FakeInterpreter final : public Interpreter {
 
   void later(std::function<void()> work) override {
     {
-      const std::lock_guard lock(home_mutex_);
+      const std::lock_guard lock(queue_mutex_);
       work_.push_back(std::move(work));
     }
-    home_wake_.notify_all();
+    wake_.notify_all();
   }
   void abandon() noexcept override {}
   void close() override {
-    std::unique_lock lock(home_mutex_);
+    std::unique_lock lock(queue_mutex_);
     closed_ = true;
-    home_idle_.wait(lock, [this] { return !busy_; });
+    idle_.wait(lock, [this] { return !busy_; });
   }
   void adopt_torch(const std::string& /*libtorch_python*/) override {}
 
@@ -170,10 +170,10 @@ class FakeInterpreter final : public Interpreter {
     demand(objects_.count(static_cast<Object*>(pointer)) == 1, "an object is used that is none of its own");
     return *static_cast<Object*>(pointer);
   }
-  void run_home() {
-    std::unique_lock lock(home_mutex_);
+  void run_main_thread() {
+    std::unique_lock lock(queue_mutex_);
     for (;;) {
-      home_wake_.wait(lock, [this] { return leaving_ || (!work_.empty() && !closed_); });
+      wake_.wait(lock, [this] { return leaving_ || (!work_.empty() && !closed_); });
       if (leaving_) {
         return;
       }
@@ -184,7 +184,7 @@ class FakeInterpreter final : public Interpreter {
       work();
       lock.lock();
       busy_ = false;
-      home_idle_.notify_all();
+      idle_.notify_all();
     }
   }
 
@@ -197,14 +197,14 @@ class FakeInterpreter final : public Interpreter {
   std::set<Object*> objects_;
   std::atomic<int> visits_{0};
 
-  std::mutex home_mutex_;  // guards what follows; a leaf lock
-  std::condition_variable home_wake_;
-  std::condition_variable home_idle_;
+  std::mutex queue_mutex_;  // guards what follows; a leaf lock
+  std::condition_variable wake_;
+  std::condition_variable idle_;
   std::deque<std::function<void()>> work_;
   bool busy_ = false;
   bool closed_ = false;
   bool leaving_ = false;
-  std::thread home_;  // last: it uses the others
+  std::thread main_thread_;  // last: it uses the others
 };
 
 // Interpreters 1 to n.

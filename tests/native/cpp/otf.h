@@ -1,4 +1,4 @@
-// TorchServe's wire protocol, written out; what core/frames.cc reads.
+// TorchServe's wire protocol, written out; what core/otf_frames.cc reads.
 #pragma once
 
 #include <cstdint>

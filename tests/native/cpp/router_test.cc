@@ -19,7 +19,7 @@ constexpr int kCount = 4;  // interpreters 1 to 4, and 5, which has not imported
 
 thread_local InterpreterId entered = kNone;
 
-// Decrefs that were put off, as a home thread's queue keeps them.
+// Decrefs that were put off, as a main thread's queue keeps them.
 struct Later {
   std::mutex mutex;
   std::deque<PyObject*> queue;
@@ -250,13 +250,13 @@ TEST_F(RouterTest, KeepsEveryReferenceAmongThreadsThatReleaseEachOthers) {
   const uint64_t seed = random_seed();
   together(kThreads, [&](int me) {
     Chance chance(seed + static_cast<uint64_t>(me));
-    const InterpreterId home = me % 5;  // some are in none
-    enter(home == 0 ? kNone : home);
+    const InterpreterId own = me % 5;  // some are in none
+    enter(own == 0 ? kNone : own);
     for (int i = 0; i < kRounds; ++i) {
       const auto id = static_cast<int>(chance.number(1, kCount));
       router().incref(object(id));
       router().decref(object(id));
-      if (home != 0 && i % 16 == 0) world().later[home].run();
+      if (own != 0 && i % 16 == 0) world().later[own].run();
     }
     enter(kNone);
   });

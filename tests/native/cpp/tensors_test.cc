@@ -8,25 +8,25 @@
 #include <map>
 #include <numeric>
 
-#include "slot/home.h"
+#include "slot/main_thread.h"
 #include "threads.h"
 
 namespace interpool::testing {
 namespace {
 
-std::thread::id home_thread;
+std::thread::id main_thread;
 
 // Memory that counts how often it is freed, and remembers where.
 struct Memory {
   std::vector<float> floats = std::vector<float>(24);
   std::atomic<int> freed{0};
-  std::atomic<bool> at_home{false};
+  std::atomic<bool> on_main_thread{false};
 
   c10::DataPtr pointer() {
     return {floats.data(), this,
             [](void* context) {
               auto* memory = static_cast<Memory*>(context);
-              memory->at_home = std::this_thread::get_id() == home_thread;
+              memory->on_main_thread = std::this_thread::get_id() == main_thread;
               ++memory->freed;
             },
             c10::Device(c10::kCPU)};
@@ -61,24 +61,24 @@ at::Tensor imported(const TensorView& view) {
   return import_tensor(view, memo);
 }
 
-// Nothing else is freed from now on: what was handed to the home thread has been done.
-void wait_for_home() {
+// Nothing else is freed from now on: what was handed to the main thread has been done.
+void wait_for_main_thread() {
   std::atomic<bool> done{false};
-  Home::get().run_later([&] { done = true; });
+  MainThread::get().run_later([&] { done = true; });
   ASSERT_TRUE(eventually([&] { return done.load(); }));
 }
 
 class TensorsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    Home::get().start([] { home_thread = std::this_thread::get_id(); });
+    MainThread::get().start([] { main_thread = std::this_thread::get_id(); });
   }
 
   static void expect_freed_once(const Memory& memory) {
     EXPECT_TRUE(eventually([&] { return memory.freed == 1; }));
-    wait_for_home();
+    wait_for_main_thread();
     EXPECT_EQ(memory.freed, 1);
-    EXPECT_TRUE(memory.at_home);
+    EXPECT_TRUE(memory.on_main_thread);
   }
 };
 
@@ -149,7 +149,7 @@ TEST_F(TensorsTest, OutliveTheStorageTheyCameFrom) {
     here.storage().unsafeGetStorageImpl()->reset();  // what resizing or set_() does to it
     EXPECT_EQ(memory.freed, 0);
   }
-  wait_for_home();
+  wait_for_main_thread();
   EXPECT_EQ(memory.freed, 0);
   EXPECT_EQ(imported(view).const_data_ptr(), memory.floats.data());
   view = {};
@@ -161,7 +161,7 @@ TEST_F(TensorsTest, CrossAgainAndAgainWithOneOwner) {
   {
     at::Tensor tensor = tensor_of(memory);
     for (int hop = 0; hop < 20; ++hop) tensor = imported(exported(tensor));
-    wait_for_home();
+    wait_for_main_thread();
     EXPECT_EQ(memory.freed, 0);
     EXPECT_EQ(tensor.const_data_ptr(), memory.floats.data());
   }

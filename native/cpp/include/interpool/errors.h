@@ -13,49 +13,47 @@ namespace interpool {
 class INTERPOOL_PUBLIC Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+  // The class that stands for it in interpool/native/errors.py.
+  virtual const char* python_class() const noexcept { return "InterpoolError"; }
 };
 
-#define INTERPOOL_DEFINE_ERROR(name, base)    \
-  class INTERPOOL_PUBLIC name : public base { \
-   public:                                    \
-    using base::base;                         \
-  }
+// The table of errors, bases first: name, base, and whether Python code inside an interpreter
+// may raise it: it then arrives as itself, any other exception as RemoteError. For a new one,
+// a line here and a class of the same name and base in interpool/native/errors.py are all.
+#define INTERPOOL_ERRORS(ERROR)                       \
+  ERROR(ProvisioningError, Error, true)               \
+  ERROR(InterpreterStartError, Error, false)          \
+  ERROR(SessionError, Error, true)                    \
+  ERROR(WrongInterpreterError, SessionError, false)   \
+  ERROR(SessionClosedError, SessionError, false)      \
+  ERROR(PoolClosedError, SessionError, false)         \
+  ERROR(LeaseTimeoutError, SessionError, false)       \
+  ERROR(CallTimeoutError, SessionError, false)        \
+  ERROR(InterpreterRetiredError, SessionError, false) \
+  ERROR(ConversionError, Error, true)                 \
+  ERROR(ArchiveError, Error, true)                    \
+  ERROR(StructureError, ArchiveError, true)           \
+  ERROR(ManifestError, ArchiveError, true)            \
+  ERROR(DigestError, ArchiveError, true)              \
+  ERROR(SignatureError, ArchiveError, true)           \
+  ERROR(ExternError, ArchiveError, true)              \
+  ERROR(PickleError, ArchiveError, true)              \
+  ERROR(SelfTestError, ArchiveError, true)
 
-INTERPOOL_DEFINE_ERROR(ProvisioningError, Error);
-INTERPOOL_DEFINE_ERROR(InterpreterStartError, Error);
-INTERPOOL_DEFINE_ERROR(SessionError, Error);
-INTERPOOL_DEFINE_ERROR(WrongInterpreterError, SessionError);
-INTERPOOL_DEFINE_ERROR(SessionClosedError, SessionError);
-INTERPOOL_DEFINE_ERROR(PoolClosedError, SessionError);
-INTERPOOL_DEFINE_ERROR(LeaseTimeoutError, SessionError);
-INTERPOOL_DEFINE_ERROR(CallTimeoutError, SessionError);
-INTERPOOL_DEFINE_ERROR(InterpreterRetiredError, SessionError);
-INTERPOOL_DEFINE_ERROR(ConversionError, Error);
-INTERPOOL_DEFINE_ERROR(ArchiveError, Error);
-INTERPOOL_DEFINE_ERROR(StructureError, ArchiveError);
-INTERPOOL_DEFINE_ERROR(ManifestError, ArchiveError);
-INTERPOOL_DEFINE_ERROR(DigestError, ArchiveError);
-INTERPOOL_DEFINE_ERROR(SignatureError, ArchiveError);
-INTERPOOL_DEFINE_ERROR(ExternError, ArchiveError);
-INTERPOOL_DEFINE_ERROR(PickleError, ArchiveError);
-INTERPOOL_DEFINE_ERROR(SelfTestError, ArchiveError);
-
+#define INTERPOOL_DEFINE_ERROR(name, base, from_inside)                  \
+  class INTERPOOL_PUBLIC name : public base {                            \
+   public:                                                               \
+    using base::base;                                                    \
+    const char* python_class() const noexcept override { return #name; } \
+  };
+INTERPOOL_ERRORS(INTERPOOL_DEFINE_ERROR)
 #undef INTERPOOL_DEFINE_ERROR
 
-// Throws the error that interpool's Python side knows by that name, if there is one.
-inline void throw_by_name(const std::string& name, const std::string& message) {
-  if (name == "interpool.native.errors.ProvisioningError") throw ProvisioningError(message);
-  if (name == "interpool.native.errors.SessionError") throw SessionError(message);
-  if (name == "interpool.native.errors.ConversionError") throw ConversionError(message);
-  if (name == "interpool.native.errors.ArchiveError") throw ArchiveError(message);
-  if (name == "interpool.native.errors.StructureError") throw StructureError(message);
-  if (name == "interpool.native.errors.ManifestError") throw ManifestError(message);
-  if (name == "interpool.native.errors.DigestError") throw DigestError(message);
-  if (name == "interpool.native.errors.SignatureError") throw SignatureError(message);
-  if (name == "interpool.native.errors.ExternError") throw ExternError(message);
-  if (name == "interpool.native.errors.PickleError") throw PickleError(message);
-  if (name == "interpool.native.errors.SelfTestError") throw SelfTestError(message);
-}
+// An argument that makes no sense, such as a negative timeout: ValueError in Python.
+class INTERPOOL_PUBLIC ArgumentError : public SessionError {
+ public:
+  using SessionError::SessionError;
+};
 
 // A Python exception raised inside an interpreter, as text.
 class INTERPOOL_PUBLIC RemoteError : public Error {
@@ -67,6 +65,7 @@ class INTERPOOL_PUBLIC RemoteError : public Error {
         type_name(std::move(type)),
         text(std::move(message)),
         traceback_text(std::move(traceback)) {}
+  const char* python_class() const noexcept override { return "RemoteError"; }
 
   std::string type_name;
   std::string text;

@@ -16,7 +16,8 @@ class Pool;
 
 // The nouns are those of "Using Python for Model Inference in Deep Learning" (DeVito
 // et al., 2021), section 4. Any thread may use the manager; the calling thread holds
-// no GIL. Interpreters are parked, not finalised, when the manager goes.
+// no GIL. Interpreters are not finalised when the manager goes: they stay
+// until the process ends.
 class INTERPOOL_PUBLIC InterpreterManager {
  public:
   // One interpreter of the pool.

@@ -22,8 +22,8 @@
 namespace interpool {
 
 // Memory that tensors of several interpreters share. Reference-counted; the last
-// reference may go on any thread: the owner's memory is then released on a thread
-// of its owner's, never under another interpreter's GIL.
+// reference may go on any thread: the owner's memory is then released on its
+// owner's main thread, never under another interpreter's GIL.
 struct Buffer {
   void* data = nullptr;
   size_t bytes = 0;

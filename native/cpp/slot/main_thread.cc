@@ -1,4 +1,4 @@
-#include "home.h"
+#include "main_thread.h"
 
 #include <pthread.h>
 
@@ -10,16 +10,16 @@
 
 namespace interpool {
 
-Home& Home::get() {
-  static auto* const home = new Home;
-  return *home;
+MainThread& MainThread::get() {
+  static auto* const thread = new MainThread;
+  return *thread;
 }
 
-void Home::start(const std::function<void()>& first) {
+void MainThread::start(const std::function<void()>& first) {
   auto started = std::make_shared<std::promise<void>>();
   auto result = started->get_future();
   start_model_thread([this, &first, started] {
-    pthread_setname_np(pthread_self(), "interpool-home");
+    pthread_setname_np(pthread_self(), "interpool-main");
     try {
       first();
     } catch (...) {
@@ -32,7 +32,7 @@ void Home::start(const std::function<void()>& first) {
   result.get();
 }
 
-void Home::run_later(std::function<void()> work) {
+void MainThread::run_later(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
@@ -40,13 +40,13 @@ void Home::run_later(std::function<void()> work) {
   wake_.notify_one();
 }
 
-void Home::close() {
+void MainThread::close() {
   std::unique_lock lock(mutex_);
   closed_ = true;
   idle_.wait(lock, [this] { return !busy_; });
 }
 
-void Home::loop() {
+void MainThread::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });

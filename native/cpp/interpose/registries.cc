@@ -1,16 +1,14 @@
 // Registries that refuse a name they have: custom classes, opaque types and
 // control-plane handlers. Each private copy brings the same names; the first
 // registration serves all.
-#include <torch/csrc/jit/frontend/schema_type_parser.h>
-#include <torch/custom_class.h>
-#include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
-
 #include <algorithm>
 #include <mutex>
 #include <set>
 
+#include "../upstream/torch_layouts.h"
+#include "../upstream/torch_symbols.h"
+#include "../upstream/torch_words.h"
 #include "interpreters.h"
-#include "original.h"
 
 namespace interpool {
 namespace {
@@ -29,30 +27,17 @@ std::vector<std::unique_ptr<torch::jit::Function>>& spare_methods() {
 }
 
 bool is_custom_class(const c10::ClassType& type) {
-  return type.name().has_value() && type.name()->qualifiedName().starts_with("__torch__.torch.classes.");
+  return type.name().has_value() && type.name()->qualifiedName().starts_with(kCustomClassPrefix);
 }
-
-// The members of torch::detail::class_base, in order.
-struct ClassBase {
-  std::string qualified_name;
-  at::ClassTypePtr type;
-};
-static_assert(sizeof(ClassBase) == sizeof(torch::detail::class_base));
-
-using Constructor = void (*)(void*, const std::string&, const std::string&, std::string,
-                             const std::type_info&, const std::type_info&);
 
 void construct(void* self, const std::string& ns, const std::string& name, std::string doc,
                const std::type_info& pointer, const std::type_info& capsule) {
-  static const auto forward = original<Constructor>(
-      "_ZN5torch6detail10class_baseC1ERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEES9_S7_"
-      "RKSt9type_infoSC_");
-  const std::string qualified = "__torch__.torch.classes." + ns + "." + name;
+  const std::string qualified = kCustomClassPrefix + ns + "." + name;
   if (at::ClassTypePtr known = torch::getCustomClass(qualified)) {
     new (self) ClassBase{qualified, std::move(known)};
     return;
   }
-  forward(self, ns, name, std::move(doc), pointer, capsule);
+  torch_symbols.class_base_constructor(self, ns, name, std::move(doc), pointer, capsule);
 }
 
 }  // namespace
@@ -61,14 +46,12 @@ void construct(void* self, const std::string& ns, const std::string& name, std::
 using namespace interpool;
 
 extern "C" {
-INTERPOOL_API void
-interpool_class_base_c1(void* self, const std::string& ns, const std::string& name, std::string doc, const std::type_info& pointer, const std::type_info& capsule) asm(
-    "_ZN5torch6detail10class_baseC1ERKNSt7__cxx1112basic_"
-    "stringIcSt11char_traitsIcESaIcEEES9_S7_RKSt9type_infoSC_");
-INTERPOOL_API void
-interpool_class_base_c2(void* self, const std::string& ns, const std::string& name, std::string doc, const std::type_info& pointer, const std::type_info& capsule) asm(
-    "_ZN5torch6detail10class_baseC2ERKNSt7__cxx1112basic_"
-    "stringIcSt11char_traitsIcESaIcEEES9_S7_RKSt9type_infoSC_");
+INTERPOOL_API void interpool_class_base_c1(void* self, const std::string& ns, const std::string& name,
+                                           std::string doc, const std::type_info& pointer,
+                                           const std::type_info& capsule) asm(INTERPOOL_CLASS_BASE("C1"));
+INTERPOOL_API void interpool_class_base_c2(void* self, const std::string& ns, const std::string& name,
+                                           std::string doc, const std::type_info& pointer,
+                                           const std::type_info& capsule) asm(INTERPOOL_CLASS_BASE("C2"));
 
 void interpool_class_base_c1(void* self, const std::string& ns, const std::string& name, std::string doc,
                              const std::type_info& pointer, const std::type_info& capsule) {
@@ -83,12 +66,10 @@ void interpool_class_base_c2(void* self, const std::string& ns, const std::strin
 namespace c10 {
 
 INTERPOOL_API void ClassType::addMethod(torch::jit::Function* method) {
-  static const auto forward = original<void (*)(ClassType*, torch::jit::Function*)>(
-      "_ZN3c109ClassType9addMethodEPN5torch3jit8FunctionE");
   if (is_custom_class(*this) && findMethod(method->name()) != nullptr) {
     return;
   }
-  forward(this, method);
+  torch_symbols.add_method(this, method);
 }
 
 }  // namespace c10
@@ -96,12 +77,9 @@ INTERPOOL_API void ClassType::addMethod(torch::jit::Function* method) {
 namespace torch {
 
 INTERPOOL_API void registerCustomClassMethod(std::unique_ptr<jit::Function> method) {
-  static const auto forward = original<void (*)(std::unique_ptr<jit::Function>)>(
-      "_ZN5torch25registerCustomClassMethodESt10unique_ptrINS_3jit8FunctionESt14default_"
-      "deleteIS2_EE");
   const std::lock_guard lock(mutex);
   if (methods().insert(method->qualname().qualifiedName()).second) {
-    forward(std::move(method));
+    torch_symbols.register_class_method(std::move(method));
   } else {
     spare_methods().push_back(std::move(method));
   }
@@ -110,11 +88,9 @@ INTERPOOL_API void registerCustomClassMethod(std::unique_ptr<jit::Function> meth
 namespace jit {
 
 INTERPOOL_API void registerOpaqueType(const std::string& name) {
-  static const auto forward = original<void (*)(const std::string&)>(
-      "_ZN5torch3jit18registerOpaqueTypeERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE");
   const std::lock_guard lock(mutex);
   if (!isRegisteredOpaqueType(name)) {
-    forward(name);
+    torch_symbols.register_opaque_type(name);
   }
 }
 
@@ -127,14 +103,11 @@ INTERPOOL_API void unregisterOpaqueType(const std::string&) {}
 namespace c10d::control_plane {
 
 INTERPOOL_API void registerHandler(const std::string& name, HandlerFunc function) {
-  static const auto forward = original<void (*)(const std::string&, HandlerFunc)>(
-      "_ZN4c10d13control_plane15registerHandlerERKNSt7__cxx1112basic_stringIcSt11char_"
-      "traitsIcESaIcEEESt8functionIFvRKNS0_7RequestERNS0_8ResponseEEE");
   const std::lock_guard lock(mutex);
   // A host that imported torch first has registered its own, unseen by us.
   const std::vector<std::string> known = getHandlerNames();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
-    forward(name, std::move(function));
+    torch_symbols.register_handler(name, std::move(function));
   }
 }
 

@@ -14,7 +14,7 @@ namespace interpool {
 // idleness. First the threads inside leased interpreters are looked at. Where most of
 // them sleep, all threads of the process are: a lease that sleeps while threads that
 // its model started compute, leaves no core unused.
-class Activity {
+class LoadSampler {
  public:
   struct Lease {
     int interpreter = 0;
@@ -23,7 +23,7 @@ class Activity {
     int holder = 0;       // the thread that leased it
   };
 
-  explicit Activity(size_t cores) : cores_(cores) {}
+  explicit LoadSampler(size_t cores) : cores_(cores) {}
 
   void sample(const std::vector<Lease>& leases);
   // Are there enough samples to tell?

@@ -23,11 +23,7 @@ std::optional<c10::RegistrationHandleRAII> hold_kernel_for_host(const c10::Opera
 
 using Register = std::function<c10::RegistrationHandleRAII()>;
 
-// What torch::RegisterOperators, the API before TORCH_LIBRARY, registers: it calls the
-// dispatcher itself, in every copy of a library, and says no more than this of where.
-constexpr const char* kRegisterOperators = "registered by RegisterOperators";
-
-// Holds what an earlier copy registered so; else has `anew` register it.
+// Holds what an earlier copy's torch::RegisterOperators registered; else has `anew` register it.
 c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, const Register& anew);
 c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::optional<c10::DispatchKey> key,
                                          const Register& anew);

@@ -1,23 +1,23 @@
-#include "lookup.h"
+#include "dlsym_hook.h"
 
 #include <dlfcn.h>
 
 #include <string_view>
 
 #include <interpool/errors.h>
-#include "../interpose/rebind.h"
+#include "../interpose/got_patching.h"
+#include "../upstream/cpython.h"
 
 namespace interpool {
 namespace {
 
-// Written by prepare_lookup.
+// Written by prepare_dlsym_hook.
 std::string prefix;
 void* own_python = nullptr;
 void* program = nullptr;
 
 void* lookup(void* handle, const char* name) {
-  const std::string_view wanted = name;
-  if (!wanted.starts_with("Py") && !wanted.starts_with("_Py")) {
+  if (!is_python_name(name)) {
     return dlsym(handle, name);
   }
   // What the whole program shows is the host's Python: its objects and GIL are not ours.
@@ -29,23 +29,22 @@ void* lookup(void* handle, const char* name) {
 
 }  // namespace
 
-void prepare_lookup(const std::string& libpython, const std::string& symbol_prefix) {
+void prepare_dlsym_hook(const std::string& libpython, const std::string& symbol_prefix) {
   prefix = symbol_prefix;
   program = dlopen(nullptr, RTLD_NOW);
   own_python = dlopen(libpython.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (program == nullptr || own_python == nullptr) {
     throw InterpreterStartError(libpython + " is not loaded: " + dlerror());
   }
-  redirect_lookup(own_python);  // some builds of Python have ctypes in there
+  hook_dlsym(own_python);  // some builds of Python have ctypes in there
 }
 
-void redirect_lookup(void* library) {
-  rebind(library, "dlsym", reinterpret_cast<void*>(&lookup));
+void hook_dlsym(void* library) {
+  patch_got(library, {{"dlsym", reinterpret_cast<void*>(&lookup)}});
 }
 
-bool looks_names_up(const std::string& path) {
-  const std::string_view file = std::string_view(path).substr(path.rfind('/') + 1);
-  return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.");
+bool calls_dlsym(const std::string& path) {
+  return is_foreign_function_module(std::string_view(path).substr(path.rfind('/') + 1));
 }
 
 }  // namespace interpool

@@ -2,18 +2,14 @@
 // The last writer would win for all; here each interpreter keeps its own, and
 // what libtorch gets is a function that picks the calling thread's.
 #include <ATen/core/interned_strings.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/jit/frontend/tracer.h>
-#include <torch/csrc/jit/runtime/operator.h>
-#include <torch/csrc/jit/runtime/print_handler.h>
 
 #include <array>
 #include <atomic>
 #include <mutex>
 #include <set>
 
+#include "../upstream/torch_symbols.h"
 #include "interpreters.h"
-#include "original.h"
 
 namespace interpool {
 namespace {
@@ -86,8 +82,7 @@ INTERPOOL_API void set_default_engine_stub(EngineStub stub) {
   static std::once_flag once;
   std::call_once(once, [] {
     first_engine = &Engine::get_default_engine();
-    original<void (*)(EngineStub)>("_ZN5torch8autograd23set_default_engine_stubEPFRNS0_6EngineEvE")(
-        engine_here);
+    torch_symbols.set_engine_stub(engine_here);
   });
   engines.set(stub);
 }
@@ -98,28 +93,24 @@ namespace torch::jit {
 
 INTERPOOL_API void setPrintHandler(PrintHandler handler) {
   static std::once_flag once;
-  std::call_once(once, [] {
-    original<void (*)(PrintHandler)>(
-        "_ZN5torch3jit15setPrintHandlerEPFvRKNSt7__cxx1112basic_stringIcSt11char_"
-        "traitsIcESaIcEEEE")(print_here);
-  });
+  std::call_once(once, [] { torch_symbols.set_print_handler(print_here); });
   print_handlers.set(handler);
 }
 
 INTERPOOL_API void registerOperator(Operator&& op) {
   static std::mutex mutex;
   static std::set<std::string> known;
-  auto forward = original<void (*)(Operator&&)>("_ZN5torch3jit16registerOperatorEONS0_8OperatorE");
   const std::lock_guard lock(mutex);
   const c10::Symbol symbol = c10::Symbol::fromQualString(op.schema().name());
   const bool first = known.insert(c10::toString(op.schema())).second;
   if (symbol == c10::prim::PythonOp) {
     python_ops[static_cast<size_t>(current_interpreter() + 1)].store(new Operator(std::move(op)));
     if (first) {
-      forward(Operator(symbol, python_op_here, c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE));
+      torch_symbols.register_operator(
+          Operator(symbol, python_op_here, c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE));
     }
   } else if (first) {
-    forward(std::move(op));
+    torch_symbols.register_operator(std::move(op));
   }
 }
 
@@ -127,20 +118,13 @@ namespace tracer {
 
 INTERPOOL_API void setPythonCallstack(std::vector<StackEntry> (*function)()) {
   static std::once_flag once;
-  std::call_once(once, [] {
-    original<void (*)(Callstack (*)())>(
-        "_ZN5torch3jit6tracer18setPythonCallstackEPFSt6vectorINS0_10StackEntryESaIS3_EEvE")(callstack_here);
-  });
+  std::call_once(once, [] { torch_symbols.set_python_callstack(callstack_here); });
   callstacks.set(function);
 }
 
 INTERPOOL_API void setWarn(warn_fn_type function) {
   static std::once_flag once;
-  std::call_once(once, [] {
-    original<void (*)(warn_fn_type)>(
-        "_ZN5torch3jit6tracer7setWarnEPFvRKNSt7__cxx1112basic_stringIcSt11char_"
-        "traitsIcESaIcEEEE")(tracer_warn_here);
-  });
+  std::call_once(once, [] { torch_symbols.set_tracer_warn(tracer_warn_here); });
   tracer_warnings.set(function);
 }
 

@@ -1,4 +1,4 @@
-#include "inside.h"
+#include "builtin_module.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "../interpose/settings.h"
-#include "home.h"
-#include "lookup.h"
+#include "../seam/guest_modules.h"
+#include "../upstream/torch_words.h"
+#include "dlsym_hook.h"
+#include "main_thread.h"
 #include "tensors.h"
 #include "torch_python.h"
 
@@ -69,10 +71,10 @@ PyObject* load_library(PyObject*, PyObject* args) {
         refused = dlerror();
         return;
       }
-      if (looks_names_up(file)) {
-        redirect_lookup(handle);
+      if (calls_dlsym(file)) {
+        hook_dlsym(handle);
       }
-      if (file.ends_with("/libtorch_python.so")) {
+      if (file.ends_with(std::string("/") + kTorchPython)) {
         adopt_torch_python(options->id, file);
       }
       loaded = file;
@@ -276,7 +278,7 @@ PyMethodDef functions[] = {
 };
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                          "_interpool",
+                          guest::kBuiltinModule,
                           "The process around this interpreter.",
                           -1,
                           functions,
@@ -291,10 +293,10 @@ PyObject* create() {
 
 }  // namespace
 
-void add_inside_module(const StartOptions& given) {
+void add_builtin_module(const StartOptions& given) {
   options = &given;
-  prepare_lookup(given.libpython, given.symbol_prefix);
-  PyImport_AppendInittab("_interpool", create);
+  prepare_dlsym_hook(given.libpython, given.symbol_prefix);
+  PyImport_AppendInittab(guest::kBuiltinModule, create);
 }
 
 }  // namespace interpool

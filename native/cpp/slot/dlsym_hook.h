@@ -7,13 +7,13 @@
 namespace interpool {
 
 // `libpython`: the path of this interpreter's. Before Python starts; needs no GIL.
-void prepare_lookup(const std::string& libpython, const std::string& prefix);
+void prepare_dlsym_hook(const std::string& libpython, const std::string& prefix);
 
 // Makes the loaded file's own calls of dlsym find them. Idempotent; needs no GIL, and
 // nobody may run its code yet.
-void redirect_lookup(void* library);
+void hook_dlsym(void* library);
 
 // Does the file look up names for Python code?
-bool looks_names_up(const std::string& path);
+bool calls_dlsym(const std::string& path);
 
 }  // namespace interpool

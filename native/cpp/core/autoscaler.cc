@@ -1,4 +1,4 @@
-// The pool's keeper: lets the pool grow towards its ceiling while leases wait for
+// The pool's autoscaler: lets the pool grow towards its maximum size while leases wait for
 // something other than the CPU, parks what is not needed, replaces what was retired.
 //
 // All of it runs on one thread, so no two interpreters are started at once, and none
@@ -11,7 +11,8 @@
 #include <system_error>
 #include <thread>
 
-#include "activity.h"
+#include "../seam/guest_modules.h"
+#include "load_sampler.h"
 #include "movable.h"
 #include "pool.h"
 #include "visits.h"
@@ -23,10 +24,6 @@ constexpr auto kTick = std::chrono::milliseconds(5);     // between two samples
 constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of them that said no
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
 constexpr auto kRetry = std::chrono::seconds(30);        // after a start that failed
-
-// Inside: lets go of what can be made again.
-constexpr const char* kParkModule = "interpool.native.inside.parking";
-constexpr const char* kParkFunction = "park";
 
 size_t cores() {
   cpu_set_t mine;
@@ -46,23 +43,23 @@ bool Pool::anybody_waits() const {
 }
 
 // Has it do its rounds, now. Called with `mutex_` held.
-void Pool::call_keeper() {
-  if (keeper_runs_) {
-    keeper_.notify_one();
+void Pool::wake_autoscaler() {
+  if (autoscaler_runs_) {
+    autoscaler_.notify_one();
     return;
   }
   try {
     std::thread([self = shared_from_this()] {
-      pthread_setname_np(pthread_self(), "interpool-keeper");
-      self->keep();
+      pthread_setname_np(pthread_self(), "interpool-scale");
+      self->autoscale();
     }).detach();
-    keeper_runs_ = true;
+    autoscaler_runs_ = true;
   } catch (const std::system_error&) {
     retry_at_ = Clock::now() + kRetry;  // no thread to be had: the pool stays as it is
   }
 }
 
-void Pool::keep() {
+void Pool::autoscale() {
   const auto review_every = seconds(options_.park_after);
   std::unique_lock lock(mutex_);
   auto review_at = Clock::now() + review_every;
@@ -71,7 +68,7 @@ void Pool::keep() {
       if (may_start()) {
         add_one(lock);
       } else {
-        keeper_.wait_until(lock, retry_at_);
+        autoscaler_.wait_until(lock, retry_at_);
       }
     } else if (anybody_waits() && may_grow()) {
       if (watch(lock)) {
@@ -84,16 +81,16 @@ void Pool::keep() {
       park_surplus(lock);
       review_at = Clock::now() + review_every;
     } else {
-      keeper_.wait_until(lock, review_at);
+      autoscaler_.wait_until(lock, review_at);
     }
   }
-  keeper_runs_ = false;
+  autoscaler_runs_ = false;
 }
 
 // Looks on, as long as anybody waits for a lease; true when one more interpreter would
 // be of use. Returns with `mutex_` held, as it was called.
 bool Pool::watch(std::unique_lock<std::mutex>& lock) {
-  Activity activity(cores());
+  LoadSampler load(cores());
   auto waited_at = Clock::now();
   while (!closed_ && active_ >= floor_ && may_grow()) {
     auto pause = kTick;
@@ -103,17 +100,17 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
       }
     } else {
       waited_at = Clock::now();
-      std::vector<Activity::Lease> leases;
-      for (const Seat& seat : seats_) {
-        if (seat.state == State::kLeased) {
-          const Interpreter::Presence presence = seat.interpreter->presence();
-          leases.push_back({seat.interpreter->id(), presence.thread, presence.visits, seat.thread});
+      std::vector<LoadSampler::Lease> leases;
+      for (const Slot& slot : slots_) {
+        if (slot.state == State::kLeased) {
+          const Interpreter::Presence presence = slot.interpreter->presence();
+          leases.push_back({slot.interpreter->id(), presence.thread, presence.visits, slot.thread});
         }
       }
       lock.unlock();
-      activity.sample(leases);
-      const bool told = activity.is_full();
-      const bool waits = told && activity.waits_elsewhere();
+      load.sample(leases);
+      const bool told = load.is_full();
+      const bool waits = told && load.waits_elsewhere();
       lock.lock();
       if (told) {
         if (waits && !closed_ && may_grow()) {
@@ -123,17 +120,17 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
         waited_at += kPause;
       }
     }
-    keeper_.wait_for(lock, pause, [this] { return closed_ || active_ < floor_; });
+    autoscaler_.wait_for(lock, pause, [this] { return closed_ || active_ < floor_; });
   }
   return false;
 }
 
 // One that is parked, else a new one.
 void Pool::add_one(std::unique_lock<std::mutex>& lock) {
-  for (Seat& seat : seats_) {
-    if (seat.state == State::kParked) {
+  for (Slot& slot : slots_) {
+    if (slot.state == State::kParked) {
       ++active_;
-      offer(seat);
+      offer(slot);
       return;
     }
   }
@@ -160,20 +157,20 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
     return;
   }
   ++active_;
-  offer(seats_.emplace_back(started));
+  offer(slots_.emplace_back(started));
 }
 
-// Back to what was needed at once since the last review, and to the floor at the least.
+// Back to what was needed at once since the last review, and to the minimum size at the least.
 void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
   const size_t needed = std::max(floor_, wanted_);
   wanted_ = leased_ + waiters_.size();
   std::vector<Interpreter*> parked;
-  for (auto seat = seats_.rbegin(); seat != seats_.rend() && active_ > needed; ++seat) {
-    if (seat->state == State::kFree) {
-      seat->state = State::kParked;
-      seat->affinities.clear();
+  for (auto slot = slots_.rbegin(); slot != slots_.rend() && active_ > needed; ++slot) {
+    if (slot->state == State::kFree) {
+      slot->state = State::kParked;
+      slot->affinities.clear();
       --active_;
-      parked.push_back(seat->interpreter);
+      parked.push_back(slot->interpreter);
     }
   }
   lock.unlock();
@@ -183,7 +180,7 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
   visit_each(
       parked,
       [](Interpreter& interpreter) {
-        const Held park(interpreter, interpreter.global(kParkModule, kParkFunction));
+        const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
         interpreter.release(interpreter.call(park.get(), {}, {}));
       },
       0);

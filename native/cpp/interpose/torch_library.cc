@@ -5,18 +5,16 @@
 // an operator defines it for the process; copies that follow become further
 // holders of that definition, which goes when its last holder goes. C++ kernels
 // are shared the same way; Python kernels are kept per interpreter (kernels.h).
-#include "library.h"
-
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
+#include "torch_library.h"
 
 #include <map>
 #include <memory>
 #include <set>
 
+#include "../upstream/torch_symbols.h"
+#include "../upstream/torch_words.h"
 #include "interpreters.h"
 #include "kernels.h"
-#include "original.h"
 #include "registration.h"
 
 namespace interpool {
@@ -99,7 +97,7 @@ std::optional<c10::RegistrationHandleRAII> hold_definition_for_host(const c10::F
 std::optional<c10::RegistrationHandleRAII> hold_kernel_for_host(const c10::OperatorName& name,
                                                                 std::optional<c10::DispatchKey> key,
                                                                 const std::string& debug) {
-  constexpr std::string_view before = "registered at ";
+  constexpr std::string_view before = kRegisteredAt;
   if (!debug.starts_with(before)) {
     return std::nullopt;
   }
@@ -161,30 +159,23 @@ namespace {
 
 // The constructor, under its own name: written as a constructor it would
 // initialise the members before the original does.
-using Constructor = void (*)(void* self, Library::Kind, std::string, std::optional<c10::DispatchKey>,
-                             const char* file, uint32_t line);
-
 void construct(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key,
                const char* file, uint32_t line) {
-  static const auto forward = original<Constructor>(
-      "_ZN5torch7LibraryC1ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt8"
-      "optionalIN3c1011DispatchKeyEEPKcj");
   // A namespace may be opened once per process with DEF, any number of times as
   // a fragment, and each copy opens it.
-  forward(self, kind == Library::DEF ? Library::FRAGMENT : kind, std::move(ns), key, file, line);
+  torch_symbols.library_constructor(self, kind == Library::DEF ? Library::FRAGMENT : kind, std::move(ns), key,
+                                    file, line);
 }
 
 }  // namespace
 
 extern "C" {
-INTERPOOL_API void
-interpool_library_c1(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key, const char* file, uint32_t line) asm(
-    "_ZN5torch7LibraryC1ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt8optional"
-    "IN3c1011DispatchKeyEEPKcj");
-INTERPOOL_API void
-interpool_library_c2(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key, const char* file, uint32_t line) asm(
-    "_ZN5torch7LibraryC2ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEESt8optional"
-    "IN3c1011DispatchKeyEEPKcj");
+INTERPOOL_API void interpool_library_c1(void* self, Library::Kind kind, std::string ns,
+                                        std::optional<c10::DispatchKey> key, const char* file,
+                                        uint32_t line) asm(INTERPOOL_LIBRARY("C1"));
+INTERPOOL_API void interpool_library_c2(void* self, Library::Kind kind, std::string ns,
+                                        std::optional<c10::DispatchKey> key, const char* file,
+                                        uint32_t line) asm(INTERPOOL_LIBRARY("C2"));
 
 void interpool_library_c1(void* self, Library::Kind kind, std::string ns, std::optional<c10::DispatchKey> key,
                           const char* file, uint32_t line) {
@@ -200,11 +191,6 @@ namespace torch {
 
 INTERPOOL_API Library& Library::_def(c10::FunctionSchema&& schema, c10::OperatorName* out_name,
                                      const std::vector<at::Tag>& tags, _RegisterOrVerify) & {
-  using Define = Library& (*)(Library*, c10::FunctionSchema&&, c10::OperatorName*,
-                              const std::vector<at::Tag>&, _RegisterOrVerify);
-  static const auto forward = original<Define>(
-      "_ZNR5torch7Library4_defEON3c1014FunctionSchemaEPNS1_12OperatorNameERKSt6vectorINS_10"
-      "headeronly3TagESaIS8_EENS_17_RegisterOrVerifyE");
   const InterpreterId id = current_interpreter();
   c10::FunctionSchema named = schema.cloneWithName(schema.name(), schema.overload_name());
   if (ns_.has_value()) {
@@ -229,7 +215,7 @@ INTERPOOL_API Library& Library::_def(c10::FunctionSchema&& schema, c10::Operator
     registrars_.push_back(hold(key, id));
   } else {
     // New to the process, or a second time in one interpreter: torch's own error.
-    forward(this, std::move(schema), nullptr, tags, _RegisterOrVerify::REGISTER);
+    torch_symbols.library_def(this, std::move(schema), nullptr, tags, _RegisterOrVerify::REGISTER);
     Shared& shared = table()[key];
     shared.registration = std::move(registrars_.back());
     shared.schema = std::move(named);
@@ -263,9 +249,6 @@ INTERPOOL_API Library& Library::_def(std::variant<c10::OperatorName, c10::Functi
 }
 
 INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& function, _RegisterOrVerify) & {
-  using Implement = Library& (*)(Library*, const char*, CppFunction&&, _RegisterOrVerify);
-  static const auto forward =
-      original<Implement>("_ZNR5torch7Library5_implEPKcONS_11CppFunctionENS_17_RegisterOrVerifyE");
   const InterpreterId id = current_interpreter();
   const c10::OperatorName name = _resolve(name_text);
   const auto key = function.dispatch_key_.has_value() ? function.dispatch_key_ : dispatch_key_;
@@ -291,7 +274,7 @@ INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& funct
     registrars_.push_back(hold(source, id));
     return *this;
   }
-  forward(this, name_text, std::move(function), _RegisterOrVerify::REGISTER);
+  torch_symbols.library_impl(this, name_text, std::move(function), _RegisterOrVerify::REGISTER);
   Shared& shared = table()[source];
   shared.registration = std::move(registrars_.back());
   registrars_.back() = hold(source, id);
@@ -299,8 +282,6 @@ INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& funct
 }
 
 INTERPOOL_API Library& Library::_fallback(CppFunction&& function) & {
-  using Fall = Library& (*)(Library*, CppFunction&&);
-  static const auto forward = original<Fall>("_ZNR5torch7Library9_fallbackEONS_11CppFunctionE");
   TORCH_CHECK(!is_python_kernel(function.func_),
               "interpool: a backend fallback written in Python is one per process and would run in "
               "the wrong interpreter; register kernels for the operators that need it instead.");
@@ -313,7 +294,7 @@ INTERPOOL_API Library& Library::_fallback(CppFunction&& function) & {
     return *this;
   }
   const size_t before = registrars_.size();
-  forward(this, std::move(function));
+  torch_symbols.library_fallback(this, std::move(function));
   // One fallback may register several keys: keep them together.
   auto all = std::make_shared<std::vector<c10::RegistrationHandleRAII>>();
   while (registrars_.size() > before) {

@@ -1,5 +1,5 @@
 // Where a message of TorchServe's protocol ends, however it arrives.
-#include "core/frames.h"
+#include "core/otf_frames.h"
 
 #include <gtest/gtest.h>
 #include <interpool/errors.h>

@@ -1,6 +1,5 @@
-// An interpreter's home thread: the one that started it, which Python takes for
-// its main thread, and where other threads leave what must be released without
-// any GIL held.
+// An interpreter's main thread: the one that started it, and where other threads leave
+// what must be released without any GIL held.
 #pragma once
 
 #include <condition_variable>
@@ -13,10 +12,10 @@ namespace interpool {
 
 // One per interpreter, since each has its own copy of this library. `mutex_`
 // guards the queue and is a leaf lock: nothing is called while it is held.
-class Home {
+class MainThread {
  public:
   // Never destroyed: memory may come back from static destructors.
-  static Home& get();
+  static MainThread& get();
 
   // Starts the thread and runs `first` on it; returns when that is done, or
   // throws what it threw.

@@ -1,4 +1,4 @@
-#include "activity.h"
+#include "load_sampler.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -58,7 +58,7 @@ size_t runnable_threads() {
 
 }  // namespace
 
-bool Activity::is_busy(const Lease& lease) {
+bool LoadSampler::is_busy(const Lease& lease) {
   const bool called = visits_[lease.interpreter] != lease.visits;
   visits_[lease.interpreter] = lease.visits;
   if (lease.inside != 0) {
@@ -68,7 +68,7 @@ bool Activity::is_busy(const Lease& lease) {
   return called || is_runnable(lease.holder);
 }
 
-void Activity::sample(const std::vector<Lease>& leases) {
+void LoadSampler::sample(const std::vector<Lease>& leases) {
   for (const Lease& lease : leases) {
     busy_ += is_busy(lease) ? 1 : 0;
   }
@@ -76,11 +76,11 @@ void Activity::sample(const std::vector<Lease>& leases) {
   ++samples_;
 }
 
-bool Activity::is_full() const {
+bool LoadSampler::is_full() const {
   return samples_ >= kWindow;
 }
 
-bool Activity::waits_elsewhere() {
+bool LoadSampler::waits_elsewhere() {
   const bool asleep = static_cast<double>(busy_) < kMostly * static_cast<double>(seen_);
   samples_ = busy_ = seen_ = 0;
   if (!asleep) {

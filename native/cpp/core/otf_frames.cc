@@ -1,4 +1,4 @@
-#include "frames.h"
+#include "otf_frames.h"
 
 #include <sys/socket.h>
 

@@ -1,0 +1,40 @@
+// What C++ names in the Python of private interpreters: interpool's own modules there, and the
+// functions in them that C++ calls. Nowhere else in C++ are these spelled out, and
+// tests/native/test_guest_modules.py reads this file: each line names what exists.
+#pragma once
+
+namespace interpool::guest {
+
+// A function, or a class, of a module.
+struct Name {
+  const char* module;
+  const char* name;
+};
+
+// Preparing an interpreter, once, and its last words when the process ends.
+inline constexpr Name kInstall{"interpool.native.inside.bootstrap", "install"};
+inline constexpr Name kSayGoodbye{"interpool.native.inside.bootstrap", "say_goodbye"};
+
+// Letting go of what can be made again.
+inline constexpr Name kPark{"interpool.native.inside.parking", "park"};
+
+// Hermetic archives.
+inline constexpr Name kOpenPackage{"interpool.native.inside.packages", "open_package"};
+inline constexpr Name kClosePackage{"interpool.native.inside.packages", "close_package"};
+inline constexpr Name kMakeObject{"interpool.native.inside.packages", "make_object"};
+inline constexpr Name kLoadBytes{"interpool.native.inside.packages", "load_bytes"};
+
+// Objects that move between interpreters; the host has this module, too.
+inline constexpr Name kDump{"interpool.native.movable", "dump"};
+inline constexpr Name kLoad{"interpool.native.movable", "load"};
+
+// Where interpool's own errors are defined (include/interpool/errors.h), inside and in the host.
+inline constexpr const char* kErrors = "interpool.native.errors";
+
+// These C++ makes: the builtin module (slot/builtin_module.cc), the module that the first Python
+// code of an interpreter is run as, and the exception of an interrupted call, with its module.
+inline constexpr const char* kBuiltinModule = "_interpool";
+inline constexpr const char* kLoaderModule = "_interpool_loader";
+inline constexpr const char* kCallInterrupted = "interpool.native.inside.CallInterrupted";
+
+}  // namespace interpool::guest

@@ -1,0 +1,13 @@
+// `_interpool`: the builtin module through which Python code inside a slot reaches the
+// process around it.
+#pragma once
+
+#include "../seam/interpreter.h"
+#include "python.h"
+
+namespace interpool {
+
+// Makes the module importable; before Py_Initialize. `options` outlives Python.
+void add_builtin_module(const StartOptions& options);
+
+}  // namespace interpool

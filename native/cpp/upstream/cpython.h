@@ -1,0 +1,32 @@
+// What is CPython's own affair and code depends on, besides its API: 3.11 to 3.13, with a GIL.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace interpool {
+
+// The head of every object: a reference count and the type. Read without any GIL: an object's
+// type pointer does not change while somebody owns a reference to it, except between heap types
+// of one interpreter, which share their owner. layout_checks.cc holds it against Python.h.
+struct ObjectHead {
+  intptr_t refcount;
+  const ObjectHead* type;
+};
+
+// Names of CPython's C API, public and private.
+inline bool is_python_name(std::string_view symbol) {
+  return symbol.starts_with("Py") || symbol.starts_with("_Py");
+}
+
+// Extension modules that look symbols up in Python code's name: ctypes, and cffi.
+inline bool is_foreign_function_module(std::string_view file) {
+  return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.");
+}
+
+// threading's table of threads by their ident, and a thread's name.
+inline constexpr const char* kThreadsByIdent = "_active";
+inline constexpr const char* kThreadName = "_name";
+
+}  // namespace interpool

@@ -1,0 +1,112 @@
+// Preparing the process: what fails leaves nothing behind, and of many at once one counts.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "core/process.h"
+#include "threads.h"
+
+namespace interpool::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kThreads = 8;
+
+Provisioner provisioner() {
+  return {[](const std::string& path, int) { return std::vector<std::string>{path}; },
+          [](int) { return std::string(FAKE_SLOT); }};
+}
+
+// One that can be loaded, but for `broken` ones; `name` tells which it was.
+Installation installation(const std::string& name, const fs::path& torch, bool broken) {
+  Installation made;
+  made.executable = name;
+  made.torch_lib = torch;
+  made.interposer = broken ? "/nowhere/libinterposer.so" : FAKE_SLOT;
+  made.slot_library = FAKE_SLOT;
+  return made;
+}
+
+class PrepareTest : public ::testing::Test {
+ protected:
+  PrepareTest() {
+    std::string name = (fs::temp_directory_path() / "interpool-prepare-XXXXXX").string();
+    torch_ = ::mkdtemp(name.data());
+    for (const char* library : {"libc10.so", "libtorch_cpu.so", "libtorch.so"}) {
+      fs::create_symlink(FAKE_SLOT, torch_ / library);
+    }
+  }
+  ~PrepareTest() override { fs::remove_all(torch_); }
+
+  static void expect_unprepared() {
+    EXPECT_THROW(Process::get().installation(), InterpreterStartError);
+    EXPECT_THROW(Process::get().start(1, {}), InterpreterStartError);
+    EXPECT_THROW(Process::get().host(), InterpreterStartError);
+  }
+
+  fs::path torch_;
+};
+
+// In one test, as there is one process: it is prepared once.
+TEST_F(PrepareTest, FailsWithoutATraceAndThenSucceedsOnce) {
+  Process& process = Process::get();
+  expect_unprepared();
+
+  for (const auto& broken :
+       {installation("no torch", "/nowhere/torch/lib", false), installation("no interposer", torch_, true)}) {
+    try {
+      process.prepare(broken, provisioner());
+      FAIL() << "it is prepared";
+    } catch (const InterpreterStartError& error) {
+      EXPECT_NE(std::string(error.what()).find("/nowhere/"), std::string::npos) << error.what();
+    }
+    expect_unprepared();
+  }
+
+  // Half of them can be loaded, and somebody looks all the time.
+  std::atomic<bool> over{false};
+  std::thread reader([&] {
+    while (!over) {
+      try {
+        EXPECT_EQ(process.installation().slot_library, FAKE_SLOT);
+        EXPECT_EQ(process.installation().torch_lib, torch_);
+      } catch (const InterpreterStartError&) {
+        std::this_thread::yield();
+      }
+    }
+  });
+  std::mutex mutex;
+  std::set<std::string> prepared;
+  std::set<std::string> seen;
+  together(kThreads, [&](int i) {
+    const std::string name = "thread " + std::to_string(i);
+    try {
+      const bool mine = process.prepare(installation(name, torch_, i % 2 == 1), provisioner());
+      const std::lock_guard lock(mutex);
+      if (mine) prepared.insert(name);
+      seen.insert(process.installation().executable);
+    } catch (const InterpreterStartError&) {
+      EXPECT_EQ(i % 2, 1);
+    }
+  });
+  over = true;
+  reader.join();
+  ASSERT_EQ(prepared.size(), 1U);
+  EXPECT_EQ(seen, prepared);
+
+  // From then on nothing is loaded, and nothing changes.
+  EXPECT_FALSE(process.prepare(installation("late", "/nowhere", true), provisioner()));
+  process.prepare_from("/nowhere/prepared.txt");
+  EXPECT_EQ(process.installation().executable, *prepared.begin());
+  const auto started = process.start(2, {});
+  EXPECT_EQ(started.size(), 2U);
+  EXPECT_EQ(started.front()->id(), 1);  // what failed used no number up
+}
+
+}  // namespace
+}  // namespace interpool::testing

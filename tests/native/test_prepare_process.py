@@ -1,0 +1,50 @@
+"""Preparing the process for interpreters: a failure leaves nothing behind, and many may begin at once."""
+
+from __future__ import annotations
+
+from interpool_testing import assert_clean, run_program
+
+PROGRAM = """
+import atexit
+from pathlib import Path
+from interpool import InterpreterManager
+from interpool.native import _native, manager, provision
+from interpool.native.errors import InterpreterStartError
+from interpool_testing import together
+
+at_exit = []
+register = atexit.register
+atexit.register = lambda function, *rest: (at_exit.append(function), register(function, *rest))[1]
+
+found = provision.torch_libraries
+provision.torch_libraries = lambda: Path("/nowhere/torch/lib")
+for _ in range(2):
+    try:
+        InterpreterManager(1)
+    except InterpreterStartError as error:
+        assert "/nowhere/torch/lib/libc10.so cannot be loaded" in str(error), error
+    else:
+        raise AssertionError("it was prepared")
+assert at_exit == [], at_exit
+provision.torch_libraries = found
+
+def work():
+    with InterpreterManager(1) as pool, pool.acquire_session() as session:
+        return session.global_("torch", "ones")([2]).attr("sum")().attr("item")().to_value()
+
+assert together([work] * 3) == [2.0] * 3
+assert len(at_exit) == 2, at_exit  # the process's, and the look at open leases
+
+# Later ones do nothing.
+_native.prepare(**{**manager.installation(), "interposer": "/nowhere"},
+                private_copy=None, libpython_copy=None)
+assert work() == 2.0
+assert len(at_exit) == 2, at_exit
+print("done")
+"""
+
+
+def test_a_failure_can_be_repaired_and_one_of_many_prepares_the_process() -> None:
+    done = run_program(PROGRAM)
+    assert_clean(done)
+    assert done.stdout == "done\n"
