@@ -16,6 +16,7 @@ import ast
 import importlib.util
 import sys
 import zipfile
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,16 +49,16 @@ class Python(NamedTuple):
     Attributes:
         module: where it is defined.
         name: a function, a class, a method, or a constant.
-        parameters: what it must take, ``self`` left out, a class's being those of ``__init__``; None
-            for what is not called by us.
-        mentions: attributes, keys and strings that must occur in its source.
         why: what it is relied on for.
+        parameters: names of what it must take, without ``self``, those of ``__init__`` for a class;
+            None for what is not called by us.
+        mentions: names, attributes and constants that must occur in its source.
     """
 
     module: str
     name: str
     why: str
-    parameters: tuple[str, ...] | None = None
+    parameters: str | None = None
     mentions: tuple[str, ...] = ()
 
 
@@ -75,23 +76,24 @@ _CACHE_YAML = "ts.metrics.metric_cache_yaml_impl"
 
 PYTHON = (
     # ---- the protocol between frontend and worker
-    Python(_OTF, "LOAD_MSG", "tells the load command from a batch"),
-    Python(_OTF, "retrieve_msg", "decodes a frame", ("conn",), ("LOAD_MSG",)),
-    Python(_OTF, "_retrieve_buffer", "asks nothing of a socket but recv()", ("conn", "length"), ("recv",)),
+    Python(_OTF, "LOAD_MSG", "tells the load command from a batch", mentions=("b'L'",)),
+    Python(_OTF, "PREDICT_MSG", "native/cpp tells a batch by it", mentions=("b'I'",)),
+    Python(_OTF, "retrieve_msg", "decodes a frame", "conn", ("LOAD_MSG",)),
+    Python(_OTF, "_retrieve_buffer", "asks nothing of a socket but recv()", "conn length", ("recv",)),
     Python(
         _OTF,
         "_retrieve_load_msg",
         "what a load command says",
-        ("conn",),
+        "conn",
         ("modelName", "modelPath", "batchSize", "handler", "gpu", "envelope", "limitMaxImagePixels"),
     ),
-    Python(_OTF, "_retrieve_request", "what a refused request is answered by", ("conn",), ("requestId",)),
-    Python(_OTF, "create_load_model_response", "answers a load command", ("code", "message")),
+    Python(_OTF, "_retrieve_request", "what a refused request is answered by", "conn", ("requestId",)),
+    Python(_OTF, "create_load_model_response", "answers a load command", "code message"),
     Python(
         _OTF,
         "create_predict_response",
         "answers a batch that is refused",
-        ("ret", "req_id_map", "message", "code", "context", "ts_stream_next"),
+        "ret req_id_map message code context ts_stream_next",
     ),
     Python(
         "ts.handler_utils.utils",
@@ -104,93 +106,73 @@ PYTHON = (
         "ts.model_service_worker",
         "TorchModelServiceWorker.load_model",
         "what backend.service does instead",
-        ("load_model_request",),
+        "load_model_request",
         ("System out of memory", "loaded model {}", "model_name: %s, batchSize: %d"),
     ),
-    Python("ts.model_service_worker", "SOCKET_ACCEPT_TIMEOUT", f"is {ACCEPT_TIMEOUT_S:.0f} s in the host"),
+    Python(
+        "ts.model_service_worker",
+        "SOCKET_ACCEPT_TIMEOUT",
+        "the host waits as long",
+        mentions=(str(ACCEPT_TIMEOUT_S),),
+    ),
     Python(
         "ts.model_loader",
         "TsModelLoader.load",
         "what backend.loading does instead",
-        (
-            "model_name",
-            "model_dir",
-            "handler",
-            "gpu_id",
-            "batch_size",
-            "envelope",
-            "limit_max_image_pixels",
-            "metrics_cache",
-        ),
+        "model_name model_dir handler gpu_id batch_size envelope limit_max_image_pixels metrics_cache",
         ("set_request_ids", "handle"),
     ),
-    Python("ts.model_loader", "TsModelLoader._load_default_envelope", "finds an envelope", ("envelope",)),
-    Python(
-        "ts.torch_handler.request_envelope.base", "BaseEnvelope", "wraps a model's handle()", ("handle_fn",)
-    ),
+    Python("ts.model_loader", "TsModelLoader._load_default_envelope", "finds an envelope", "envelope"),
+    Python("ts.torch_handler.request_envelope.base", "BaseEnvelope", "wraps a model's handle()", "handle_fn"),
     # ---- calling
     Python(
         "ts.service",
         "Service",
         "backend.service sets what its __init__ sets",
-        (
-            "model_name",
-            "model_dir",
-            "manifest",
-            "entry_point",
-            "gpu",
-            "batch_size",
-            "limit_max_image_pixels",
-            "metrics_cache",
-        ),
+        "model_name model_dir manifest entry_point gpu batch_size limit_max_image_pixels metrics_cache",
         ("_context", "_entry_point"),
     ),
     Python("ts.service", "Service.context", "is what load_model made"),
-    Python("ts.service", "Service.predict", "answers a batch", ("batch",), ("PredictionException", "CUDA")),
-    Python("ts.service", "Service.set_cl_socket", "gives handlers a socket to stream to", ("cl_socket",)),
+    Python("ts.service", "Service.predict", "answers a batch", "batch", ("PredictionException", "CUDA")),
+    Python("ts.service", "Service.set_cl_socket", "gives handlers a socket to stream to", "cl_socket"),
     Python(
         "ts.context",
         "Context",
         "made by load_model and for self-tests",
-        (
-            "model_name",
-            "model_dir",
-            "manifest",
-            "batch_size",
-            "gpu",
-            "mms_version",
-            "limit_max_image_pixels",
-            "metrics",
-            "model_yaml_config",
-        ),
+        "model_name model_dir manifest batch_size gpu mms_version limit_max_image_pixels metrics"
+        " model_yaml_config",
         ("request_ids", "request_processor", "model_dir", "gpu_id", "batch_size", "limit_max_image_pixels"),
     ),
-    Python("ts.context", "Context.get_request_id", "hands a request on to a shard", ("idx",)),
-    Python("ts.context", "Context.get_request_header", "finds describe and explain", ("idx", "key")),
-    Python("ts.context", "Context.get_all_request_header", "hands a request on to a shard", ("idx",)),
-    Python("ts.context", "Context.get_response_content_type", "a handler's own counts", ("idx",)),
-    Python("ts.context", "Context.set_response_content_type", "says what an answer is", ("idx", "value")),
-    Python("ts.context", "Context.get_response_status", "hands an answer back from a shard", ("idx",)),
-    Python("ts.context", "Context.set_response_status", "one request's status", ("code", "phrase", "idx")),
-    Python("ts.context", "Context.get_response_headers", "hands an answer back from a shard", ("idx",)),
-    Python("ts.context", "Context.set_response_header", "hands an answer back", ("idx", "key", "value")),
-    Python("ts.context", "RequestProcessor", "a request's headers", ("request_header",)),
-    Python("ts.utils.util", "PredictionException", "a status and a text", ("message", "error_code")),
-    Python("ts.utils.util", "get_yaml_config", "a context's model_yaml_config", ("yaml_file_path",)),
+    Python("ts.context", "Context.get_request_id", "hands a request on to a shard", "idx"),
+    Python("ts.context", "Context.get_request_header", "finds describe and explain", "idx key"),
+    Python("ts.context", "Context.get_all_request_header", "hands a request on to a shard", "idx"),
+    Python("ts.context", "Context.get_response_content_type", "a handler's own counts", "idx"),
+    Python("ts.context", "Context.set_response_content_type", "says what an answer is", "idx value"),
+    Python("ts.context", "Context.get_response_status", "hands an answer back from a shard", "idx"),
+    Python("ts.context", "Context.set_response_status", "one request's status", "code phrase idx"),
+    Python("ts.context", "Context.get_response_headers", "hands an answer back from a shard", "idx"),
+    Python("ts.context", "Context.set_response_header", "hands an answer back", "idx key value"),
+    Python("ts.context", "RequestProcessor", "a request's headers", "request_header"),
+    Python("ts.utils.util", "PredictionException", "a status and a text", "message error_code"),
+    Python("ts.utils.util", "get_yaml_config", "a context's model_yaml_config", "yaml_file_path"),
     Python("ts", "__version__", "a context's mms_version"),
     # ---- metrics
-    Python(_CACHE_YAML, "MetricsCacheYamlImpl", "a model's metrics", ("config_file_path",)),
-    Python(_CACHE_YAML, "MetricsCacheYamlImpl.initialize_cache", "reads the declared metrics", ()),
-    Python(_CACHE, "MetricCacheAbstract", "", None, ("model_name", "request_ids", "config_file_path")),
-    Python(_CACHE, "MetricCacheAbstract._add_default_dims", "is overridden", ("idx", "dimensions")),
-    Python(_CACHE, "MetricCacheAbstract.set_request_ids", "for metrics of a load", ("request_ids",)),
-    Python("ts.metrics.dimension", "Dimension", "a metric's dimension", ("name", "value")),
+    Python(_CACHE_YAML, "MetricsCacheYamlImpl", "a model's metrics", "config_file_path"),
+    Python(_CACHE_YAML, "MetricsCacheYamlImpl.initialize_cache", "reads the declared metrics", ""),
     Python(
-        "ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", ("request_ids", "model_name")
+        _CACHE,
+        "MetricCacheAbstract",
+        "a cache's fields",
+        None,
+        ("model_name", "request_ids", "config_file_path"),
     ),
+    Python(_CACHE, "MetricCacheAbstract._add_default_dims", "is overridden", "idx dimensions"),
+    Python(_CACHE, "MetricCacheAbstract.set_request_ids", "for metrics of a load", "request_ids"),
+    Python("ts.metrics.dimension", "Dimension", "a metric's dimension", "name value"),
+    Python("ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", "request_ids model_name"),
     # ---- starting
-    Python("ts.model_server", "start", "is what `interpool serve` runs", (), ("executable",)),
-    Python("ts.arg_parser", "ArgParser.model_service_worker_args", "what a shim is told", (), WORKER_OPTIONS),
+    Python("ts.model_server", "start", "is what `interpool serve` runs", "", ("executable",)),
+    Python("ts.arg_parser", "ArgParser.model_service_worker_args", "what a shim is told", "", WORKER_OPTIONS),
 )
 JAVA = (
     Java(
@@ -240,17 +222,24 @@ def _python_differences(package: Path) -> list[str]:
             sources[relied.module] = _source(package, relied.module)
         module = sources[relied.module]
         node = _definition(module, relied.name) if module else None
-        where = f"{relied.module}.{relied.name}"
         if node is None:
-            found.append(f"{where} is missing")
-            continue
-        takes = _parameters(node)
-        if relied.parameters is not None and takes != relied.parameters:
-            found.append(f"{where} takes ({', '.join(takes)}), not ({', '.join(relied.parameters)})")
-        gone = [word for word in relied.mentions if word not in _words(node)]
-        if gone:
-            found.append(f"{where} knows no {', '.join(gone)}")
+            changes = ["is missing"]
+        else:
+            changes = [*_other_parameters(node, relied), *_unmentioned(_words(node), relied.mentions)]
+        found += [f"{relied.module}.{relied.name} {change} ({relied.why})" for change in changes]
     return found
+
+
+def _other_parameters(node: ast.AST, relied: Python) -> list[str]:
+    takes = _parameters(node)
+    if relied.parameters is None or takes == relied.parameters.split():
+        return []
+    return [f"takes ({', '.join(takes)}), not ({', '.join(relied.parameters.split())})"]
+
+
+def _unmentioned(words: Container[str], mentions: tuple[str, ...]) -> list[str]:
+    gone = [word for word in mentions if word not in words]
+    return [f"knows no {', '.join(gone)}"] if gone else []
 
 
 def _source(package: Path, module: str) -> ast.Module | None:
@@ -278,21 +267,21 @@ def _defined(statement: ast.AST) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _parameters(node: ast.AST) -> tuple[str, ...]:
+def _parameters(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ClassDef):
         node = next((statement for statement in node.body if "__init__" in _defined(statement)), node)
     if not isinstance(node, ast.FunctionDef):
-        return ()
+        return []
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    return tuple(name for name in names if name != "self")
+    return [name for name in names if name != "self"]
 
 
 def _words(node: ast.AST) -> set[str]:
-    """Names, attributes and strings in a piece of source."""
+    """Names, attributes and constants in a piece of source."""
     words = set()
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-            words.add(inner.value)
+        if isinstance(inner, ast.Constant):
+            words.add(str(inner.value))
         elif isinstance(inner, ast.Attribute):
             words.add(inner.attr)
         elif isinstance(inner, ast.Name):
@@ -312,7 +301,7 @@ def _java_differences(package: Path) -> list[str]:
 def _class_differences(jar: zipfile.ZipFile, present: set[str], java: Java) -> list[str]:
     member = f"org/pytorch/serve/{java.name.replace('.', '/')}.class"
     if member not in present:
-        return [f"the frontend's {java.name} is missing"]
-    content = jar.read(member)  # a class file holds its strings as they are
-    gone = [word for word in java.mentions if word.encode() not in content]
-    return [f"the frontend's {java.name} knows no {', '.join(gone)}"] if gone else []
+        changes = ["is missing"]
+    else:  # a class file holds its strings as they are
+        changes = _unmentioned(jar.read(member).decode("latin-1"), java.mentions)
+    return [f"the frontend's {java.name} {change} ({java.why})" for change in changes]
