@@ -10,7 +10,7 @@ from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
 
 CUSTOM_OP = """
-import torch
+import sys, torch
 
 def define(name, k):
     @torch.library.custom_op(name, mutates_args=())
@@ -48,9 +48,10 @@ def check(name):
     torch.library.opcheck(operator(name), (torch.ones(3, requires_grad=True),))
 
 def define_schema(schema):
-    global library
     library = torch.library.Library("native_test_schemas", "FRAGMENT")
     library.define(schema)
+    # Stays, as a model's does: another interpreter has looked for the name, and torch.ops there remembers it.
+    sys.modules.setdefault("native_test_libraries", []).append(library)
 """
 
 
