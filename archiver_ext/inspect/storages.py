@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interpool.archiver_ext.inspect.pickle_reading import Described, UnreadablePickle, read_pickle
+from interpool.archiver_ext.pickle_reading import Described, UnreadablePickle, read_pickle
 from interpool.native.upstream.torch_private import (
     REBUILD_PARAMETER,
     REBUILD_TENSOR,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interpool.archiver_ext.inspect.pickle_reading import Described, UnreadablePickle, read_pickle
 from interpool.archiver_ext.inspect.storages import named_tensors
+from interpool.archiver_ext.pickle_reading import Described, UnreadablePickle, read_pickle
 
 
 class Thing:

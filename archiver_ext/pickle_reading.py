@@ -1,7 +1,8 @@
 """Reads a pickle as a description of what it would build, without building any of it.
 
 Its opcodes are followed on a stack of plain descriptions: no class is imported, nothing is
-called, hashed or compared, so that a hostile pickle can do no more than be refused.
+called, hashed or compared, so that a hostile pickle can do no more than be refused. What loads
+pickles is another thing, and stands in ``native/archive/unpickler.py``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import pickletools
 from dataclasses import dataclass, field
 from typing import Any
+
+from interpool.native.archive.pickle_policy import current_name
 
 
 class UnreadablePickle(ValueError):
@@ -23,7 +26,7 @@ class Described:
         what: ``list``, ``tuple``, ``dict``, ``set``; ``global`` for a class or function
             itself; ``persistent`` for what lies beside the pickle; ``object`` for what a call
             gives.
-        name: of a global ``module:name``; of an object, that of what was called.
+        name: of a global ``module:name``, as Python 3 names it; of an object, that of what was called.
         parts: elements, or the arguments of the call.
         pairs: keys and values that were set.
         state: what the object was given by BUILD.
@@ -40,7 +43,7 @@ _EMPTY = {"EMPTY_LIST": "list", "EMPTY_TUPLE": "tuple", "EMPTY_DICT": "dict", "E
 _MARKED = {"LIST": "list", "TUPLE": "tuple", "FROZENSET": "set"}
 _SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_NOTHING = ("PROTO", "FRAME", "STOP", "READONLY_BUFFER")
+_NOTHING = ("FRAME", "STOP", "READONLY_BUFFER")
 # Opcodes whose argument is the value that they push.
 _LITERALS = {
     code.name
@@ -55,18 +58,33 @@ def read_pickle(content: bytes) -> Any:
     Raises:
         UnreadablePickle: it cannot be followed to its end.
     """
+    return _followed(content).stack.pop()
+
+
+def globals_of(content: bytes) -> set[str]:
+    """``module:name`` of every global that a pickle asks for, as Python 3 names it; none if it is damaged."""
+    try:
+        return _followed(content).globals
+    except UnreadablePickle:
+        return set()
+
+
+def _followed(content: bytes) -> _Machine:
     machine = _Machine()
     try:
         for opcode, argument, _ in pickletools.genops(content):
             machine.step(opcode.name, argument)
-        return machine.stack.pop()
+        machine.stack[-1]  # what the pickle gives
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError) as error:
         raise UnreadablePickle(str(error)) from None
+    return machine
 
 
 class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
+        self.globals: set[str] = set()
+        self._protocol = 0
         self._marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
 
@@ -97,13 +115,15 @@ class _Machine:
 
     def _build(self, name: str, argument: Any) -> None:
         match name:
+            case "PROTO":
+                self._protocol = argument
             case "GLOBAL":
-                self._push(_global(*argument.split(" ", 1)))
+                self._push(self._global(*argument.split(" ", 1)))
             case "STACK_GLOBAL":
                 attribute, module = self.stack.pop(), self.stack.pop()
                 if not isinstance(module, str) or not isinstance(attribute, str):
                     raise ValueError("a global without a name")
-                self._push(_global(module, attribute))
+                self._push(self._global(module, attribute))
             case "APPEND":
                 value = self.stack.pop()
                 self.stack[-1].parts.append(value)
@@ -125,7 +145,7 @@ class _Machine:
                 named, arguments, maker = self.stack.pop(), self.stack.pop(), self.stack.pop()
                 self._push(_made(maker, arguments.parts, named.pairs))
             case "INST":
-                self._push(_made(_global(*argument.split(" ", 1)), self._since_mark()))
+                self._push(_made(self._global(*argument.split(" ", 1)), self._since_mark()))
             case "OBJ":
                 maker, *rest = self._since_mark()
                 self._push(_made(maker, rest))
@@ -153,14 +173,15 @@ class _Machine:
     def _push(self, value: Any) -> None:
         self.stack.append(value)
 
+    def _global(self, module: str, name: str) -> Described:
+        found = ":".join(current_name(module, name, self._protocol))
+        self.globals.add(found)
+        return Described("global", found)
+
     def _since_mark(self) -> list[Any]:
         values = self.stack
         self.stack = self._marks.pop()
         return values
-
-
-def _global(module: str, name: str) -> Described:
-    return Described("global", f"{module}:{name}")
 
 
 def _made(maker: Any, parts: list[Any], pairs: list[tuple[Any, Any]] | None = None) -> Described:
