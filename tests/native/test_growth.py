@@ -14,6 +14,7 @@ from packages import build_scale
 
 import interpool.native.manager
 from interpool.native import InterpreterManager
+from interpool.native._native import PoolSettings
 
 FLOOR, CEILING = 2, 8
 NAP_S = 0.1
@@ -188,11 +189,10 @@ def test_a_named_number_is_exact_and_no_number_leaves_room(
     class Pool:
         is_closed = True
 
-        def __init__(self, count: int, _path: object, most: int, *_times: float) -> None:
-            asked.append((count, most))
+        def __init__(self, settings: PoolSettings, _path: object) -> None:
+            asked.append(settings.size(cores=6))
 
     monkeypatch.setattr(interpool.native.manager._native, "Pool", Pool)
-    monkeypatch.setattr("os.cpu_count", lambda: 6)
     InterpreterManager(*arguments[0], **arguments[1])
     assert asked == [(floor, ceiling)]
 
