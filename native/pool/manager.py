@@ -79,17 +79,9 @@ class InterpreterManager:
         park_after: float = 60.0,
         grace: float = 5.0,
     ) -> None:
-        count = (os.cpu_count() or 1) if n is None else n
-        if count < 1:
-            raise ValueError(f"a pool needs at least one interpreter, not {count}")
-        most = ceiling if ceiling is not None else count if n is not None else 4 * count
-        if most < count:
-            raise ValueError(f"a ceiling of {most} is below the {count} interpreters that there are to be")
-        for seconds in (park_after, grace):
-            if not seconds > 0:
-                raise ValueError(f"a time is a positive number of seconds, not {seconds}")
+        settings = _native.PoolSettings(n, ceiling, park_after=park_after, grace=grace)
         _prepare()
-        self._pool = _native.Pool(count, _search_path(), most, park_after, grace)
+        self._pool = _native.Pool(settings, _search_path())
 
     def acquire_session(
         self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
@@ -114,8 +106,6 @@ class InterpreterManager:
             ValueError: ``timeout`` is negative or not a number, or ``call_limit`` is not
                 positive.
         """
-        if call_limit is not None and not call_limit > 0:
-            raise ValueError(f"a call limit is a positive number of seconds, not {call_limit}")
         return self._pool.acquire(affinity, timeout, call_limit)
 
     def acquire_one(self, timeout: float | None = None) -> InterpreterSession:
@@ -124,7 +114,7 @@ class InterpreterManager:
 
     def all_instances(self) -> list[Instance]:
         """The pool's interpreters, each of which can be leased by itself."""
-        return [Instance(self._pool, entry["interpreter"]) for entry in self.stats()["interpreters"]]
+        return [Instance(self._pool, number) for number in self._pool.instances()]
 
     def limit(self, count: int) -> None:
         """Lease the first ``count`` interpreters only, from now on; ``len(manager)`` lifts it.
@@ -132,10 +122,6 @@ class InterpreterManager:
         Raises:
             ValueError: ``count`` is not between 1 and the size of the pool.
         """
-        if not 1 <= count <= len(self):
-            raise ValueError(
-                f"a pool of {len(self)} interpreters can be limited to 1 to {len(self)}, not {count}"
-            )
         self._pool.limit(count)
 
     def register_module_source(self, name: str, source: str) -> None:
@@ -232,12 +218,12 @@ class InterpreterManager:
     @property
     def floor(self) -> int:
         """How many interpreters there are at the least."""
-        return int(self._pool.status()["floor"])
+        return self._pool.floor
 
     @property
     def ceiling(self) -> int:
         """How many interpreters there may be."""
-        return int(self._pool.status()["ceiling"])
+        return self._pool.ceiling
 
     def __len__(self) -> int:
         """How many interpreters are free or leased; neither parked nor retired."""

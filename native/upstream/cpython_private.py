@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _compat_pickle
 import importlib._bootstrap
-import pickle
 from typing import TYPE_CHECKING, Any
 
 from interpool.native.upstream.private_names import PrivateName, problems
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
 PREEXEC_ARGUMENT = -2
 """Where subprocess puts ``preexec_fn`` among the arguments of ``_posixsubprocess.fork_exec``."""
-
-PurePythonUnpickler: Any = pickle._Unpickler
-"""pickle's unpickler in Python, whose steps can be replaced one by one; typeshed does not know them."""
 
 RENAMED_GLOBALS = _compat_pickle.NAME_MAPPING
 """What module and name in a pickle of Python 2 are called now."""

@@ -15,6 +15,7 @@ from waiting import wait_for
 
 import interpool.native.pool.manager
 from interpool.native import InterpreterManager
+from interpool.native._native import PoolSettings
 from interpool.native.errors import LeaseTimeoutError
 
 FLOOR, CEILING = 2, 8
@@ -238,11 +239,10 @@ def test_a_named_number_is_exact_and_no_number_leaves_room(
     class Pool:
         is_closed = True
 
-        def __init__(self, count: int, _path: object, most: int, *_times: float) -> None:
-            asked.append((count, most))
+        def __init__(self, settings: PoolSettings, _path: object) -> None:
+            asked.append(settings.size(cores=6))
 
     monkeypatch.setattr(interpool.native.pool.manager._native, "Pool", Pool)
-    monkeypatch.setattr("os.cpu_count", lambda: 6)
     InterpreterManager(*arguments[0], **arguments[1])
     assert asked == [(floor, ceiling)]
 

@@ -2,7 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
+#include <string>
+
+#include <interpool/errors.h>
 
 namespace interpool {
 
@@ -13,6 +18,20 @@ constexpr double kForever = 1e8;  // seconds; more overflows the clock
 inline Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(count, kForever)));
+}
+
+// As Python writes it.
+inline std::string number_text(double number) {
+  std::array<char, 32> text{};
+  const auto [end, _] = std::to_chars(text.data(), text.data() + text.size(), number);
+  return {text.data(), end};
+}
+
+// Throws ArgumentError, which calls it `what`.
+inline void require_positive(const char* what, double count) {
+  if (!(count > 0)) {
+    throw ArgumentError(std::string(what) + " is a positive number of seconds, not " + number_text(count));
+  }
 }
 
 }  // namespace interpool

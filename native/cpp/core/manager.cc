@@ -1,11 +1,10 @@
 #include <interpool/manager.h>
 
-#include <thread>
-
 #include "open_package.h"
 #include "pool.h"
 #include "process.h"
 #include "session.h"
+#include "start_pool.h"
 
 namespace interpool {
 
@@ -13,16 +12,21 @@ InterpreterSession InterpreterManager::Instance::acquire_session(std::optional<d
   return InterpreterSession(Session::acquire(pool_, "", timeout, std::nullopt, id_));
 }
 
-InterpreterManager::InterpreterManager(size_t interpreters, size_t ceiling, const std::string& prepared) {
+namespace {
+
+std::optional<int64_t> unless_zero(size_t count) {
+  return count != 0 ? std::optional<int64_t>(static_cast<int64_t>(count)) : std::nullopt;
+}
+
+}  // namespace
+
+InterpreterManager::InterpreterManager(size_t interpreters, size_t ceiling, const std::string& prepared)
+    : InterpreterManager(PoolSettings{unless_zero(interpreters), unless_zero(ceiling)}, prepared) {}
+
+InterpreterManager::InterpreterManager(const PoolSettings& settings, const std::string& prepared) {
   Process& process = Process::get();
   process.prepare_from(prepared);
-  const size_t count = interpreters != 0 ? interpreters : std::max(1U, std::thread::hardware_concurrency());
-  const auto& path = process.installation().search_path;
-  PoolOptions options;
-  options.ceiling = ceiling;
-  options.start = [path] { return Process::get().start(1, path).front(); };
-  pool_ = std::make_shared<Pool>(process.start(count, path), std::move(options));
-  process.remember(pool_);
+  pool_ = start_pool(settings, process.installation().search_path);
 }
 
 InterpreterManager::~InterpreterManager() {
@@ -38,19 +42,14 @@ InterpreterSession InterpreterManager::acquire_one(std::optional<double> timeout
 
 std::vector<InterpreterManager::Instance> InterpreterManager::all_instances() const {
   std::vector<Instance> all;
-  for (const Pool::Status& status : pool_->status()) {
-    if (status.state != Pool::State::kRetired) {
-      all.emplace_back(pool_, status.interpreter->id());
-    }
+  for (const int id : pool_->instances()) {
+    all.emplace_back(pool_, id);
   }
   return all;
 }
 
 void InterpreterManager::limit(size_t count) {
-  if (count == 0) {
-    throw SessionError("a pool that is limited to no interpreter would let everybody wait for ever.");
-  }
-  pool_->limit(count);
+  pool_->limit(static_cast<int64_t>(count));
 }
 
 void InterpreterManager::register_module_source(const std::string& name, const std::string& source) {

@@ -116,6 +116,9 @@ void Pool::offer(Slot& slot) {
 
 Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout,
                            std::optional<int> only) {
+  if (timeout.has_value() && !(*timeout >= 0)) {
+    throw ArgumentError("a timeout is a number of seconds, not " + number_text(*timeout));
+  }
   Interpreter& interpreter = lease(affinity, timeout, only);
   interpreter.begin_lease(affinity);
   return interpreter;
@@ -193,9 +196,14 @@ void Pool::retire(Interpreter& interpreter) {
   }
 }
 
-void Pool::limit(size_t count) {
+void Pool::limit(int64_t count) {
   const std::lock_guard lock(mutex_);
-  limit_ = count;
+  if (count < 1 || static_cast<size_t>(count) > active_) {
+    const std::string size = std::to_string(active_);
+    throw ArgumentError("a pool of " + size + " interpreters can be limited to 1 to " + size + ", not " +
+                        std::to_string(count));
+  }
+  limit_ = static_cast<size_t>(count);
   for (Slot& slot : slots_) {
     if (slot.state == State::kFree) {
       offer(slot);
@@ -292,6 +300,17 @@ std::vector<Pool::Status> Pool::status() const {
                    slot.thread,
                    std::chrono::duration<double>(now - slot.leased_at).count(),
                    slot.holder});
+  }
+  return all;
+}
+
+std::vector<int> Pool::instances() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> all;
+  for (const Slot& slot : slots_) {
+    if (slot.state != State::kRetired) {
+      all.push_back(slot.interpreter->id());
+    }
   }
   return all;
 }

@@ -55,7 +55,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
   // waits its turn, first come first served. Throws LeaseTimeoutError after `timeout`
   // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
-  // only one is none of the pool's any more.
+  // only one is none of the pool's any more, ArgumentError for a timeout that is none.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
   void release(Interpreter& interpreter);
@@ -75,7 +75,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool is_closed() const;
 
   // Leases its first `count` interpreters only, from now on, but for those asked for by number.
-  void limit(size_t count);
+  void limit(int64_t count);
 
   // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
@@ -104,7 +104,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     std::weak_ptr<Leaseholder> holder;
   };
   std::vector<Status> status() const;
-  size_t size() const;  // free and leased
+  std::vector<int> instances() const;  // the interpreters that may be leased, by number
+  size_t size() const;                 // free and leased
   size_t waiting() const;
   size_t floor() const { return floor_; }
   size_t ceiling() const { return options_.ceiling; }

@@ -42,6 +42,9 @@ std::string label_of(Interpreter&) {
 std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
                                           std::optional<double> timeout, std::optional<double> call_limit,
                                           std::optional<int> only) {
+  if (call_limit.has_value()) {
+    require_positive("a call limit", *call_limit);
+  }
   Interpreter& interpreter = pool->acquire(affinity, timeout, only);
   std::shared_ptr<Session> session(new Session(std::move(pool), interpreter));
   session->pool_->introduce(interpreter, session);

@@ -8,14 +8,13 @@
 
 #include <interpool/package.h>
 
-#include <cmath>
-
 #include "../core/connection.h"
 #include "../core/movable.h"
 #include "../core/open_package.h"
 #include "../core/process.h"
 #include "../core/session.h"
 #include "../core/stacks.h"
+#include "../core/start_pool.h"
 #include "../seam/guest_modules.h"
 #include "host_gil.h"
 
@@ -130,15 +129,6 @@ py::object call_movable_kwargs(const MovableObject& movable, const py::iterable&
 
 py::object call_movable(const MovableObject& movable, const py::args& args, const py::kwargs& kwargs) {
   return call_movable_kwargs(movable, args, kwargs);
-}
-
-// Seconds to wait; ValueError for what is no length of time.
-std::optional<double> checked(std::optional<double> timeout) {
-  if (timeout.has_value() && (std::isnan(*timeout) || *timeout < 0)) {
-    throw py::value_error("a timeout is a number of seconds, not " +
-                          py::str(py::float_(*timeout)).cast<std::string>());
-  }
-  return timeout;
 }
 
 PyObj item(const PyObj& object, const py::object& key) {
@@ -306,31 +296,39 @@ PYBIND11_MODULE(_native, module) {
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
       py::arg("search_path"), py::arg("libpython_copy"),
-      "Loads what all interpreters share. The first call's arguments stand.");
+      "Loads what all interpreters share. The arguments of the first call that succeeds stand.");
   module.def(
       "adopt_host_torch", [](const std::string& path) { Process::get().host().adopt_torch(path); },
       py::arg("path"), "Tells the router that the host's libtorch_python is loaded, from this file.");
 
-  py::class_<Pool, std::shared_ptr<Pool>>(module, "Pool")
-      .def(py::init([](size_t count, const std::vector<std::string>& search_path, size_t ceiling,
-                       double park_after, double grace) {
-             const WithoutHostGil free;
-             PoolOptions options;
-             options.ceiling = ceiling;
-             options.park_after = park_after;
-             options.grace = grace;
-             options.start = [search_path] { return Process::get().start(1, search_path).front(); };
-             auto pool = std::make_shared<Pool>(Process::get().start(count, search_path), std::move(options));
-             Process::get().remember(pool);
-             return pool;
+  py::class_<PoolSettings>(module, "PoolSettings")
+      .def(py::init([](std::optional<int64_t> floor, std::optional<int64_t> ceiling, double park_after,
+                       double grace) {
+             const PoolSettings settings{floor, ceiling, park_after, grace};
+             check(settings);
+             return settings;
            }),
-           py::arg("count"), py::arg("search_path"), py::arg("ceiling"), py::arg("park_after"),
-           py::arg("grace"))
+           py::arg("floor") = PoolSettings().floor, py::arg("ceiling") = PoolSettings().ceiling,
+           py::kw_only(), py::arg("park_after") = PoolSettings().park_after,
+           py::arg("grace") = PoolSettings().grace)
+      .def(
+          "size",
+          [](const PoolSettings& settings, size_t cores) {
+            const PoolSize size = size_of(settings, cores);
+            return std::make_pair(size.floor, size.ceiling);
+          },
+          py::arg("cores"));
+
+  py::class_<Pool, std::shared_ptr<Pool>>(module, "Pool")
+      .def(py::init([](const PoolSettings& settings, const std::vector<std::string>& search_path) {
+             const WithoutHostGil free;
+             return start_pool(settings, search_path);
+           }),
+           py::arg("settings"), py::arg("search_path"))
       .def(
           "acquire",
           [](std::shared_ptr<Pool> pool, const std::string& affinity, std::optional<double> timeout,
              std::optional<double> call_limit, std::optional<int> only) {
-            timeout = checked(timeout);
             const WithoutHostGil free;
             return Session::acquire(std::move(pool), affinity, timeout, call_limit, only);
           },
@@ -376,6 +374,9 @@ PYBIND11_MODULE(_native, module) {
           py::arg("module"), py::arg("function"), py::arg("argument"))
       .def("close", &Pool::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("is_closed", &Pool::is_closed)
+      .def_property_readonly("floor", &Pool::floor)
+      .def_property_readonly("ceiling", &Pool::ceiling)
+      .def("instances", &Pool::instances)
       .def("status", &status_of)
       .def("stacks", &stacks_list, py::arg("patience"))
       .def("open_leases", &open_lease_list, py::arg("patience"))
@@ -410,7 +411,6 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "acquire_session",
           [](OpenPackage& package, std::optional<double> timeout) {
-            timeout = checked(timeout);
             const WithoutHostGil free;
             return package.acquire(timeout);
           },
@@ -436,7 +436,6 @@ Raises:
       .def(
           "acquire_session",
           [](const MovableObject& movable, std::optional<double> timeout, std::optional<double> call_limit) {
-            timeout = checked(timeout);
             const WithoutHostGil free;
             return Session::acquire_for(movable.movable(), timeout, call_limit);
           },

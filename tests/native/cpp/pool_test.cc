@@ -6,6 +6,8 @@
 #include <limits>
 #include <thread>
 
+#include "core/session.h"
+#include "core/start_pool.h"
 #include "fake_interpreter.h"
 #include "threads.h"
 
@@ -288,6 +290,49 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   EXPECT_EQ(told, 2);
   EXPECT_NE(said.find("interpreter 1: ValueError: not me"), std::string::npos) << said;
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
+}
+
+TEST(Pool, HasTheSizeThatItsSettingsSay) {
+  const auto size = [](std::optional<int64_t> floor, std::optional<int64_t> ceiling) {
+    const PoolSize found = size_of({floor, ceiling}, 6);
+    return std::make_pair(found.floor, found.ceiling);
+  };
+  EXPECT_EQ(size({}, {}), std::make_pair(size_t{6}, size_t{24}));
+  EXPECT_EQ(size({}, 6), std::make_pair(size_t{6}, size_t{6}));
+  EXPECT_EQ(size(3, {}), std::make_pair(size_t{3}, size_t{3}));
+  EXPECT_EQ(size(3, 5), std::make_pair(size_t{3}, size_t{5}));
+}
+
+// What `work` throws says that.
+void expect_refused(const std::function<void()>& work, const std::string& text) {
+  try {
+    work();
+    ADD_FAILURE() << "accepted: " << text;
+  } catch (const ArgumentError& error) {
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
+TEST(Pool, RefusesWhatMakesNoSense) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  expect_refused([] { check({0, {}}); }, "needs at least one interpreter, not 0");
+  expect_refused([] { check({-3, 5}); }, "needs at least one interpreter, not -3");
+  expect_refused([] { check({2, 1}); }, "a ceiling of 1 is below the 2 interpreters");
+  expect_refused([] { check({2, 2, 0}); }, "a time is a positive number of seconds, not 0");
+  expect_refused([] { check({2, 2, 60, -1.5}); }, "a time is a positive number of seconds, not -1.5");
+  expect_refused([&] { check({2, 2, nan}); }, "a time is a positive number of seconds, not nan");
+
+  Fakes fakes(2);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  expect_refused([&] { pool->acquire("", -1.0); }, "a timeout is a number of seconds, not -1");
+  expect_refused([&] { pool->acquire("", nan); }, "a timeout is a number of seconds, not nan");
+  expect_refused([&] { Session::acquire(pool, "", {}, 0.0); },
+                 "a call limit is a positive number of seconds, not 0");
+  for (const int64_t count : {-1, 0, 3}) {
+    expect_refused([&] { pool->limit(count); },
+                   "a pool of 2 interpreters can be limited to 1 to 2, not " + std::to_string(count));
+  }
+  expect_all_free(*pool);
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+// Pools as their owners ask for them, in C++ and in Python: the one place that knows the
+// defaults, and what makes no sense.
+#pragma once
+
+#include <interpool/manager.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pool.h"
+
+namespace interpool {
+
+struct PoolSize {
+  size_t floor;
+  size_t ceiling;
+};
+
+// On a machine with that many cores. Throws ArgumentError for what is no size.
+INTERPOOL_PUBLIC PoolSize size_of(const PoolSettings& settings, size_t cores);
+
+// Throws ArgumentError for settings that make no sense.
+INTERPOOL_PUBLIC void check(const PoolSettings& settings);
+
+// Throws as check(), before anything is started, and InterpreterStartError. The process is
+// prepared, and remembers the pool.
+INTERPOOL_PUBLIC std::shared_ptr<Pool> start_pool(const PoolSettings& settings,
+                                                  const std::vector<std::string>& search_path);
+
+}  // namespace interpool
