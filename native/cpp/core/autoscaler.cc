@@ -148,7 +148,7 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
   failure_ = failure;
   if (started == nullptr) {
     retry_at_ = Clock::now() + kRetry;
-    wake_all();  // where there is no interpreter left, nobody waits in vain
+    wake_all();      // where there is no interpreter left, nobody waits in vain
     if (!closed_) {  // as a closed pool's process may be ending, and nobody misses what it did not get
       lock.unlock();
       std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
