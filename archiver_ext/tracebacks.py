@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import pickle
 import traceback
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch.package
 
+from interpool.native.upstream.torch_private import MANGLED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
 _OUR_FILES = str(Path(__file__).parent)
 _TORCH_PACKAGE = str(Path(torch.package.__file__).parent)
@@ -28,12 +28,14 @@ def is_machinery(filename: str) -> bool:
     )
 
 
-def frame_line(frame: FrameType, root: Path) -> str:
-    """Where a frame is, as ``path:line: text``, with the path below ``root`` if it lies there."""
-    filename = frame.f_code.co_filename
-    path = Path(filename).resolve()
-    shown = path.relative_to(root) if path.is_relative_to(root) else path
-    return f"{shown}:{frame.f_lineno}: {linecache.getline(filename, frame.f_lineno).strip()}"
+def is_packaged(name: str) -> bool:
+    """Whether a module's or a file's name is that of code out of an archive: ``<torch_package_0>.a``."""
+    return name.startswith(MANGLED)
+
+
+def name_in_package(name: str) -> str:
+    """A packaged module's or file's name as it is in its archive; "" if it is not out of one."""
+    return name.partition(">.")[2] if is_packaged(name) else ""
 
 
 def readable_traceback(error: BaseException, shown: Callable[[str], str] = str) -> str:

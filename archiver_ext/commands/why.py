@@ -13,6 +13,7 @@ from rich.tree import Tree
 from interpool.archiver_ext.commands.showing import output, plain
 from interpool.archiver_ext.inspect.why import Why, why
 from interpool.archiver_ext.mar.opening import open_archive
+from interpool.archiver_ext.source_lines import source_line
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _trees(answer: Why) -> list[Tree]:
 def _where(link: Link) -> str:
     if link.kind == "import":
         others = f" [dim](and line {', '.join(map(str, link.lines[1:]))})[/]" if link.lines[1:] else ""
-        return f"{plain(link.file or link.importer)}:{link.lines[0]}: {plain(link.text)}{others}"
+        return plain(source_line(link.file or link.importer, link.lines[0], link.text)) + others
     words = {
         "pickle": "one of its objects is in the pickle",
         "parent": f"the parent package of {link.importer}",

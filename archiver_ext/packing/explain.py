@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.packing.rules import module_file
+from interpool.archiver_ext.source_lines import source_line
 from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import OWN_MODULES, PackagingErrorReason
 
@@ -31,7 +32,7 @@ _REASONS = {
     ),
     PackagingErrorReason.DEPENDENCY_RESOLUTION_FAILED: (
         "has source whose imports cannot be resolved",
-        "mend its import statements, or take it from the server with --extern {top}.**",
+        "fix its import statements, or take it from the server with --extern {top}.**",
     ),
     PackagingErrorReason.DENIED: (
         "is denied by {reason}",
@@ -111,7 +112,7 @@ def _block(
     reason: PackagingErrorReason,
     modules: list[tuple[str, _Cause]],
 ) -> str:
-    what, mend = _REASONS.get(reason, (str(reason.value), "choose another action for it"))
+    what, hint = _REASONS.get(reason, (str(reason.value), "choose another action for it"))
     first = modules[0][0]
     verdict = exporter.verdicts.get(first)
     words = {
@@ -128,7 +129,7 @@ def _block(
         others = ", ".join(name for name, _ in modules[1 : 1 + _SHOWN])
         more = len(modules) - 1 - _SHOWN
         text.append(f"  and so are {others}" + (f" and {more} more" if more > 0 else ""))
-    text.append("  What to do: " + mend.format(**words))
+    text.append("  What to do: " + hint.format(**words))
     return "\n".join(text)
 
 
@@ -165,7 +166,7 @@ def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
     """
     for site in exporter.import_sites(user):
         if imported in site.modules:
-            return f"{shown_path(exporter, user)}:{site.line}: {site.text}"
+            return source_line(shown_path(exporter, user), site.line, site.text)
     return ""
 
 
@@ -191,7 +192,7 @@ def dropped_imports(exporter: HermeticExporter) -> list[str]:
         if not exporter.is_own(name):
             continue
         for site in exporter.import_sites(name):
-            where = f"{shown_path(exporter, name)}:{site.line}: {site.text}"
+            where = source_line(shown_path(exporter, name), site.line, site.text)
             if site.dynamic:
                 if not _known(exporter, site.modules) and exporter.rules.verdict(site.modules[0]).action in (
                     "intern",

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interpool.archiver_ext.tracebacks import frame_line
+from interpool.archiver_ext.source_lines import frame_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import linecache
 import pickle
 import traceback
 from pathlib import Path
 from types import FrameType, FunctionType
 
+import torch
+from torch.nn.utils import parametrize
+
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.tracebacks import is_machinery, readable_traceback
-from interpool.native.upstream.torch_private import MANGLED, PARAMETRIZED
+from interpool.archiver_ext.source_lines import source_line
+from interpool.archiver_ext.tracebacks import is_machinery, is_packaged, readable_traceback
 
 
 def was_pickling(error: BaseException) -> bool:
@@ -33,19 +37,20 @@ def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackErro
     line = _definition(part, root)
     where = f" at {place[1:]}" if place else ""
     message = f"{what} cannot be pickled{where} ({type(part).__name__}): {type(error).__name__}: {error}"
-    advice = "  What to do: " + _advice(error)
+    advice = "  What to do: " + _advice(part)
     head = f"{line}\n  {message}" if line else message
     in_user_code = any(not is_machinery(frame.f_code.co_filename) for frame in frames)
     return PackError(f"{head}\n{advice}", readable_traceback(error) if in_user_code else "")
 
 
-def _advice(error: BaseException) -> str:
-    if PARAMETRIZED in str(error):
+def _advice(part: object) -> str:
+    if isinstance(part, torch.nn.Module) and parametrize.is_parametrized(part):
         return (
             "before the model is given to pack, fold the parametrizations into plain weights: "
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module"
         )
-    if MANGLED in str(error):
+    owner = part if isinstance(part, (type, FunctionType)) else type(part)
+    if is_packaged(owner.__module__):
         return (
             "it was loaded from another archive, whose code is not packed again: build the model from its "
             "source, and load only its state_dict() from there"
@@ -80,6 +85,5 @@ def _definition(part: object, root: Path) -> str:
     path = Path(code.co_filename).resolve()
     if not path.is_relative_to(root) or not path.is_file():
         return ""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    text = lines[code.co_firstlineno - 1].strip()
-    return f"{path.relative_to(root)}:{code.co_firstlineno}: {text}"
+    text = linecache.getline(str(path), code.co_firstlineno)
+    return source_line(path.relative_to(root), code.co_firstlineno, text)

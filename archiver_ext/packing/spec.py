@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import readable_traceback
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _syntax_line(error: BaseException, root: Path) -> str:
     path = Path(error.filename).resolve()
     if not path.is_relative_to(root):
         return ""
-    return f"{path.relative_to(root)}:{error.lineno}: {(error.text or '').strip()}"
+    return source_line(path.relative_to(root), error.lineno, error.text)
 
 
 def own_frame(tb: TracebackType | None, root: Path) -> str:
@@ -182,5 +183,5 @@ def own_frame(tb: TracebackType | None, root: Path) -> str:
             continue
         if Path(frame.filename).resolve().is_relative_to(sys.prefix):
             continue
-        line = f"{relative}:{frame.lineno}: {(frame.line or '').strip()}"
+        line = source_line(relative, frame.lineno, frame.line)
     return line

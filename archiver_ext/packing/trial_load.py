@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
-from interpool.archiver_ext.tracebacks import readable_traceback
+from interpool.archiver_ext.source_lines import source_line
+from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.importer import HermeticImporter
@@ -22,7 +23,6 @@ from interpool.native.archive.reader import read_manifest, read_records
 from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
     FROM_PACKAGE,
-    MANGLED,
     TYPED_STORAGE_WARNING,
     PyTorchFileReader,
 )
@@ -144,12 +144,12 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _mocked(error: BaseException) -> str:
     """The object whose stand-in raised the error, by its dotted name; "" if none did."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not frames or _member(frames[-1].f_code.co_filename) != _STAND_INS:
+    if not frames or name_in_package(frames[-1].f_code.co_filename) != _STAND_INS:
         return ""
     # A method of a stand-in, or the __new__ of a class that was derived from one.
     stand_in = frames[-1].f_locals.get("self", frames[-1].f_locals.get("cls"))
     name = str(getattr(stand_in, "_name", ""))
-    return _member(name) or name
+    return name_in_package(name) or name
 
 
 def _self_test(importer: HermeticImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
@@ -158,7 +158,7 @@ def _self_test(importer: HermeticImporter, entry: Any, kind: EntryKind, test: Se
 
 
 def _modules(tb: TracebackType | None) -> list[str]:
-    members = (_member(frame.filename) for frame in traceback.extract_tb(tb))
+    members = (name_in_package(frame.filename) for frame in traceback.extract_tb(tb))
     return [
         member.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for member in members if member
     ]
@@ -169,23 +169,14 @@ def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
     by_member = _members(sources)
     line = ""
     for frame in traceback.extract_tb(tb):
-        shown = by_member.get(_member(frame.filename))
+        shown = by_member.get(name_in_package(frame.filename))
         if shown is not None:
-            line = f"{shown}:{frame.lineno}: {(frame.line or '').strip()}"
+            line = source_line(shown, frame.lineno, frame.line)
     return line
 
 
-def _member(filename: str) -> str:
-    """The member of the archive that a frame's code came from, or "".
-
-    Frames of packaged code are named ``<torch_package_N>.path/in/archive.py``, and its modules
-    alike.
-    """
-    return filename.partition(">.")[2] if filename.startswith(MANGLED) else ""
-
-
 def _shown(filename: str, sources: dict[str, str]) -> str:
-    member = _member(filename)
+    member = name_in_package(filename)
     return _members(sources).get(member, f"{member} (in the archive)") if member else filename
 
 

@@ -194,8 +194,8 @@ def _describe(value: Any) -> Any:
         return {"tensor": {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}}
     if isinstance(value, Mapping):
         return {"dict": {str(key): _describe(part) for key, part in value.items()}}
-    if isinstance(value, (list, tuple)):
-        return {type(value).__name__: [_describe(part) for part in value]}
+    if isinstance(value, (list, tuple)):  # and named tuples, and torch.Size
+        return {"list" if isinstance(value, list) else "tuple": [_describe(part) for part in value]}
     return {"type": type(value).__qualname__}
 
 

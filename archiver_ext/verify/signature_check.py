@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from interpool.archiver_ext.verify.signing import claimed_fingerprint
+from interpool.archiver_ext.verify.signing import claimed_fingerprint, signed_digests
 from interpool.archiver_ext.verify.signing_keys import fingerprint, model_signing
 from interpool.native.archive.format import MANIFEST_RESOURCE, SIGNATURE_RESOURCE
 from interpool.native.child_process import ChildError, Program, run, serve
@@ -65,7 +66,8 @@ def _check(manifest: bytes, bundle: bytes, key: Path, signer: str, archive: str)
         try:
             config.use_elliptic_key_verifier(public_key=key).verify(payload, signature)
         except ValueError as error:
-            if "Signature mismatch" in str(error):
+            signed = signed_digests(bundle)
+            if signed and sha256(manifest).hexdigest() not in signed:
                 raise SignatureError(
                     f"{archive}: its signature, by key {signer}, is that of another manifest: the "
                     "archive was changed after it was signed, or the signature was copied",

@@ -6,6 +6,7 @@ sigstore bundle, is the archive's last member, so that it travels inside a .mar 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -91,6 +92,15 @@ def claimed_fingerprint(bundle: bytes) -> str:
         return ""
     is_hex = isinstance(hint, str) and len(hint) == 64 and set(hint) <= set("0123456789abcdef")
     return hint if is_hex else ""
+
+
+def signed_digests(bundle: bytes) -> list[str]:
+    """The SHA-256, in hex, of what a bundle says that it signs; [] if it cannot be read. Checks nothing."""
+    try:
+        payload = json.loads(base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"]))
+        return [resource["digest"] for resource in payload["predicate"]["resources"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
 
 
 # ---- signing ----------------------------------------------------------------------------------

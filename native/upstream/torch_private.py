@@ -52,55 +52,55 @@ _EXPORTER = "torch.package.package_exporter"
 _IMPORTER = "torch.package.package_importer"
 
 _PACKAGE_NAMES = (
-    PrivateName("torch.package.glob_group:GlobGroup", "pack/rules.py: the user's patterns"),
-    PrivateName("torch.package.glob_group:GlobGroup.matches", "pack/rules.py", ("self", "candidate")),
+    PrivateName("torch.package.glob_group:GlobGroup", "packing/rules.py: the user's patterns"),
+    PrivateName("torch.package.glob_group:GlobGroup.matches", "packing/rules.py", ("self", "candidate")),
     # Writing.
-    PrivateName(f"{_EXPORTER}:_gate_torchscript_serialization", "pack/building.py packs TorchScript modules"),
+    PrivateName(f"{_EXPORTER}:_gate_torchscript_serialization", "packing/building.py packs TorchScript modules"),
     PrivateName(
         f"{_EXPORTER}:PackageExporter.__init__",
-        "pack/exporter.py and pack/explain.py: the graph of modules",
+        "packing/exporter.py and packing/explain.py: the graph of modules",
         mentions=("dependency_graph",),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter.add_dependency",
-        "pack/exporter.py decides in its place",
+        "packing/exporter.py decides in its place",
         ("self", "module_name", "dependencies"),
         mentions=OWN_MODULES,
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._get_source_of_module",
-        "pack/exporter.py: sources as UTF-8",
+        "packing/exporter.py: sources as UTF-8",
         ("self", "module"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._intern_module",
-        "pack/exporter.py and pack/explain.py: what it notes of a module",
+        "packing/exporter.py and packing/explain.py: what it notes of a module",
         mentions=("_get_source_of_module", "is_package", "source", "error"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._persistent_id",
-        "pack/exporter.py numbers what packs itself",
+        "packing/exporter.py numbers what packs itself",
         ("self", "obj"),
         mentions=(REDUCED, "storage"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._write",
-        "pack/exporter.py: members by their path",
+        "packing/exporter.py: members by their path",
         ("self", "filename", "str_or_bytes"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._get_dependencies",
-        "pack/building.py: the module that was scanned, from the frame",
+        "packing/building.py: the module that was scanned, from the frame",
         mentions=("module_name",),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._import_module",
-        "pack/building.py: the module that was imported, from the frame",
+        "packing/building.py: the module that was imported, from the frame",
         mentions=("module_name",),
     ),
-    PrivateName(f"{_EXPORTER}:PackageExporter.get_rdeps", "pack/explain.py: who imports a module"),
+    PrivateName(f"{_EXPORTER}:PackageExporter.get_rdeps", "packing/explain.py: who imports a module"),
     *(
-        PrivateName(f"{_EXPORTER}:{name}", "pack/explain.py: why torch.package refused a module")
+        PrivateName(f"{_EXPORTER}:{name}", "packing/explain.py: why torch.package refused a module")
         for name in (
             "PackagingErrorReason",
             "PackagingErrorReason.DENIED",
@@ -113,16 +113,16 @@ _PACKAGE_NAMES = (
     ),
     PrivateName(
         "torch.package._digraph:DiGraph.add_node",
-        "pack/exporter.py: modules that are denied",
+        "packing/exporter.py: modules that are denied",
         ("self", "n", "kwargs"),
     ),
     PrivateName(
         "torch.package._digraph:DiGraph.add_edge",
-        "pack/exporter.py: parents, and import_module",
+        "packing/exporter.py: parents, and import_module",
         ("self", "u", "v"),
     ),
-    PrivateName("torch.package._digraph:DiGraph.nodes", "pack/explain.py: what was noted of each module"),
-    PrivateName("torch.package._mock", "pack/settling.py knows this error", mentions=("was mocked out",)),
+    PrivateName("torch.package._digraph:DiGraph.nodes", "packing/explain.py: what was noted of each module"),
+    PrivateName("torch.package._mock", "packing/settling.py knows this error", mentions=("was mocked out",)),
     # Reading.
     PrivateName(
         f"{_IMPORTER}:PackageImporter.__init__",
@@ -225,9 +225,6 @@ INDUCTOR_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 """A warning about torch.package's own use of it, one for each storage."""
 
-PARAMETRIZED = "parametrized modules"
-"""In the message of the error for a module that torch refuses to pickle."""
-
 _CORE_NAMES = (
     PrivateName("torch._C:PyTorchFileReader", "inside/packages.py reads in its place"),
     *(
@@ -247,7 +244,6 @@ _CORE_NAMES = (
     ),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
     PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
-    PrivateName("torch.nn.utils.parametrize", "pack/pickling.py knows this error", mentions=(PARAMETRIZED,)),
 )
 
 # ---- what torch's pickles hold ------------------------------------------------------------------------
