@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from paths import ROOT
 from waiting import wait_for
 
-ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
     r"(<!-- shown, not run:[^\n]*-->\n)?^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import ROOT
+from paths import ROOT
 
 PACKAGES = ("handler", "archiver_ext", "native")
 # What Python sees of the compiled half.

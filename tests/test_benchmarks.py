@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
+from paths import ROOT
+
+BENCHMARKS = ROOT / "scripts" / "benchmarks"
 
 
 def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT, blocks, checkout, run_document, wait_for_the_end
+from documents import blocks, checkout, run_document, wait_for_the_end
+from paths import ROOT
 
 README = ROOT / "README.md"
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"

@@ -80,11 +80,11 @@ NAMES = (
         )
     ),
     _unpickler("_instantiate", "the opcodes INST and OBJ, checked and followed like REDUCE", "klass", "args"),
-    _unpickler("get_extension", "pack/pickle_globals.py refuses extension codes", "code"),
+    _unpickler("get_extension", "packing/pickle_globals.py refuses extension codes", "code"),
     # Frames of the pickler in Python, from which packing tells what could not be pickled.
-    PrivateName("pickle:_Pickler.dump", "pack/pickling.py", mentions=("obj",)),
-    PrivateName("pickle:_Pickler.save", "pack/pickling.py: the innermost part", mentions=("obj",)),
-    PrivateName("pickle:_Pickler._batch_setitems", "pack/pickling.py: the way to it", mentions=("k",)),
+    PrivateName("pickle:_Pickler.dump", "packing/pickling.py", mentions=("obj",)),
+    PrivateName("pickle:_Pickler.save", "packing/pickling.py: the innermost part", mentions=("obj",)),
+    PrivateName("pickle:_Pickler._batch_setitems", "packing/pickling.py: the way to it", mentions=("k",)),
     # The small process beside each worker.
     PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip

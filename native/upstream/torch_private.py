@@ -55,7 +55,9 @@ _PACKAGE_NAMES = (
     PrivateName("torch.package.glob_group:GlobGroup", "packing/rules.py: the user's patterns"),
     PrivateName("torch.package.glob_group:GlobGroup.matches", "packing/rules.py", ("self", "candidate")),
     # Writing.
-    PrivateName(f"{_EXPORTER}:_gate_torchscript_serialization", "packing/building.py packs TorchScript modules"),
+    PrivateName(
+        f"{_EXPORTER}:_gate_torchscript_serialization", "packing/building.py packs TorchScript modules"
+    ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter.__init__",
         "packing/exporter.py and packing/explain.py: the graph of modules",

@@ -1,7 +1,7 @@
 """A fuzzer's target: zips, manifests and pickles as an attacker writes them (atheris, libFuzzer).
 
 ``python fuzz_archives.py TARGET [libFuzzer's options] [INPUT]``, with tests/ and
-tests/native/support on PYTHONPATH; TARGET is zip, members, manifest, pickle or all, where the
+tests/test_native/support on PYTHONPATH; TARGET is zip, members, manifest, pickle or all, where the
 first byte chooses. What may come out is an ArchiveError, or what every reader agrees on; of
 pickles any exception of Python's, so long as nothing was run, written or connected.
 """
@@ -21,9 +21,9 @@ from typing import Any
 
 import atheris
 import torch
-from native.hostile.cases import MANIFEST, PICKLE, build_good
-from native.hostile.ledger import CASES
-from native.hostile.zips import Member, zip_of
+from test_native.hostile.cases import MANIFEST, PICKLE, build_good
+from test_native.hostile.ledger import CASES
+from test_native.hostile.zips import Member, zip_of
 from torch.package import PackageImporter
 
 from interpool.native.errors import ArchiveError, ManifestError

@@ -15,7 +15,7 @@ TESTS = Path(__file__).parents[1]
 
 def fuzz(folder: Path, target: str, seconds: int) -> int:
     """Fuzzes in a process of its own; how many inputs it tried."""
-    path = [str(TESTS), str(TESTS / "native/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(TESTS), str(TESTS / "test_native/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", Path(__file__).with_name("fuzz_archives.py"), target,
          f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=4096", f"-artifact_prefix={folder}/"],

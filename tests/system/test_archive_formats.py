@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archiver_ext.stock import run_stock
 from local_server import INTERPOOL, TorchServe
 from system.conftest import HERE, Pack
+from test_archiver_ext.stock import run_stock
 
 from interpool.archiver_ext.mar.making import FORMATS
 

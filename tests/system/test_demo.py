@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from paths import ROOT
 
-DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
+DEMO = ROOT / "scripts" / "demo.py"
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_archiver_ext.shop import write_shop
+
+from interpool.archiver_ext import pack
+
+Write = Callable[[dict[str, str]], Path]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Write:
+    """Writes a user's project, ``{path: source}``, and gives its root."""
+    root = tmp_path / "project"
+
+    def write(files: dict[str, str]) -> Path:
+        for name, source in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(source), encoding="utf-8")
+        return root
+
+    return write
+
+
+@pytest.fixture
+def importable(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Like ``project``, for a project that this process imports itself."""
+
+    def write(files: dict[str, str]) -> Path:
+        root = project(files)
+        monkeypatch.syspath_prepend(root)
+        return root
+
+    yield write
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("mypkg", "specpkg")]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def packed_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of the project in ``shop``, for tests that only read it."""
+    folder = tmp_path_factory.mktemp("shop")
+    return pack("shop.factory:build", folder / "shop.ptpkg", root=write_shop(folder / "src")).output

@@ -1,0 +1,180 @@
+"""Which of the project's files go into an archive as data, and which are refused."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from interpool.archiver_ext import PackError
+from interpool.archiver_ext.packing.data_files import find_data, save_data
+from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.rules import Globs, Rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+PROJECT = {
+    "mypkg/__init__.py": "",
+    "mypkg/m.py": """
+        import annotated_types
+        import mypkg.helper
+
+        class Entry:
+            def __call__(self):
+                pass
+    """,
+    "mypkg/helper.py": "NUMBER = 1\n",
+    "mypkg/script.py": "",
+    "mypkg/vocab/words.txt": "words",
+    "mypkg/vocab/deep/more.txt": "more",
+    "mypkg/__pycache__/m.pyc": "",
+    "top.txt": "top",
+}
+
+
+@pytest.fixture
+def root(importable: Write) -> Path:
+    return importable(PROJECT)
+
+
+def exported(
+    root: Path, folder: Path, *data: str, **globs: tuple[str, ...]
+) -> tuple[list[str], dict[str, bytes]]:
+    """What save_data lists, and the archive's members."""
+    from mypkg.m import Entry  # type: ignore[import-not-found]
+
+    exporter = HermeticExporter(folder / "archive.ptpkg", Rules(root, Globs(**globs)))
+    exporter.save_pickle("model", "model.pkl", Entry())
+    listed = save_data(exporter, root, find_data(root, data))
+    exporter.close()
+    with zipfile.ZipFile(folder / "archive.ptpkg") as file:
+        return listed, {name.partition("/")[2]: file.read(name) for name in file.namelist()}
+
+
+# ---- globs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("globs", "found"),
+    [
+        (["top.txt"], ["top.txt"]),
+        (["mypkg/vocab/*"], ["mypkg/vocab/words.txt"]),
+        (["./mypkg/vocab/words.txt"], ["mypkg/vocab/words.txt"]),
+        (["mypkg/**"], ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt"]),
+        (["mypkg/*.py"], ["mypkg/__init__.py", "mypkg/helper.py", "mypkg/m.py", "mypkg/script.py"]),
+        (["top.*", "**/more.txt", "*.txt"], ["mypkg/vocab/deep/more.txt", "top.txt"]),
+    ],
+)
+def test_globs_name_files_below_the_root(root: Path, globs: list[str], found: list[str]) -> None:
+    assert find_data(root, globs) == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("*.json", "no file below .* has such a name"),
+        ("mypkg/vocab", r"mypkg/vocab is a folder, whose files are --data 'mypkg/vocab/\*\*'"),
+        ("../*", "stay below it"),
+        ("/etc/passwd", "must be relative"),
+    ],
+)
+def test_glob_that_names_no_file_of_the_project_is_refused(root: Path, pattern: str, said: str) -> None:
+    with pytest.raises(PackError, match=f"--data .*{said}"):
+        find_data(root, [pattern])
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def test_data_lies_in_the_archive_where_it_lay_in_the_project(root: Path, tmp_path: Path) -> None:
+    listed, members = exported(root, tmp_path, "mypkg/vocab/**", "top.txt")
+    assert listed == ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt", "top.txt"]
+    assert [members[name] for name in listed] == [b"more", b"words", b"top"]
+
+
+def test_source_of_a_module_in_the_archive_is_only_listed(root: Path, tmp_path: Path) -> None:
+    listed, members = exported(root, tmp_path, "mypkg/helper.py", "mypkg/script.py")
+    assert listed == ["mypkg/helper.py", "mypkg/script.py"]
+    assert members["mypkg/helper.py"] == b"NUMBER = 1\n"
+
+
+def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None:
+    (root / "link.txt").symlink_to(root / "top.txt")
+    assert exported(root, tmp_path, "link.txt")[1]["link.txt"] == b"top"
+
+
+def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) -> None:
+    (root / "TOP.txt").touch()
+    assert "TOP.txt has the same name but for its case" in refusal(root, tmp_path, "[tT]*.txt")
+
+
+def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
+    name = "mypkg/vocab/wörter 語.txt"
+    (root / name).write_text("ü", encoding="utf-8")
+    assert exported(root, tmp_path, name)[0] == [name]
+    reader = torch._C.PyTorchFileReader(str(tmp_path / "archive.ptpkg"))
+    assert reader.get_record(name).decode() == "ü"
+
+
+@pytest.mark.parametrize("name", ["a\\b.txt", "new\nline.txt", "u\u0308ber.txt", f"{'n' * 250}/{'n' * 250}"])
+def test_name_that_no_archive_can_hold_is_refused(root: Path, tmp_path: Path, name: str) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).touch()
+    with pytest.raises(PackError, match=r"(?s)a data file.s name must be .*What to do: rename"):
+        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), root, [name])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.txt", "there is no such data file"),
+        ("/etc/passwd", "must lie in the project"),
+        ("../project/top.txt", "must lie in the project"),
+        ("mypkg/vocab", r"a folder, whose files are mypkg/vocab/\*\*"),
+    ],
+)
+def test_what_is_no_file_of_the_project_is_refused(root: Path, tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(PackError, match=f"{name}: .*{said}"):
+        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), root, [name])
+
+
+def refusal(root: Path, folder: Path, name: str, **globs: tuple[str, ...]) -> str:
+    with pytest.raises(PackError) as caught:
+        exported(root, folder, name, **globs)
+    return caught.value.message
+
+
+def test_link_out_of_the_project_is_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("")
+    (root / "link.txt").symlink_to(tmp_path / "secret.txt")
+    said = refusal(root, tmp_path, "link.txt")
+    assert said.startswith("link.txt: this data file is a link that leads out of the project, to /")
+    assert "What to do: copy the file" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "globs", "said"),
+    [
+        ("mypkg/helper/data.txt", {}, "mypkg.helper is a module, and its name cannot be a folder's too"),
+        (
+            "annotated_types/data.txt",
+            {"extern": ("annotated_types",)},
+            "annotated_types is taken from the server",
+        ),
+        ("interpool-archive/data.txt", {}, "interpool-archive is the archive's own folder"),
+        ("MYPKG/Helper.py", {}, "a module has the same name but for its case"),
+        ("mypkg/helper.py", {"mock": ("mypkg.helper",)}, "mypkg.helper is mocked"),
+    ],
+)
+def test_name_that_something_else_in_the_archive_has_is_refused(
+    root: Path, tmp_path: Path, name: str, globs: dict[str, tuple[str, ...]], said: str
+) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).touch()
+    message = refusal(root, tmp_path, name, **globs)
+    assert message.startswith(f"{name}: this data file cannot be in the archive, where {said}\n")

@@ -1,0 +1,168 @@
+"""Exports that are refused, in this process: pack does the same in one of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interpool.archiver_ext import PackError
+from interpool.archiver_ext.packing.building import export
+from interpool.archiver_ext.packing.jobs import BuildJob
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+PROJECT = {
+    "mypkg/factory.py": """
+        import threading
+        from mypkg.helper import Keeper
+
+        def build():
+            return lambda: 0
+
+        def nested():
+            return Keeper(extra={"deep": threading.Lock()})
+
+        def good():
+            return Keeper(extra=1)
+    """,
+    "mypkg/helper.py": """
+        import annotated_types
+
+        class Keeper:
+            def __init__(self, extra):
+                self.extra = extra
+            def __call__(self):
+                return self.extra
+    """,
+}
+
+
+def refused_export(spec: str, root: Path, folder: Path, **globs: tuple[str, ...]) -> PackError:
+    with pytest.raises(PackError) as caught:
+        export(
+            BuildJob(
+                spec=spec,
+                root=root,
+                archive=folder / "archive.ptpkg",
+                globs={action: list(patterns) for action, patterns in globs.items()},
+                data=[],
+                planned_data=None,
+                decisions=[],
+                needed={},
+                inputs="",
+                run=False,
+                rtol=0.0,
+                atol=0.0,
+            )
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "also"),
+    [
+        ("build", "mypkg/factory.py:6: return lambda: 0", "cannot be pickled"),
+        ("nested", "the object that mypkg.factory:nested gives", "at extra.deep (lock)"),
+    ],
+)
+def test_object_that_cannot_be_pickled_is_refused(
+    importable: Write, tmp_path: Path, name: str, start: str, also: str
+) -> None:
+    error = refused_export(f"mypkg.factory:{name}", importable(PROJECT), tmp_path)
+    assert error.message.startswith(start)
+    assert also in error.message
+
+
+def test_error_of_the_users_own_pickling_keeps_its_traceback(importable: Write, tmp_path: Path) -> None:
+    source = """
+        class Entry:
+            def __call__(self): ...
+            def __getstate__(self):
+                raise RuntimeError("not today")
+    """
+    error = refused_export("mypkg.m:Entry", importable({"mypkg/m.py": source}), tmp_path)
+    assert "(Entry): RuntimeError: not today" in error.message
+    assert "in __getstate__" in error.user_traceback
+    assert "archiver_ext" not in error.user_traceback
+
+
+def test_denied_module_starts_with_the_line_that_imports_it(importable: Write, tmp_path: Path) -> None:
+    error = refused_export("mypkg.factory:good", importable(PROJECT), tmp_path, deny=("annotated_*",))
+    assert error.message.splitlines() == [
+        "mypkg/helper.py:2: import annotated_types",
+        "  needs annotated_types, which is denied by --deny annotated_*",
+        "  What to do: remove the import, or leave the module out with --mock annotated_types",
+    ]
+
+
+def test_compiled_code_is_named_with_the_line_and_the_way_to_it(importable: Write, tmp_path: Path) -> None:
+    root = importable({"mypkg/m.py": "import yaml\ndef entry(): pass\ndef build(): return entry"})
+    error = refused_export("mypkg.m:build", root, tmp_path, intern=("yaml.**",))
+    assert error.message.splitlines() == [
+        "mypkg/m.py:1: import yaml",
+        "  needs yaml._yaml, which is compiled code, which no archive can hold",
+        "  by way of mypkg.m -> yaml -> yaml.cyaml -> yaml._yaml",
+        "  What to do: install it where the model is served and add --extern yaml.**",
+    ]
+
+
+def test_module_that_leaves_python_when_scanned_is_named(importable: Write, tmp_path: Path) -> None:
+    root = importable(
+        {
+            "mypkg/m.py": """
+                def entry():
+                    import mypkg.script
+                def build():
+                    return entry
+            """,
+            "mypkg/script.py": "raise SystemExit(2)",
+        }
+    )
+    error = refused_export("mypkg.m:build", root, tmp_path)
+    assert error.message.startswith("mypkg/m.py:3: import mypkg.script\n")
+    assert "importing mypkg.script failed: SystemExit: 2" in error.message
+    assert "__main__" in error.message
+    assert error.user_traceback.count("File ") == 1
+
+
+def test_mocked_module_that_the_object_needs_is_refused(importable: Write, tmp_path: Path) -> None:
+    source = {
+        "mypkg/m.py": """
+            import annotated_types
+            class Held:
+                def __init__(self):
+                    self.held = annotated_types.Gt(3)
+                def __call__(self):
+                    pass
+        """
+    }
+    error = refused_export("mypkg.m:Held", importable(source), tmp_path, mock=("annotated_types",))
+    assert error.message.startswith("mypkg/m.py:2: import annotated_types\n")
+    assert "mocked by --mock annotated_types, but the object" in error.message
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("mock", "always takes from the server"), ("deny", "is denied by")]
+)
+def test_standard_library_is_denied_but_never_mocked(
+    importable: Write, tmp_path: Path, option: str, said: str
+) -> None:
+    source = {"mypkg/m.py": "import json\ndef entry(): pass\ndef build(): return entry"}
+    error = refused_export("mypkg.m:build", importable(source), tmp_path, **{option: ("json",)})
+    assert error.message.startswith("mypkg/m.py:1: import json\n")
+    assert said in error.message
+
+
+def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write, tmp_path: Path) -> None:
+    source = """
+        class Entry:
+            def __call__(self): ...
+        Entry.__module__ = "<torch_package_0>.elsewhere"
+        entry = Entry()
+    """
+    error = refused_export("mypkg.m:entry", importable({"mypkg/m.py": source}), tmp_path)
+    assert "it was loaded from another archive" in error.message

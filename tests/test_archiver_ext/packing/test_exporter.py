@@ -1,0 +1,31 @@
+"""Sources as they come out of an archive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from torch.package import PackageImporter
+
+from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.rules import Rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+
+@pytest.mark.parametrize(
+    "head", ["# -*- coding: latin-1 -*-\n", "#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\n"]
+)
+def test_a_source_in_another_encoding_says_the_same_in_the_archive(
+    importable: Write, tmp_path: Path, head: str
+) -> None:
+    root = importable({"mypkg/__init__.py": ""})
+    (root / "mypkg" / "names.py").write_bytes(f"{head}NAME = 'gr\xf6\xdfe'\n".encode("latin-1"))
+    exporter = HermeticExporter(tmp_path / "archive.ptpkg", Rules(root))
+    exporter.add_dependency("mypkg.names")
+    exporter.close()
+    found = PackageImporter(tmp_path / "archive.ptpkg").import_module("mypkg.names")
+    assert found.NAME == "gr\xf6\xdfe"

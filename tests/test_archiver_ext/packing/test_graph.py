@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interpool.archiver_ext import pack
+from interpool.archiver_ext.mar.opening import open_archive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+ENTRY = ("interpool-archive/entry.pkl", 0)
+
+
+def importers(archive: Path) -> dict[str, list[tuple[str, int]]]:
+    with open_archive(archive) as opened:
+        return {
+            name: [(each["module"], each["line"]) for each in done["imported_by"]]
+            for name, done in opened.manifest["modules"].items()
+        }
+
+
+def test_every_module_has_all_its_importers_with_their_lines(packed_shop: Path) -> None:
+    found = importers(packed_shop)
+    own = {name: users for name, users in found.items() if name.partition(".")[0] == "shop"}
+    assert own == {
+        "shop": [("shop.nets", 0), ("shop.rates", 0)],
+        "shop.nets": [("shop.nets.layers", 0), ("shop.nets.price", 0)],
+        "shop.nets.layers": [ENTRY, ("shop.nets.price", 4)],
+        "shop.nets.price": [ENTRY],
+        "shop.rates": [("shop.nets", 1), ("shop.nets.price", 5), ("shop.nets.price", 6)],
+    }
+    assert found["torch"] == [ENTRY, ("shop.nets.price", 2)]
+    assert found["torch.nn"] == [("shop.nets.layers", 1), ("shop.nets.price", 3)]
+    assert found["torch.nn.modules.linear"] == [ENTRY]
+    assert found["annotated_types"] == [("shop.rates", 1)]  # through __import__
+    assert found["collections.abc"] == [("annotated_types", 3)]
+
+
+def test_an_external_package_that_nothing_names_is_there_for_its_submodules(packed_shop: Path) -> None:
+    found = importers(packed_shop)
+    assert found["os.path"] == [("shop.nets.price", 1)]
+    assert found["os"] == [("os.path", 0)]
+    assert found["numpy"] == [("numpy.random", 0)]
+
+
+def test_an_attribute_is_no_module_and_a_submodule_is_not_its_package(project: Write, tmp_path: Path) -> None:
+    root = project(
+        {
+            "mypkg/tools/__init__.py": "def twice(x): return 2 * x",
+            "mypkg/tools/deep.py": "",
+            "mypkg/m.py": """
+                from mypkg.tools import twice
+                from mypkg.tools import deep
+                from xml import *
+
+                def entry(x):
+                    return twice(x)
+
+                def build():
+                    return entry
+            """,
+        }
+    )
+    found = importers(pack("mypkg.m:build", tmp_path / "m.ptpkg", root=root).output)
+    assert found["mypkg.tools"] == [("mypkg.m", 2), ("mypkg.tools.deep", 0)]
+    assert found["mypkg.tools.deep"] == [("mypkg.m", 3)]
+    assert found["xml"] == [("mypkg.m", 4)]
+    assert "mypkg.tools.twice" not in found

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from test_archiver_ext.stock import run_stock
+
+from interpool.archiver_ext import PackReport, pack
+from interpool.native.archive.format import (
+    MANIFEST_PACKAGE,
+    MANIFEST_RESOURCE,
+    Manifest,
+    parse_manifest,
+)
+
+if TYPE_CHECKING:
+    from test_archiver_ext.conftest import Write
+
+# One project with most of what torch.package would get silently wrong.
+PROJECT = {
+    "mypkg/__init__.py": "REGISTRY = {}",
+    "mypkg/layers/__init__.py": """
+        from mypkg import REGISTRY
+        REGISTRY["layers"] = "registered by a parent's __init__"
+    """,
+    "mypkg/layers/net.py": """
+        import io
+        import os.path
+        import sys
+        import xml.sax
+        import numpy as np
+        import torch
+        import torch.nn as nn
+        import annotated_types
+        from ..plain.helper import double
+        from .. import REGISTRY
+        from colorsys import SECRET
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 3)
+                for name in "abcdef":
+                    self.register_buffer(name, torch.zeros(1), persistent=False)
+
+            def forward(self, x):
+                assert os.getpid() and os.path.basename("a/b") == "b" and xml.sax
+                return double(self.linear(x))
+
+            def facts(self):
+                return [REGISTRY["layers"], SECRET, type(self).__module__, sys.argv[0]]
+    """,
+    "mypkg/plain/helper.py": "def double(x): return 2 * x",  # no __init__.py beside it
+    "colorsys.py": "SECRET = 'the project, not the standard library'",
+    "mypkg/factory.py": """
+        import torch
+        from mypkg.layers.net import Net
+
+        def build():
+            torch.manual_seed(3)
+            return Net().eval()
+
+        class Handler:
+            def handle(self, data, context):
+                return [len(data)]
+
+        ready = Handler()
+    """,
+}
+
+ANSWER = """
+    import torch
+    model = load(sys.argv[1])
+    print(json.dumps([model(torch.arange(4.)).tolist(), model.facts()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PackReport]:
+    root = tmp_path_factory.mktemp("packed")
+    for name, source in PROJECT.items():
+        path = root / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = source.splitlines()
+        path.write_text("\n".join(line.removeprefix(" " * 8) for line in lines), encoding="utf-8")
+    return root, pack("mypkg.factory:build", root / "m.ptpkg", root=root / "src")
+
+
+def manifest_of(archive: Path) -> Manifest:
+    with zipfile.ZipFile(archive) as file:
+        return parse_manifest(file.read(f"archive/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"), archive.name)
+
+
+def test_archive_answers_like_the_source_where_the_source_is_not(
+    packed: tuple[Path, PackReport], tmp_path: Path
+) -> None:
+    root, report = packed
+    answer, facts = run_stock(ANSWER, report.output, cwd=tmp_path)
+    from_source = """
+        sys.path.insert(0, sys.argv[1])
+        from mypkg.factory import build
+        import torch
+        print(json.dumps(build()(torch.arange(4.)).tolist()))
+    """
+    assert answer == run_stock(from_source, root / "src", cwd=tmp_path)
+    assert facts[0] == "registered by a parent's __init__"
+    assert facts[1] == "the project, not the standard library"
+
+
+def test_rules_give_each_module_a_reason(packed: tuple[Path, PackReport]) -> None:
+    modules = packed[1].modules
+    project = {name for name, done in modules.items() if done["reason"] == "in the project"}
+    assert project == {
+        "mypkg", "mypkg.layers", "mypkg.layers.net", "mypkg.plain", "mypkg.plain.helper", "colorsys",
+    }  # fmt: skip
+    assert modules["annotated_types"]["action"] == "intern"
+    assert "small and pure Python" in modules["annotated_types"]["reason"]
+    for name in ("sys", "io", "os", "os.path", "xml", "xml.sax", "torch", "torch.nn", "numpy"):
+        assert modules[name]["action"] == "extern"
+    assert packed[1].names("mock") == []
+
+
+def test_equal_models_give_equal_bytes_under_any_name(
+    packed: tuple[Path, PackReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, report = packed
+    monkeypatch.setenv("PYTHONHASHSEED", "123")
+    again = pack("mypkg.factory:build", root / "other-name.bin", root=root / "src")
+    assert again.output.read_bytes() == report.output.read_bytes()
+
+
+def test_manifest_covers_every_member_but_itself(packed: tuple[Path, PackReport]) -> None:
+    manifest = manifest_of(packed[1].output)
+    with zipfile.ZipFile(packed[1].output) as file:
+        found = {
+            name.removeprefix("archive/"): hashlib.sha256(file.read(name)).hexdigest()
+            for name in file.namelist()
+        }
+    del found[f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"]
+    assert manifest["files"] == found
+    assert manifest["entry"]["kind"] == "module"
+    assert {each["module"] for each in manifest["externs"]} == {
+        "numpy",
+        "torch",
+        "typing_extensions",
+    }
+    assert manifest["made_with"]["torch"].startswith("2.")
+    json.dumps(packed[1].as_dict())
+
+
+def test_nothing_of_the_users_machine_is_in_the_archive(packed: tuple[Path, PackReport]) -> None:
+    content = packed[1].output.read_bytes()
+    assert str(packed[0]).encode() not in content
+    assert os.fsencode(Path.home()) not in content
+
+
+def test_handler_object_is_packed_as_it_is(packed: tuple[Path, PackReport], tmp_path: Path) -> None:
+    report = pack("mypkg.factory:ready", tmp_path / "m.ptpkg", root=packed[0] / "src")
+    assert report.kind == "handler"
+    code = "print(json.dumps(load(sys.argv[1]).handle([1, 2], None)))"
+    assert run_stock(code, report.output, cwd=tmp_path) == [2]
+
+
+def test_globs_win_over_the_rules_and_mock_over_extern(project: Write, tmp_path: Path) -> None:
+    root = project(
+        {
+            "mypkg/factory.py": """
+                import annotated_types
+                import scipy.linalg
+
+                def entry(x):
+                    return [x, annotated_types.__name__, type(scipy.linalg).__name__]
+
+                def build():
+                    return entry
+            """
+        }
+    )
+    report = pack(
+        "mypkg.factory:build",
+        tmp_path / "m.ptpkg",
+        root=root,
+        extern=["annotated_types", "scipy.**"],
+        mock=["scipy.**"],
+    )
+    assert report.modules["annotated_types"] == {
+        "action": "extern",
+        "origin": "user",
+        "reason": "--extern annotated_types",
+        "imported_by": [{"module": "mypkg.factory", "line": 2}],
+    }
+    assert report.names("mock") == ["scipy.linalg"]
+    code = "print(json.dumps(load(sys.argv[1])(1)))"
+    assert run_stock(code, report.output, cwd=tmp_path)[:2] == [1, "annotated_types"]
+
+
+def test_imports_that_the_archive_cannot_honour_are_warned_of(project: Write, tmp_path: Path) -> None:
+    root = project(
+        {
+            "mypkg/helper.py": "",
+            "mypkg/known.py": "",
+            "mypkg/factory.py": """
+                import importlib, mypkg.known
+
+                try:
+                    import guarded_and_missing
+                except ImportError:
+                    guarded_and_missing = None
+
+                def entry(x):
+                    import missing_here
+                    importlib.import_module("mypkg.helper")
+                    importlib.import_module("mypkg.known")
+                    importlib.import_module("mypkg.missing")
+
+                def build():
+                    return entry
+            """,
+        }
+    )
+    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=root)
+    assert [warning.splitlines()[0] for warning in report.warnings] == [
+        "mypkg/factory.py:10: import missing_here",
+        'mypkg/factory.py:13: importlib.import_module("mypkg.missing")',
+    ]
+    assert report.modules["mypkg.helper"]["action"] == "intern"
+    assert report.modules["mypkg.helper"]["imported_by"] == [{"module": "mypkg.factory", "line": 11}]
+
+
+def test_the_users_code_ran_in_another_process(packed: tuple[Path, PackReport]) -> None:
+    assert packed[1].names("intern")
+    assert "mypkg" not in sys.modules

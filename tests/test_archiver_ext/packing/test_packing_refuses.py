@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interpool.archiver_ext import PackError, pack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+PROJECT = {
+    "mypkg/m.py": """
+        import os
+        import signal
+        from mypkg.helper import explode
+
+        def boom():
+            explode()
+
+        def dies():
+            os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    "mypkg/helper.py": "def explode(): raise ValueError('no such weights')\n",
+}
+
+
+def refusal(spec: str, root: Path, output: Path, **globs: list[str]) -> PackError:
+    with pytest.raises(PackError) as caught:
+        pack(spec, output, root=root, **globs)
+    left = {path.name for path in output.parent.iterdir()}
+    assert left <= {"project", "m.ptpkg"}, "a failed pack leaves no file"
+    return caught.value
+
+
+def test_failure_leaves_the_archive_that_was_there_and_the_users_traceback(
+    project: Write, tmp_path: Path
+) -> None:
+    output = tmp_path / "m.ptpkg"
+    output.write_bytes(b"the old one")
+    error = refusal("mypkg.m:boom", project(PROJECT), output)
+    assert output.read_bytes() == b"the old one"
+    assert error.message.startswith("mypkg/helper.py:1: def explode(): raise ValueError")
+    assert "in boom" in error.user_traceback
+    assert "in explode" in error.user_traceback
+    assert "archiver_ext" not in error.user_traceback
+    assert error.user_traceback.rstrip() in str(error)
+
+
+def test_death_of_the_building_process_is_told(project: Write, tmp_path: Path) -> None:
+    error = refusal("mypkg.m:dies", project(PROJECT), tmp_path / "m.ptpkg")
+    assert error.message.startswith("the process that was building the model was killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("source", "start", "advice"),
+    [
+        (
+            """
+            import pkgutil
+            class Entry:
+                def __setstate__(self, state):
+                    pkgutil.resolve_name("mypkg.m")
+                def __getstate__(self):
+                    return {"a": 1}
+                def __call__(self):
+                    pass
+            """,
+            'mypkg/m.py:5: pkgutil.resolve_name("mypkg.m")',
+            "let the archive's own code import it",
+        ),
+        (
+            """
+            import annotated_types
+            LIMIT = annotated_types.Gt(3)
+            class Entry:
+                def __call__(self):
+                    pass
+            """,
+            "mypkg/m.py:3: LIMIT = annotated_types.Gt(3)",
+            "--extern",
+        ),
+    ],
+)
+def test_archive_that_does_not_load_is_refused_with_advice(
+    project: Write, tmp_path: Path, source: str, start: str, advice: str
+) -> None:
+    root = project({"mypkg/m.py": source})
+    error = refusal("mypkg.m:Entry", root, tmp_path / "m.ptpkg", mock=["annotated_types"])
+    assert error.message.startswith(start), error
+    assert advice in error.message
+
+
+def test_output_that_cannot_be_written_is_refused_before_building(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match="must be a directory"):
+        pack("a:b", tmp_path / "missing" / "m.ptpkg", root=tmp_path)
+    with pytest.raises(PackError, match="is not a directory"):
+        pack("a:b", tmp_path / "m.ptpkg", root=tmp_path / "missing")
+    with pytest.raises(PackError, match="must stand alone between dots"):
+        pack("a:b", tmp_path / "m.ptpkg", root=tmp_path, extern=["numpy**"])

@@ -1,0 +1,222 @@
+"""What is proposed for each package, and why: on projects that use installed packages for real."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.mar.opening import open_archive
+from interpool.archiver_ext.packing.pack import PackReport, pack
+from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
+from interpool.handler.cli import main
+from interpool.native.archive.format import Origin
+
+if TYPE_CHECKING:
+    from test_archiver_ext.conftest import Write
+
+MODEL = """
+    import cffi                              # imported, and never used
+    import scipy.special
+    import torch
+    from annotated_types import Gt
+    from iniconfig import IniConfig
+
+    class Tagged(IniConfig):                 # no code of iniconfig's runs
+        pass
+
+    LIMIT = Gt(3)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x * float(scipy.special.logsumexp([1.0, LIMIT.gt])) + self.calls
+"""
+FACTORY = """
+    import torch
+    from mypkg.model import Net
+
+    def build():
+        return Net()
+
+    def example_inputs():
+        return torch.ones(2)
+"""
+
+
+@pytest.fixture(scope="module")
+def mypkg(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    for name, text in {"__init__.py": "", "model.py": MODEL, "factory.py": FACTORY}.items():
+        (root / "mypkg").mkdir(exist_ok=True)
+        (root / "mypkg" / name).write_text(textwrap.dedent(text))
+    return root
+
+
+@pytest.fixture(scope="module")
+def packed(mypkg: Path, tmp_path_factory: pytest.TempPathFactory) -> PackReport:
+    output = tmp_path_factory.mktemp("packed") / "m.ptpkg"
+    return pack("mypkg.factory:build", output, root=mypkg)
+
+
+def test_what_runs_is_packed_or_extern_and_what_never_runs_is_mocked(packed: PackReport) -> None:
+    found = {each.glob: each for each in packed.plan.proposals}
+    assert {glob: each.action for glob, each in found.items()} == {
+        "annotated_types.**": "intern",
+        "cffi.**": "mock",
+        "iniconfig.**": "intern",
+        "scipy.**": "extern",
+    }
+    assert "it ran on the example inputs" in found["scipy.**"].reason
+    assert "ships compiled code" in found["scipy.**"].reason
+    assert found["scipy.**"].line == "mypkg/model.py:3: import scipy.special"
+    assert "called at import (mypkg/model.py:11: LIMIT = Gt(3))" in found["annotated_types.**"].reason
+    assert "what needs it will fail" in found["cffi.**"].reason
+    assert found["cffi.**"].line.startswith("mypkg/model.py:2: import cffi")
+    assert packed.inputs == {"args": [{"tensor": {"dtype": "float32", "shape": [2]}}], "kwargs": {}}
+
+
+def test_a_trial_load_finds_what_only_loading_needs(packed: PackReport) -> None:
+    assert packed.attempts == 2
+    assert packed.modules["iniconfig"]["origin"] is Origin.RULES
+    assert packed.corrections == ["iniconfig is not mocked: the archive needs iniconfig.IniConfig to load"]
+
+
+def test_what_is_packed_has_not_been_run(packed: PackReport) -> None:
+    importer = torch.package.PackageImporter(str(packed.output))
+    assert importer.load_pickle("interpool-archive", "entry.pkl").calls == 0
+    assert importer.load_pickle("interpool-archive", "self-test.pkl")["expected"].tolist() != [0, 0]
+
+
+def test_a_plan_file_gives_the_same_archive_at_the_first_attempt(
+    mypkg: Path, packed: PackReport, tmp_path: Path
+) -> None:
+    plan, archive = str(tmp_path / "plan.toml"), tmp_path / "m.ptpkg"
+    command = ["mypkg.factory:build", "--root", str(mypkg)]
+    planned = CliRunner().invoke(main, ["plan", *command, "-o", plan, "--json"])
+    assert planned.exit_code == 0, planned.output
+    assert json.loads(planned.stdout)["plan"] == json.loads(json.dumps(packed.as_dict()["plan"]))
+    assert "# mypkg/model.py:2: import cffi" in Path(plan).read_text()
+    done = CliRunner().invoke(main, ["pack", *command, "--plan", plan, "-o", str(archive)])
+    assert done.exit_code == 0, done.output
+    assert "answered its self-test" in " ".join(done.output.split())
+    assert _without_plans(archive) == _without_plans(packed.output)
+    assert _of_plans(archive) == {each.glob for each in packed.plan.proposals}
+    assert _of_plans(packed.output) == set()
+
+
+def _without_plans(archive: Path) -> dict[str, bytes]:
+    """An archive's members, with a manifest that takes what a plan decided for the rules' decision."""
+    with zipfile.ZipFile(archive) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    name = "archive/interpool-archive/manifest.json"
+    members[name] = members[name].replace(b'"origin": "plan"', b'"origin": "rules"')
+    return members
+
+
+def _of_plans(archive: Path) -> set[str]:
+    with open_archive(archive) as opened:
+        modules = opened.manifest["modules"].items()
+        return {f"{name.split('.')[0]}.**" for name, done in modules if done["origin"] is Origin.PLAN}
+
+
+def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_path: Path) -> None:
+    plan = Plan(
+        "mypkg.factory:build",
+        proposals=(Proposal("iniconfig.**", "mock", "mine"), Proposal("cffi.**", "extern", "mine")),
+    )
+    with pytest.raises(PackError, match=r"iniconfig\.IniConfig' was mocked out"):
+        pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan)
+    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=["iniconfig.**"])
+    assert report.modules["iniconfig"]["reason"] == "--extern iniconfig.**"
+    assert report.modules["iniconfig"]["origin"] is Origin.USER
+    assert (report.modules["cffi"]["action"], report.modules["cffi"]["reason"]) == ("extern", "mine")
+    assert report.modules["cffi"]["origin"] is Origin.PLAN
+
+
+def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"the plan was made for mypkg\.other:build"):
+        pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=Plan("mypkg.other:build"))
+
+
+def test_an_answer_that_is_another_in_a_fresh_process_is_refused(project: Write, tmp_path: Path) -> None:
+    root = project(
+        {
+            "m.py": """
+                import os, torch
+
+                def entry(x):
+                    return x + os.getpid()
+
+                def build():
+                    return entry
+
+                def example_inputs():
+                    return torch.zeros(1, dtype=torch.int64)
+            """
+        }
+    )
+    with pytest.raises(PackError, match="answers its example inputs otherwise in a fresh process: answer:"):
+        pack("m:build", tmp_path / "m.ptpkg", root=root)
+    assert list(tmp_path.glob("*.ptpkg")) == []
+    assert pack("m:build", tmp_path / "m.ptpkg", root=root, inputs=None).inputs is None
+
+
+def test_a_model_that_raises_on_its_inputs_is_refused_with_the_users_line(
+    project: Write, tmp_path: Path
+) -> None:
+    root = project(
+        {
+            "m.py": """
+                def entry(x):
+                    return x["missing"]
+
+                def build():
+                    return entry
+
+                def example_inputs():
+                    return ({},)
+            """
+        }
+    )
+    with pytest.raises(PackError) as caught:
+        pack("m:build", tmp_path / "m.ptpkg", root=root)
+    assert str(caught.value).startswith('m.py:3: return x["missing"]\n  m:build raised on its example inputs')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schema = ", "not TOML"),
+        ("schema = 9\nspec = 'a:b'", "schema is 9"),
+        ("schema = 1\nspec = 3", "must be texts"),
+        ("schema = 1\nspec = 'a:b'\nextra = 1", "unknown key 'extra'"),
+        ("schema = 1\nspec = 'a:b'\nmock = 1", r"\[mock\] must be a table"),
+        ("schema = 1\nspec = 'a:b'\n[mock]\nscipy.x = 'why'", "a glob with dots"),
+        ("schema = 1\nspec = 'a:b'\n[mock]\n'a**' = 'why'", "must stand alone"),
+        ("schema = 1\nspec = 'a:b'\n[extern]\n'a.**' = 'x'\n[mock]\n'a.**' = 'y'", "leave it in one"),
+    ],
+)
+def test_a_bad_plan_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(PackError, match=message):
+        read_plan(tmp_path / "plan.toml")
+
+
+def test_an_archive_without_code_says_so(project: Write, tmp_path: Path) -> None:
+    root = project({"m.py": "import torch\ndef build(): return torch.nn.Linear(2, 2)"})
+    report = pack("m:build", tmp_path / "m.ptpkg", root=root)
+    (warning,) = report.warnings
+    assert warning.startswith("the archive holds no code: it is extern in all but name")
+    assert warning.endswith("installed of torch")

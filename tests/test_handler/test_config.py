@@ -1,0 +1,162 @@
+"""Settings: what is accepted, and what the refusals say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+from paths import ROOT
+
+from interpool.handler.admission import Admission
+from interpool.handler.config import HostSettings, ModelSettings
+from interpool.handler.errors import SettingsError
+
+SAMPLE = ROOT / "configs" / "model-config.yaml"
+
+
+def _model(directory: Path, config: str | None) -> Path:
+    manifest: dict[str, str] = {"modelName": "m"}
+    if config is not None:
+        manifest["configFile"] = "config.yaml"
+        (directory / "config.yaml").write_text(config)
+    (directory / "MAR-INF").mkdir()
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": manifest}))
+    return directory
+
+
+@pytest.mark.parametrize("config", [None, "", "minWorkers: 2\n", "interpool:\n"])
+def test_nothing_said_is_the_defaults(tmp_path: Path, config: str | None) -> None:
+    assert ModelSettings.of_model(_model(tmp_path, config)) == ModelSettings(
+        pool="default", interpreters=None, tracebacks=False
+    )
+
+
+def test_what_is_said_counts(tmp_path: Path) -> None:
+    config = "interpool: {pool: large-1, interpreters: 3, tracebacks: true}"
+    settings = ModelSettings.of_model(_model(tmp_path, config))
+    assert (settings.pool, settings.interpreters, settings.tracebacks) == ("large-1", 3, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("interpool: {interpeters: 3}", "unknown setting `interpool.interpeters`; the settings are: pool"),
+        ("interpool: {interpreters: 0}", "`interpool.interpreters`"),
+        ("interpool: {interpreters: 1000}", "`interpool.interpreters`"),
+        ("interpool: {pool: ../up}", "`interpool.pool`"),
+        ("interpool: {pool: ''}", "`interpool.pool`"),
+        ("interpool: [1]", "must hold settings by name"),
+        ("interpool: {", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_name_and_file(tmp_path: Path, config: str, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        ModelSettings.of_model(_model(tmp_path, config))
+    assert words in str(caught.value)
+    assert str(tmp_path / "config.yaml") in str(caught.value)
+
+
+def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"MANIFEST.json is not a TorchServe manifest"):
+        ModelSettings.of_model(tmp_path)
+
+
+def test_the_environment_configures_the_host() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert HostSettings.of_environment({}).interpreters == cores
+    assert HostSettings.of_environment({"INTERPOOL_INTERPRETERS": ""}).interpreters == cores
+    given = {"INTERPOOL_INTERPRETERS": "7", "INTERPOOL_IDLE_EXIT_S": "0.5", "OTHER": "x"}
+    settings = HostSettings.of_environment(given)
+    assert (settings.interpreters, settings.idle_exit_s) == (7, 0.5)
+    with pytest.raises(SettingsError, match="`INTERPOOL_INTERPRETERS`"):
+        HostSettings.of_environment({"INTERPOOL_INTERPRETERS": "many"})
+    with pytest.raises(SettingsError, match="`INTERPOOL_IDLE_EXIT_S`"):
+        HostSettings.of_environment({"INTERPOOL_IDLE_EXIT_S": "-1"})
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key.pem"
+    path.write_text("-----BEGIN PUBLIC KEY-----\n")
+    return path
+
+
+def test_what_archives_must_prove_is_said_in_the_environment(tmp_path: Path, key: Path) -> None:
+    nothing = HostSettings.of_environment({})
+    assert (nothing.signature_keys, nothing.verify, nothing.self_test) == ((), "digests", False)
+    other = tmp_path / "other.pem"
+    other.write_text(key.read_text())
+    given = {"INTERPOOL_SIGNATURE_KEYS": f"{key}:{other}", "INTERPOOL_SELF_TEST": "1"}
+    settings = HostSettings.of_environment(given)
+    assert (settings.signature_keys, settings.self_test) == ((key, other), True)
+    assert HostSettings.of_environment({"INTERPOOL_VERIFY": "structure"}).verify == "structure"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"INTERPOOL_SIGNATURE_KEYS": ""}, "it is set and names no key"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "key.pem"}, "key.pem is not an absolute path"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/nowhere/key.pem"}, "the key /nowhere/key.pem cannot be read"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/etc/passwd"}, "/etc/passwd is no PEM file of a public key"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "KEY", "INTERPOOL_VERIFY": "structure"}, "contradict each other"),
+        ({"INTERPOOL_VERIFY": "off"}, "`INTERPOOL_VERIFY`"),
+        ({"INTERPOOL_STOCK_ARCHIVES": "maybe"}, "`INTERPOOL_STOCK_ARCHIVES`"),
+    ],
+)
+def test_a_setting_that_would_protect_nothing_is_refused(
+    key: Path, environment: dict[str, str], words: str
+) -> None:
+    given = {name: value.replace("KEY", str(key)) for name, value in environment.items()}
+    with pytest.raises(SettingsError) as caught:
+        HostSettings.of_environment(given)
+    assert words in str(caught.value)
+
+
+def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
+    strict = HostSettings.of_environment({"INTERPOOL_SIGNATURE_KEYS": str(key), "INTERPOOL_SELF_TEST": "1"})
+    asked = Admission.of(strict, ModelSettings(self_test=False))
+    assert asked == Admission([str(key)], digests=True, self_test=True)
+    assert Admission.of(HostSettings.of_environment({}), ModelSettings(self_test=True)).self_test
+    assert Admission(**json.loads(json.dumps(asdict(asked)))) == asked
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted", "size"),
+    [
+        ({"INTERPOOL_INTERPRETERS": "3"}, None, (3, 3)),
+        ({"INTERPOOL_INTERPRETERS": "3", "INTERPOOL_CEILING": "5"}, None, (3, 5)),
+        ({"INTERPOOL_CEILING": "5"}, 2, (2, 5)),
+        ({"INTERPOOL_CEILING": "5"}, 7, (7, 7)),
+        ({}, 2, (2, 2)),
+    ],
+)
+def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_ceiling(
+    environment: dict[str, str], wanted: int | None, size: tuple[int, int]
+) -> None:
+    assert HostSettings.of_environment(environment).pool_size(wanted) == size
+
+
+def test_a_pool_of_nobodys_choice_has_room_to_grow() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert HostSettings.of_environment({}).pool_size(None) == (cores, min(256, 4 * cores))
+
+
+def test_as_a_program_it_prints_the_pool(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "interpool.handler.config", str(tmp_path)]
+    _model(tmp_path, "interpool: {pool: own}")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "own\n"
+    (tmp_path / "config.yaml").write_text("interpool: {poll: own}")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_the_sample_configuration_is_valid_and_shows_every_setting(tmp_path: Path) -> None:
+    text = SAMPLE.read_text()
+    ModelSettings.of_model(_model(tmp_path, text))
+    assert set(yaml.safe_load(text)["interpool"]) == set(ModelSettings.model_fields)

@@ -1,0 +1,63 @@
+"""The recipes, and what tests do with them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from paths import ROOT
+
+STORE = ROOT / "model_store"
+SUPPORT = ROOT / "scripts/support"
+SPEC = "project.factory:build"
+
+# Top-level modules whose code goes into the archive, and packages that the server must have.
+INTERNED = {
+    "bert": {"project"},
+    "convnet": {"project"},
+    "mobilenet": {"project"},
+    "dlrm": {"project"},
+    "translator": {"project"},
+    "tacotron": {"project"},
+    "tagger": {"project", "torch_struct"},
+    "detector": {"project"},
+}
+EXTERN = {"bert": {"tokenizers", "transformers"}, "convnet": {"PIL"}, "mobilenet": {"PIL"}}
+
+
+def build_operators() -> None:
+    """Compile the detector's, where that has not been done."""
+    command = [sys.executable, STORE / "detector/build_ops.py"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=240)
+
+
+def answer_from_source(folders: dict[str, Path]) -> None:
+    """Have a stock process for each recipe write its answer to its folder."""
+    words = [word for name, folder in folders.items() for word in (STORE / name, SPEC, folder)]
+    command = [sys.executable, "-P", "-W", "ignore", SUPPORT / "stock_answer.py", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+def answer_from_archives(jobs: list[tuple[Path, Path]]) -> list[list[Any]]:
+    """Where two interpreters' answers, given at once, differ from the stock ones: a list for each.
+
+    Args:
+        jobs: archives, and the folders with the stock answers.
+    """
+    described = [{"archive": str(archive), "stock": str(folder), "root": ""} for archive, folder in jobs]
+    command = [sys.executable, "-W", "ignore", SUPPORT / "packaged_answer.py", json.dumps(described)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return [each["differences"] for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+def run_in(recipe: str, code: str) -> Any:
+    """Run ``code``, which prints one line of JSON, where the recipe's modules can be imported."""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=STORE / recipe, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,163 @@
+"""The sample models: packed by plan's first proposal, and answering as their sources do.
+
+Two interpreters at once do, and so does an ordinary process with torch.package alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_archiver_ext.stock import run_stock
+from test_model_store.recipes import (
+    EXTERN,
+    INTERNED,
+    ROOT,
+    SPEC,
+    STORE,
+    answer_from_archives,
+    answer_from_source,
+    build_operators,
+)
+
+from interpool.archiver_ext import PackReport, pack
+from interpool.archiver_ext.inspect.inspection import inspect_archive
+
+NAMES = list(INTERNED)
+SERVED = ("bert", "convnet")  # by the demo
+
+IMAGE = [[[(x * y * c) % 7 / 7 for x in range(32)] for y in range(32)] for c in (1, 2, 3)]
+
+REQUESTS: dict[str, list[dict[str, Any]]] = {
+    "bert": [
+        {"json": json.loads((STORE / "bert/sample.json").read_text())},
+        {"base64": base64.b64encode("Plain text: ünïcödé, no JSON.".encode()).decode()},
+    ],
+    "convnet": [
+        {"json": {"image": IMAGE}},
+        {"base64": base64.b64encode((STORE / "convnet/sample.png").read_bytes()).decode()},
+    ],
+}  # fmt: skip
+
+# Both archives in one process, each batch answered at once.
+FROM_ARCHIVES = """
+import base64
+requests = json.loads(open(sys.argv[1]).read())
+answers = {}
+models = {name: load(path) for name, path in zip(requests, sys.argv[2:])}
+for name, bodies in requests.items():
+    rows = [{"body": each["json"] if "json" in each else base64.b64decode(each["base64"])} for each in bodies]
+    answers[name] = models[name].handle(rows, None)
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recipes")
+
+
+@pytest.fixture(scope="module")
+def packed(folder: Path) -> dict[str, PackReport]:
+    build_operators()
+
+    def one(name: str) -> PackReport:
+        return pack(SPEC, folder / f"{name}.ptpkg", root=STORE / name)
+
+    with ThreadPoolExecutor(2) as threads:
+        return dict(zip(NAMES, threads.map(one, NAMES), strict=True))
+
+
+@pytest.fixture(scope="module")
+def stock(packed: dict[str, PackReport], folder: Path) -> dict[str, Path]:
+    """Where each recipe's answer from its source lies."""
+    folders = {name: folder / name for name in packed}
+    for each in folders.values():
+        each.mkdir()
+    answer_from_source(folders)
+    return folders
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plans_first_proposal_holds(packed: dict[str, PackReport], name: str) -> None:
+    report = packed[name]
+    assert (report.attempts, report.corrections, report.warnings) == (1, [], [])
+    assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
+    assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
+    assert report.names("mock") == []
+    assert report.inputs is not None, "without example inputs there is no self-test"
+
+
+def test_two_interpreters_answer_at_once_as_the_sources_do(
+    packed: dict[str, PackReport], stock: dict[str, Path], tmp_path: Path
+) -> None:
+    jobs = [(packed[name].output, stock[name]) for name in NAMES]
+    wrong = torch.load(stock["dlrm"] / "answer.pt")
+    wrong["expected"][1] += 1e-4
+    torch.save(wrong, tmp_path / "answer.pt")
+    *found, told = answer_from_archives([*jobs, (packed["dlrm"].output, tmp_path)])
+    assert dict(zip(NAMES, found, strict=True)) == {name: [[], []] for name in NAMES}
+    # Another answer would have been told from the right one.
+    assert ["Mismatched elements: 1 / 3" in line for lines in told for line in lines] == [True, True]
+
+
+def test_the_detectors_operators_travel_with_it(packed: dict[str, PackReport]) -> None:
+    assert list(packed["detector"].plan.data) == ["project/region_ops.so"]
+
+
+def reference(name: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-P", ROOT / "scripts/reference.py", STORE / name],
+        input=json.dumps(REQUESTS[name]),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[dict[str, Any]] = json.loads(done.stdout)["answers"]
+    return answers
+
+
+def test_archives_answer_as_their_sources_do_without_interpool(
+    packed: dict[str, PackReport], tmp_path: Path
+) -> None:
+    (tmp_path / "requests.json").write_text(json.dumps(REQUESTS))
+    archives = [packed[name].output for name in REQUESTS]
+    answers = run_stock(FROM_ARCHIVES, tmp_path / "requests.json", *archives, cwd=tmp_path)
+    for name in SERVED:
+        for found, expected in zip(answers[name], reference(name), strict=True):
+            assert found["label"] == expected["label"]
+            assert found["scores"] == pytest.approx(expected["scores"], abs=1e-5)
+
+
+def test_modules_of_the_same_names_are_interned_in_both(packed: dict[str, PackReport]) -> None:
+    names = ["project", "project.labels", "project.model", "project.preprocessing"]
+    sources = []
+    for name in SERVED:
+        assert packed[name].names("intern") == names
+        with zipfile.ZipFile(packed[name].output) as file:
+            sources.append([file.read(f"archive/project/{each}.py") for each in ("labels", "model")])
+    assert all(one != other for one, other in zip(*sources, strict=True))
+    assert packed["bert"].modules["transformers"]["action"] == "extern"
+
+
+def test_stock_archiver_wraps_an_archive(packed: dict[str, PackReport], tmp_path: Path) -> None:
+    handler = tmp_path / "handler.py"
+    handler.write_text("def handle(data, context): ...\n")
+    archiver = Path(sys.executable).with_name("torch-model-archiver")
+    done = subprocess.run(
+        [archiver, "--model-name", "convnet", "--version", "1.0", "--handler", handler,
+         "--serialized-file", packed["convnet"].output, "--export-path", tmp_path],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = inspect_archive(tmp_path / "convnet.mar")
+    assert found.as_dict()["modules"] == packed["convnet"].modules

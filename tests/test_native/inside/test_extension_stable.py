@@ -1,0 +1,85 @@
+"""A user's operators on torch's stable ABI, alone in a library or beside a Python module."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+from compile import build
+from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
+from paths import EXTENSIONS
+
+from interpool.native import InterpreterManager
+
+SOURCE = EXTENSIONS / "stable.cpp"
+USE = """
+import torch
+
+def use(path, namespace):
+    torch.ops.load_library(path)
+    operators = getattr(torch.ops, namespace)
+    for i in range(200):
+        assert operators.shifted(torch.full((3,), float(i))).tolist() == [i + 1] * 3
+    return operators.called()
+"""
+
+
+@pytest.fixture(scope="module")
+def alone() -> tuple[str, str]:
+    """A library that uses no Python: one for the process."""
+    return str(build(SOURCE, "libstable.so", with_torch=True)), "interpool_stable"
+
+
+@pytest.fixture(scope="module")
+def with_module() -> tuple[str, str]:
+    """A library that does, and so is private to each interpreter."""
+    headers = f"-I{sysconfig.get_path('include')}"
+    path = build(SOURCE, "stable_extension.abi3.so", with_torch=True, options=("-DPYTHON_MODULE", headers))
+    return str(path), "interpool_stable_module"
+
+
+@pytest.mark.parametrize("kind", ["alone", "with_module"])
+def test_operators_work_in_every_interpreter_at_once_and_in_the_host_afterwards(
+    manager: InterpreterManager, kind: str, request: pytest.FixtureRequest
+) -> None:
+    path, namespace = request.getfixturevalue(kind)
+    with every_interpreter(manager) as sessions:
+        codes = [Code(session, USE) for session in sessions]
+        together([lambda code=code: code.call("use", path, namespace) for code in codes])  # type: ignore[misc]
+        # The kernel is whichever copy's came first.
+        counts = [getattr(torch.ops, namespace).called()]
+        counts += [code.call("use", path, namespace) for code in codes]
+    assert counts == [200 * (len(codes) + i) for i in range(len(codes) + 1)]
+    torch.ops.load_library(path)
+    assert getattr(torch.ops, namespace).shifted(torch.ones(2)).tolist() == [2, 2]
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    files = {line.split(maxsplit=5)[5] for line in maps if line.endswith(f"/{Path(path).name}")}
+    assert len(files) >= len(codes) + 1 if kind == "with_module" else files == {path}
+
+
+def test_operators_that_the_host_had_before_the_pool_work_inside(
+    alone: tuple[str, str], with_module: tuple[str, str]
+) -> None:
+    done = run_program(
+        """
+        import sys, torch
+        from interpool_testing import Code, every_interpreter
+
+        source, *found = sys.argv[1:]
+        for path in found[::2]:
+            torch.ops.load_library(path)
+        from interpool import InterpreterManager
+        with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
+            for session in sessions:
+                for path, namespace in zip(found[::2], found[1::2]):
+                    print(Code(session, source).call("use", path, namespace))
+        print(torch.ops.interpool_stable.called(), torch.ops.interpool_stable_module.called())
+        """,
+        USE,
+        *alone,
+        *with_module,
+    )
+    assert_clean(done)
+    assert done.stdout.split() == ["200", "200", "400", "400", "400", "400"]

