@@ -1,6 +1,6 @@
 """All hostile archives, and the table of them in README.md.
 
-``PYTHONPATH=native/support python -m native.hostile.ledger``, in tests/, writes it.
+``PYTHONPATH=.:test_native/support python -m test_native.hostile.ledger``, in tests/, writes it.
 """
 
 from __future__ import annotations

@@ -16,18 +16,17 @@ from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
 from interpool.native.provision import libpython_path
 
-SOURCES = EXTENSIONS
 NAME = "scaled_extension"
 
 
 @pytest.fixture(scope="module")
 def scaled() -> Path:
-    return build(SOURCES / "scaled.cpp", NAME + sysconfig.get_config_var("EXT_SUFFIX"), with_torch=True)
+    return build(EXTENSIONS / "scaled.cpp", NAME + sysconfig.get_config_var("EXT_SUFFIX"), with_torch=True)
 
 
 @pytest.fixture(scope="module")
 def plain() -> Path:
-    return build(SOURCES / "plain.c", "libplain.so", with_torch=False)
+    return build(EXTENSIONS / "plain.c", "libplain.so", with_torch=False)
 
 
 def python_headers() -> str:
@@ -295,7 +294,7 @@ def add(path, by):
 
 
 def test_a_library_that_uses_python_has_its_state_in_each_interpreter(manager: InterpreterManager) -> None:
-    state = build(SOURCES / "state.c", "libstate.so", with_torch=False, options=(python_headers(),))
+    state = build(EXTENSIONS / "state.c", "libstate.so", with_torch=False, options=(python_headers(),))
     with every_interpreter(manager, 2) as sessions:
         one, other = (Code(session, STATE) for session in sessions)
         first = one.call("add", str(state), 0), other.call("add", str(state), 0)
