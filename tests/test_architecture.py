@@ -29,6 +29,7 @@ for importer in sorted(graph.modules):
             compiled = "_native" in detail["line_contents"].partition("import")[2]
             print(importer, "interpool.native._native" if compiled else imported, detail["line_number"])
 """
+_INCLUDE = re.compile(r'^#include (?:"|<(?=interpool/))([^">]+)[">]$', re.MULTILINE)
 _ROW = re.compile(r"^\| `(?P<unit>[^`]+)` \|(?P<subject>[^|]+)\|(?P<imports>[^|]+)\|$", re.MULTILINE)
 
 
@@ -86,7 +87,7 @@ def includes_between_units(root: Path) -> dict[tuple[str, str], list[str]]:
         if file.suffix not in {".cc", ".h"}:
             continue
         own = file.relative_to(root / CPP).parts[0]
-        for name in re.findall(r'^#include "([^"]+)"', file.read_text(encoding="utf-8"), re.MULTILINE):
+        for name in _INCLUDE.findall(file.read_text(encoding="utf-8")):
             target = next(
                 path
                 for path in (file.parent / name, root / CPP / name, root / CPP / "include" / name)

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "elf_image.h"
+#include "../elf/elf_image.h"
 
 namespace interpool {
 namespace {

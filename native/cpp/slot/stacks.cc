@@ -2,6 +2,8 @@
 
 #include <frameobject.h>
 
+#include <string_view>
+
 #include "../upstream/cpython.h"
 
 namespace interpool {
@@ -16,11 +18,13 @@ std::string text_attribute(PyObject* object, const char* name) {
   return to_utf8(value.get());
 }
 
-// What threading calls it, for a thread that threading has heard of.
+// What threading calls it, for a thread that threading has heard of: one that Python started in here.
+// The name that it makes up for another ("Dummy-1") may be that of an earlier thread with the same
+// ident, and the host knows a better one.
 std::string name_of_thread(PyObject* active, unsigned long ident) {
   const Ref key(PyLong_FromUnsignedLong(ident));
   PyObject* known = active != nullptr && key ? PyDict_GetItemWithError(active, key.get()) : nullptr;
-  if (known == nullptr) {
+  if (known == nullptr || std::string_view(Py_TYPE(known)->tp_name) == "_DummyThread") {
     PyErr_Clear();
     return "";
   }

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include <interpool/errors.h>
-#include "../interpose/elf_image.h"
+#include "../elf/elf_image.h"
 #include "torch_words.h"
 
 namespace interpool {

@@ -22,6 +22,7 @@ import os, threading
 stop = threading.Event()
 
 def outer(fd):
+    threading.current_thread()  # gives the host's thread a name of its own in here, too
     inner(fd)
 
 def inner(fd):
@@ -90,14 +91,14 @@ def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: Interpr
         assert re.search(r"leased for \d+\.\d s by thread \d+ 'MainThread'", computing)
         # Under the host's name for the thread, innermost first.
         assert re.search(
-            r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n    outer \(<string>:11\)$",
+            r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n    outer \(<string>:12\)$",
             computing,
         )
         assert "in native code, called by no Python code" in paragraph(text, native)
         waiting = paragraph(text, idle)
         assert "a helper of the model's" in waiting
         assert "Event.wait (" in waiting
-        assert "waits (<string>:22)" in waiting
+        assert "waits (<string>:23)" in waiting
         assert text.count("interpreter ") == len(manager)
         helpers["end"]()
 
