@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -66,14 +67,20 @@ def unit_of(module: str, units: dict[str, set[str]]) -> str:
     return next(unit for unit in found if unit in units)
 
 
-def imports_between_units(source: Path, units: dict[str, set[str]]) -> dict[tuple[str, str], list[str]]:
-    """For each pair of rows, where the first imports the second; imports inside of functions count."""
+def imports_of_modules(source: Path) -> list[tuple[str, str, str]]:
+    """Every import of interpool's by interpool: importer, imported, line; those inside of functions count."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", PRINT_IMPORTS, str(source)], capture_output=True, text=True, check=True
     )
+    return [
+        (importer, imported, line) for importer, imported, line in map(str.split, done.stdout.splitlines())
+    ]
+
+
+def imports_between_units(source: Path, units: dict[str, set[str]]) -> dict[tuple[str, str], list[str]]:
+    """For each pair of rows, where the first imports the second."""
     found = defaultdict(list)
-    for line in done.stdout.splitlines():
-        importer, imported, number = line.split()
+    for importer, imported, number in imports_of_modules(source):
         pair = unit_of(importer, units), unit_of(imported, units)
         if pair[0] != pair[1]:
             found[pair].append(f"{importer}:{number} imports {imported}")
@@ -126,6 +133,13 @@ def test_every_row_of_the_map_imports_only_rows_below_it() -> None:
 def test_every_import_stands_in_the_map(used: dict[tuple[str, str], list[str]]) -> None:
     allowed = the_map()
     assert {pair: where for pair, where in used.items() if pair[1] not in allowed[pair[0]]} == {}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    imports = defaultdict(set)
+    for importer, imported, _line in imports_of_modules(ROOT / "src"):
+        imports[importer].add(imported)
+    TopologicalSorter(imports).prepare()  # a CycleError names the circle
 
 
 def test_the_map_draws_no_arrow_that_is_not_there(used: dict[tuple[str, str], list[str]]) -> None:

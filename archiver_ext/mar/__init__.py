@@ -1,4 +1,4 @@
 """TorchServe's archives (.mar) around hermetic ones: made, read, opened.
 
-May be imported by verify, inspect, pack and commands.
+May be imported by verify, inspect, packing and commands.
 """

@@ -15,10 +15,9 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from interpool.native.archive.importer import HermeticImporter
+from interpool.native.archive.resources import ArchivePath
 
 VIEWED = ("importlib", "importlib.resources", "importlib.util", "pkgutil")
 """The modules that archived code sees so."""
@@ -26,6 +25,36 @@ VIEWED = ("importlib", "importlib.resources", "importlib.util", "pkgutil")
 _WITH_RESOURCES = (
     "contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary", "read_text",
 )  # fmt: skip
+
+
+class Archive(Protocol):
+    """What is asked of an archive's importer here; see HermeticImporter."""
+
+    modules: dict[str, ModuleType]
+
+    def plain_name(self, module: str) -> str:
+        """A module's name as the archive's sources write it."""
+        ...
+
+    def holds(self, module: str) -> bool:
+        """Whether a module of that name would come from the archive, or be nowhere."""
+        ...
+
+    def import_module(self, name: str, /) -> Any:
+        """The module of that name."""
+        ...
+
+    def find_spec(self, module: str) -> ModuleSpec | None:
+        """Its spec, without running any of it."""
+        ...
+
+    def submodules(self, package: ModuleType) -> Iterator[tuple[str, bool]]:
+        """Names of what a package of the archive holds, and whether each is a package."""
+        ...
+
+    def resources_of(self, module: str) -> ArchivePath:
+        """The folder of a package of the archive, or that around a module."""
+        ...
 
 
 class View(ModuleType):
@@ -46,7 +75,7 @@ class View(ModuleType):
         return getattr(self._behind, name)  # such as a submodule that was imported later
 
 
-def views(importer: HermeticImporter) -> dict[str, View]:
+def views(importer: Archive) -> dict[str, View]:
     """The modules of VIEWED by name, as the code of that importer's archive sees them."""
     util = View(importlib.util, {"find_spec": _find_spec(importer)})
     resources = View(
@@ -62,13 +91,13 @@ def views(importer: HermeticImporter) -> dict[str, View]:
     return {view.__name__: view for view in (whole, resources, util, data)}
 
 
-def _absolute(importer: HermeticImporter, name: str, package: str | None) -> str:
+def _absolute(importer: Archive, name: str, package: str | None) -> str:
     if name.startswith("."):
         name = importlib.util.resolve_name(name, importer.plain_name(package or ""))
     return importer.plain_name(name)
 
 
-def _import_module(importer: HermeticImporter) -> Callable[..., ModuleType]:
+def _import_module(importer: Archive) -> Callable[..., ModuleType]:
     def import_module(name: str, package: str | None = None) -> ModuleType:
         """Stands in for ``importlib.import_module``."""
         wanted = _absolute(importer, name, package)
@@ -80,7 +109,7 @@ def _import_module(importer: HermeticImporter) -> Callable[..., ModuleType]:
     return import_module
 
 
-def _find_spec(importer: HermeticImporter) -> Callable[..., ModuleSpec | None]:
+def _find_spec(importer: Archive) -> Callable[..., ModuleSpec | None]:
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
         """Stands in for ``importlib.util.find_spec``."""
         wanted = _absolute(importer, name, package)
@@ -91,7 +120,7 @@ def _find_spec(importer: HermeticImporter) -> Callable[..., ModuleSpec | None]:
     return find_spec
 
 
-def _get_data(importer: HermeticImporter) -> Callable[[str, str], bytes | None]:
+def _get_data(importer: Archive) -> Callable[[str, str], bytes | None]:
     def get_data(package: str, resource: str) -> bytes | None:
         """Stands in for ``pkgutil.get_data``."""
         wanted = importer.plain_name(package)
@@ -102,7 +131,7 @@ def _get_data(importer: HermeticImporter) -> Callable[[str, str], bytes | None]:
     return get_data
 
 
-def _iter_modules(importer: HermeticImporter) -> Callable[..., Iterator[pkgutil.ModuleInfo]]:
+def _iter_modules(importer: Archive) -> Callable[..., Iterator[pkgutil.ModuleInfo]]:
     def iter_modules(path: Any = None, prefix: str = "") -> Iterator[pkgutil.ModuleInfo]:
         """Stands in for ``pkgutil.iter_modules``; knows a package's ``__path__`` by identity."""
         for module in list(importer.modules.values()):
@@ -115,7 +144,7 @@ def _iter_modules(importer: HermeticImporter) -> Callable[..., Iterator[pkgutil.
     return iter_modules
 
 
-def _of_package(importer: HermeticImporter, stock: Callable[..., Any]) -> Callable[..., Any]:
+def _of_package(importer: Archive, stock: Callable[..., Any]) -> Callable[..., Any]:
     """``stock`` takes a package, or its name, first; from Python 3.12 on ``files`` may take none."""
 
     @functools.wraps(stock)
@@ -131,7 +160,7 @@ def _of_package(importer: HermeticImporter, stock: Callable[..., Any]) -> Callab
     return call
 
 
-def _module(importer: HermeticImporter, package: Any) -> Any:
+def _module(importer: Archive, package: Any) -> Any:
     if isinstance(package, str) and importer.holds(importer.plain_name(package)):
         return importer.import_module(package)
     return package

@@ -5,12 +5,21 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from importlib.resources.abc import Traversable, TraversableResources
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from interpool.native.archive.importer import HermeticImporter
+
+class Archive(Protocol):
+    """What is asked of an archive's importer here."""
+
+    filename: str
+    zip_reader: Any  # torch's, which has no stub
+
+    def get_data(self, path: str) -> bytes:
+        """The content of a member."""
+        ...
 
 
 class ArchivePath(Traversable):
@@ -21,7 +30,7 @@ class ArchivePath(Traversable):
         member: relative path below the archive's root, "" for that itself.
     """
 
-    def __init__(self, importer: HermeticImporter, member: str) -> None:
+    def __init__(self, importer: Archive, member: str) -> None:
         self._importer = importer
         self._member = member
 

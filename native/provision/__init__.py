@@ -7,6 +7,8 @@ live in a cache (``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else
 
 All functions raise ``interpool.native.errors.ProvisioningError``, which names
 the file and, where a tool failed, repeats its output.
+
+May be imported by the pool, the diagnostics and what lies above native, in the host program only.
 """
 
 from __future__ import annotations
