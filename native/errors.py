@@ -32,13 +32,12 @@ Messages say what happened, on which file or model, and what to do next.
 
 from __future__ import annotations
 
-import re
-
-_RULE = re.compile(r" \[([a-z0-9_-]+)\]$")
-
 
 class InterpoolError(Exception):
-    """Root of all errors raised by interpool."""
+    """Root of all errors raised by interpool.
+
+    Its arguments are text, and make it again: that is how it crosses from one interpreter to another.
+    """
 
 
 class ProvisioningError(InterpoolError):
@@ -50,9 +49,12 @@ class ProvisioningError(InterpoolError):
     """
 
     def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(f"{what}. {hint}" if hint else what)
+        super().__init__(what, hint)
         self.what = what
         self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.hint}" if self.hint else self.what
 
 
 class InterpreterStartError(InterpoolError):
@@ -119,11 +121,12 @@ class ArchiveError(InterpoolError):
     """
 
     def __init__(self, message: str, rule: str = "") -> None:
-        super().__init__(f"{message} [{rule}]" if rule else message)
-        # From another interpreter an error comes as its text, which ends with the rule.
-        found = _RULE.search(message) if not rule else None
-        self.message = message[: found.start()] if found else message
-        self.rule = found.group(1) if found else rule
+        super().__init__(message, rule)
+        self.message = message
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.rule}]" if self.rule else self.message
 
 
 class StructureError(ArchiveError):

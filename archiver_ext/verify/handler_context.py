@@ -16,6 +16,7 @@ def handler_context(rows: Sequence[dict[str, Any]], model_dir: Path) -> Any:
         rows: the batch.
         model_dir: where the handler looks for the .mar's extra files.
     """
+    import ts
     from ts.context import Context, RequestProcessor
     from ts.metrics.metrics_store import MetricsStore
 
@@ -26,7 +27,7 @@ def handler_context(rows: Sequence[dict[str, Any]], model_dir: Path) -> Any:
         manifest={"model": {"modelName": "model"}},
         batch_size=len(rows),
         gpu=None,
-        mms_version="0.12.0",
+        mms_version=ts.__version__,
         metrics=MetricsStore(ids, "model"),
         model_yaml_config={},
     )

@@ -50,9 +50,8 @@ def _torchserve() -> Check:
     except importlib.metadata.PackageNotFoundError:
         return Check("torchserve", False, "not installed", hint)
     ok = satisfies("torchserve", version)
-    detail = (
-        version if ok else f"{version}; interpool is tested with {requirement('torchserve').specifier} only"
-    )
+    tested = ", ".join(each.version for each in requirement("torchserve").specifier)
+    detail = version if ok else f"{version}; interpool is tested with {tested} only"
     return Check("torchserve", ok, detail, "" if ok else hint)
 
 

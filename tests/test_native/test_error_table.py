@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -40,3 +41,45 @@ def test_what_is_raised_inside_arrives_as_itself_or_as_a_remote_error(
     with pytest.raises(InterpoolError, match="said inside") as caught:
         code["fail"]()
     assert type(caught.value) is (getattr(errors, name) if from_inside else RemoteError)
+
+
+def test_a_rule_and_a_hint_cross_as_data(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        from interpool.native import errors
+        def lies(): raise errors.DigestError("a [file] is not what it was [really]", "digest")
+        def lacks(): raise errors.ProvisioningError("no libpython", "Install one")
+        """,
+    )
+    with pytest.raises(errors.DigestError) as refused:
+        code["lies"]()
+    assert (refused.value.message, refused.value.rule) == ("a [file] is not what it was [really]", "digest")
+    assert str(refused.value) == "a [file] is not what it was [really] [digest]"
+    with pytest.raises(errors.ProvisioningError, match=r"^no libpython\. Install one$") as lacking:
+        code["lacks"]()
+    assert lacking.value.hint == "Install one"
+
+
+@pytest.mark.parametrize("arguments", ["()", "('a', 'b', 'c')", "(1, 2)", "(None,)", "('\\udcff', '')"])
+def test_arguments_that_code_inside_has_changed_do_no_harm(
+    session: InterpreterSession, arguments: str
+) -> None:
+    code = Code(
+        session,
+        f"""
+        from interpool.native import errors
+        def fail():
+            error = errors.ArchiveError("said inside", "rule")
+            error.args = {arguments}
+            raise error
+        """,
+    )
+    with pytest.raises(errors.ArchiveError):
+        code["fail"]()
+
+
+@pytest.mark.parametrize("error", [errors.DigestError("m", "rule"), errors.ProvisioningError("w", "h")])
+def test_errors_with_more_than_a_message_can_be_pickled(error: InterpoolError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.args) == (type(error), str(error), error.args)

@@ -54,6 +54,11 @@ py::object error_class(const Error& error) {
   return py::module_::import(guest::kErrors).attr(error.python_class());
 }
 
+py::object text_of(const std::string& bytes) {
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
+}
+
 void translate(std::exception_ptr pointer) {
   if (!pointer) {
     return;
@@ -62,16 +67,25 @@ void translate(std::exception_ptr pointer) {
     std::rethrow_exception(pointer);
   } catch (const RemoteError& error) {
     const py::object type = error_class(error);
-    const auto text = [](const std::string& bytes) {
-      return py::reinterpret_steal<py::object>(
-          PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
-    };
-    const py::object value = type(text(error.type_name), text(error.text), text(error.traceback_text));
+    const py::object value =
+        type(text_of(error.type_name), text_of(error.text), text_of(error.traceback_text));
     PyErr_SetObject(type.ptr(), value.ptr());
   } catch (const ArgumentError& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
   } catch (const Error& error) {
-    PyErr_SetString(error_class(error).ptr(), error.what());
+    const py::object type = error_class(error);
+    PyObject* value = nullptr;
+    if (!error.arguments().empty()) {
+      py::tuple arguments(error.arguments().size());
+      for (size_t i = 0; i < error.arguments().size(); ++i) {
+        arguments[i] = text_of(error.arguments()[i]);
+      }
+      value = PyObject_CallObject(type.ptr(), arguments.ptr());
+      PyErr_Clear();  // code inside may have given it arguments that its class does not take
+    }
+    const py::object made =
+        value != nullptr ? py::reinterpret_steal<py::object>(value) : text_of(error.what());
+    PyErr_SetObject(type.ptr(), made.ptr());
   }
 }
 

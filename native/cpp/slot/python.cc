@@ -61,15 +61,33 @@ std::string traceback_of(PyObject* exception) {
   return result;
 }
 
+// The arguments that an exception was made with, if all of them are text.
+std::vector<std::string> arguments_of(PyObject* exception) {
+  const Ref arguments(PyObject_GetAttrString(exception, "args"));
+  PyErr_Clear();
+  std::vector<std::string> texts;
+  if (!arguments || PyTuple_Check(arguments.get()) == 0) {
+    return texts;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); ++i) {
+    PyObject* argument = PyTuple_GET_ITEM(arguments.get(), i);
+    if (PyUnicode_Check(argument) == 0) {
+      return {};
+    }
+    texts.push_back(text_of(argument, ""));
+  }
+  return texts;
+}
+
 // Throws the error that interpool's Python knows by that name, if there is one.
-void throw_own_error(const std::string& name, const std::string& message) {
+void throw_own_error(PyObject* exception, const std::string& name, const std::string& message) {
   const std::string module = std::string(guest::kErrors) + ".";
   if (!name.starts_with(module)) {
     return;
   }
 #define INTERPOOL_THROW_BY_NAME(type, base, from_inside)                   \
   if (from_inside && name.compare(module.size(), name.npos, #type) == 0) { \
-    throw type(message);                                                   \
+    throw type(message, arguments_of(exception));                          \
   }
   INTERPOOL_ERRORS(INTERPOOL_THROW_BY_NAME)
 #undef INTERPOOL_THROW_BY_NAME
@@ -84,7 +102,7 @@ void throw_pending() {
   }
   const std::string name = name_of(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())));
   const std::string text = text_of(exception.get(), "<no message>");
-  throw_own_error(name, text);
+  throw_own_error(exception.get(), name, text);
   throw RemoteError(name, text, traceback_of(exception.get()));
 }
 

@@ -8,7 +8,8 @@ PROGRAM = """
 import atexit
 from pathlib import Path
 from interpool import InterpreterManager
-from interpool.native import _native, manager, provision
+from interpool.native import _native, provision
+from interpool.native.pool import manager
 from interpool.native.errors import InterpreterStartError
 from interpool_testing import together
 

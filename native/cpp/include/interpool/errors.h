@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "export.h"
 
@@ -12,9 +13,18 @@ namespace interpool {
 
 class INTERPOOL_PUBLIC Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& message, std::vector<std::string> arguments = {})
+      : std::runtime_error(message), arguments_(std::move(arguments)) {}
+
+  // What the Python class is made with again, where that is more than the message: the rule that
+  // an archive breaks, for instance. Empty otherwise.
+  const std::vector<std::string>& arguments() const noexcept { return arguments_; }
+
   // The class that stands for it in interpool/native/errors.py.
   virtual const char* python_class() const noexcept { return "InterpoolError"; }
+
+ private:
+  std::vector<std::string> arguments_;
 };
 
 // The table of errors, bases first: name, base, and whether Python code inside an interpreter
