@@ -166,3 +166,14 @@ def test_every_folders_docstring_says_what_lives_there_and_who_may_import_it() -
             text = init.read_text(encoding="utf-8")
             assert text.startswith('"""')
             assert "import" in text.split('"""')[1], unit
+
+
+def test_a_python_that_is_started_in_the_checkout_imports_what_is_installed() -> None:
+    code = "import interpool.native, interpool.handler; print(interpool.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).parents[1].name == "site-packages"
+
+
+def test_the_links_below_src_are_the_packages() -> None:
+    links = {path.name: path.resolve() for path in (ROOT / "src/interpool").iterdir() if path.is_symlink()}
+    assert links == {package: ROOT / package for package in PACKAGES}
