@@ -71,7 +71,7 @@ class Pool:
         try:
             from interpool.native import InterpreterManager
 
-            self._outcome = InterpreterManager(min_size, ceiling=max_size)
+            self._outcome = InterpreterManager(min_size, max_size=max_size)
             logger.info("%d interpreters after %.2f s", min_size, time.monotonic() - began)
         except Exception as error:
             logger.exception("the interpreters did not start")

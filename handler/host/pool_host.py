@@ -241,10 +241,10 @@ class PoolHost:
             self._refuse(worker.peer, self._pool.error)
             return
         wanted = worker.settings.interpreters
-        if wanted is not None and wanted != manager.floor:
+        if wanted is not None and wanted != manager.min_size:
             worker.tell(
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
-                f"started with {manager.floor}; it keeps these until it is restarted\n"
+                f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
         try:
             listener = worker.listen()
@@ -422,7 +422,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     host.leave_on_sigterm()
     host.run()
-    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
 

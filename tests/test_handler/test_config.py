@@ -137,7 +137,7 @@ def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
         ({}, 2, (2, 2)),
     ],
 )
-def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_ceiling(
+def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_maximum(
     environment: dict[str, str], wanted: int | None, size: tuple[int, int]
 ) -> None:
     assert HostSettings.of_environment(environment).pool_size(wanted) == size

@@ -64,7 +64,7 @@ void Pool::autoscale() {
   std::unique_lock lock(mutex_);
   auto review_at = Clock::now() + review_every;
   while (!closed_) {
-    if (active_ < floor_) {
+    if (active_ < min_size_) {
       if (may_start()) {
         add_one(lock);
       } else {
@@ -75,7 +75,7 @@ void Pool::autoscale() {
         add_one(lock);
         review_at = Clock::now() + review_every;
       }
-    } else if (active_ == floor_) {
+    } else if (active_ == min_size_) {
       break;
     } else if (Clock::now() >= review_at) {
       park_surplus(lock);
@@ -92,7 +92,7 @@ void Pool::autoscale() {
 bool Pool::watch(std::unique_lock<std::mutex>& lock) {
   LoadSampler load(cores());
   auto waited_at = Clock::now();
-  while (!closed_ && active_ >= floor_ && may_grow()) {
+  while (!closed_ && active_ >= min_size_ && may_grow()) {
     auto pause = kTick;
     if (!anybody_waits()) {
       if (Clock::now() - waited_at > kLinger) {
@@ -120,7 +120,7 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
         waited_at += kPause;
       }
     }
-    autoscaler_.wait_for(lock, pause, [this] { return closed_ || active_ < floor_; });
+    autoscaler_.wait_for(lock, pause, [this] { return closed_ || active_ < min_size_; });
   }
   return false;
 }
@@ -162,7 +162,7 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
 
 // Back to what was needed at once since the last review, and to the minimum size at the least.
 void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
-  const size_t needed = std::max(floor_, wanted_);
+  const size_t needed = std::max(min_size_, wanted_);
   wanted_ = leased_ + waiters_.size();
   std::vector<Interpreter*> parked;
   for (auto slot = slots_.rbegin(); slot != slots_.rend() && active_ > needed; ++slot) {

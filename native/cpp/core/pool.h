@@ -34,8 +34,8 @@ class INTERPOOL_PUBLIC Leaseholder {
 };
 
 struct PoolOptions {
-  size_t ceiling = 0;      // its maximum size; 0: as many interpreters as there are
-  double park_after = 60;  // seconds without need, for one above the floor
+  size_t max_size = 0;     // 0: as many interpreters as there are
+  double park_after = 60;  // seconds without need, for one above the minimum size
   double grace = 5;        // seconds that an interrupted call has to come back
   // Starts one more. None: the pool neither grows nor replaces what is retired.
   std::function<Interpreter*()> start;
@@ -46,10 +46,10 @@ struct PoolOptions {
 //
 // It has no threads of its own, as long as it has what it needs. Where it may grow,
 // somebody waits for a lease, or an interpreter was retired, the *autoscaler* runs
-// (autoscaler.cc): one thread, which leaves once the pool is back at its floor.
+// (autoscaler.cc): one thread, which leaves once the pool is back at its minimum size.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // The interpreters that it is given are its minimum size, the floor.
+  // The interpreters that it is given are its minimum size.
   explicit Pool(std::vector<Interpreter*> interpreters, PoolOptions options = {});
 
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
@@ -91,8 +91,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);
 
-  // Parked: kept warm above the floor, without models, and leased again when the pool
-  // next grows. Retired: lost.
+  // Parked: idle above the minimum size and kept warm, without models; leased again when
+  // the pool next grows. Retired: lost.
   enum class State : uint8_t { kFree, kLeased, kParked, kRetired };
   struct Status {
     Interpreter* interpreter;
@@ -107,8 +107,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
   size_t size() const;                 // free and leased
   size_t waiting() const;
-  size_t floor() const { return floor_; }
-  size_t ceiling() const { return options_.ceiling; }
+  size_t min_size() const { return min_size_; }
+  size_t max_size() const { return options_.max_size; }
   double grace() const { return options_.grace; }
   bool is_growing() const;  // is one being started?
 
@@ -144,7 +144,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void offer(Slot& slot);
   void wake_all();
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
-  bool may_grow() const { return active_ < std::min(options_.ceiling, limit_) && may_start(); }
+  bool may_grow() const { return active_ < std::min(options_.max_size, limit_) && may_start(); }
 
   // autoscaler.cc
   bool anybody_waits() const;
@@ -155,7 +155,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void park_surplus(std::unique_lock<std::mutex>& lock);
 
   const PoolOptions options_;
-  const size_t floor_;
+  const size_t min_size_;
   mutable std::mutex mutex_;
   std::deque<Slot> slots_;  // only ever grows: slots stay where they are
   std::list<Waiter*> waiters_;

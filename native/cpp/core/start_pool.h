@@ -13,8 +13,8 @@
 namespace interpool {
 
 struct PoolSize {
-  size_t floor;
-  size_t ceiling;
+  size_t min_size;
+  size_t max_size;
 };
 
 // On a machine with that many cores. Throws ArgumentError for what is no size.

@@ -107,12 +107,12 @@ class Interpreter {
   // calling thread. `call` is unique in the process.
   virtual void begin_interruptible(uint64_t call) = 0;
   virtual void end_interruptible(uint64_t call) noexcept = 0;
-  // `callable(worker, fd, hello, frame)` for a served connection.
+  // `callable(worker, fd, load_command, frame)` for a served connection.
   struct Answer {
     std::string bytes;
     bool keep_open = false;
   };
-  virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
+  virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& load_command,
                         const std::string& frame) = 0;
 
   // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at

@@ -94,7 +94,7 @@ def test_a_manager_closed_under_busy_threads_lets_them_finish(tmp_path: Any) -> 
 
     results = together([*[work] * 8, close])
     assert all(ended_after for _, ended_after in results)
-    assert not any(seat["leased"] for seat in manager.stats()["interpreters"])
+    assert not any(entry["leased"] for entry in manager.stats()["interpreters"])
 
 
 def test_a_close_names_what_was_not_given_back() -> None:
@@ -189,7 +189,7 @@ def test_a_process_ends_with_a_gil_that_is_never_let_go(state: str) -> None:
         thread = threading.Thread(target=call, daemon=True)
         thread.start()
         thread.join(2)
-        print(thread.is_alive(), {seat["state"] for seat in manager.stats()["interpreters"]} >= {state})
+        print(thread.is_alive(), {entry["state"] for entry in manager.stats()["interpreters"]} >= {state})
         """,
         state,
     )
@@ -204,7 +204,7 @@ def test_a_process_ends_while_its_pool_grows() -> None:
         import threading, time
         from interpool import InterpreterManager
 
-        manager = InterpreterManager(1, ceiling=8)
+        manager = InterpreterManager(1, max_size=8)
         def nap():
             with manager.acquire_session() as session:
                 session.global_("time", "sleep")(0.5)
