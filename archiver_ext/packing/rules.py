@@ -199,7 +199,7 @@ def _action(top: str, path: Path | None, found: Distribution | None, used: str |
     if found is None:
         if path is None:
             return "extern", f"it has no source file{why}"
-        return "intern", f"no installed distribution brings it{why}"
+        return "intern", f"no installed distribution provides it{why}"
     if found.obstacle:
         return "extern", f"{label} {found.obstacle}{why}"
     return "intern", f"{label} is small and pure Python ({found.python_files} files){why}"

@@ -2,7 +2,7 @@
 
 Some uses of a module show only when the archive is loaded: native calls at import, class
 attributes, annotations. A decision of the rules that turns out wrong is taken back, and the
-archive is built anew. What the user decided, by option or plan, is never changed.
+archive is built again. What the user decided, by option or plan, is never changed.
 
 Imports neither torch nor the user's code: both live in child processes.
 """
@@ -221,7 +221,7 @@ def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
 def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> PackError:
     if failed.trouble is Trouble.DIFFERS:
         what = (
-            f"the archive of {spec} answers its example inputs otherwise in a fresh process: {failed.error}"
+            f"the archive of {spec} answers its example inputs differently in a fresh process: {failed.error}"
         )
     else:
         what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"

@@ -58,7 +58,7 @@ class Pool:
         self._model_dirs.add(model_dir)
 
     def forget_models(self) -> None:
-        """Have the interpreters let go of models that were unregistered."""
+        """Have the interpreters unload models that were unregistered."""
         gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
         self._model_dirs -= gone
         if gone and self.manager is not None:

@@ -151,7 +151,7 @@ class PoolHost:
         try:
             worker.accept(self._pool.manager)
         except (InterpoolError, RuntimeError):
-            logger.exception("worker %d: the pool did not take it", worker.registration.pid)
+            logger.exception("worker %d: the pool did not accept its connection", worker.registration.pid)
             self._end(worker)
             return
         if worker.connection is None:
@@ -283,7 +283,7 @@ class PoolHost:
                 logger.info("worker %d: its model is gone", worker.registration.pid)
                 self._end(worker)
             elif worker.state == "listening" and time.time() - worker.since > ACCEPT_TIMEOUT_S:
-                logger.warning("worker %d: TorchServe did not come", worker.registration.pid)
+                logger.warning("worker %d: TorchServe did not connect", worker.registration.pid)
                 self._end(worker)
 
     def _drop(self, peer: socket.socket) -> None:

@@ -194,9 +194,11 @@ _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 def _check_values(manifest: Manifest) -> None:
     """What types cannot say."""
     for name, digest in manifest["files"].items():
-        _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is no SHA-256")
+        _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is not SHA-256")
     for name in manifest["modules"]:
-        _require(_is_module(name), "modules", f"names a module {shown(name)}, which is no name of one")
+        _require(
+            _is_module(name), "modules", f"names a module {shown(name)}, which is not a valid module name"
+        )
     for extern in manifest["externs"]:
         _require(_is_module(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
     for name in manifest["globals"]:

@@ -285,7 +285,7 @@ def _data_digests(reader: Any, path: str, manifest: Manifest) -> dict[str, str]:
         if strange or name not in manifest["files"] or not reader.has_record(name):
             raise ManifestError(
                 f"{path}: its manifest lists {name!r} as a data file, and it holds none of that name. "
-                "Make it anew with `interpool pack`.",
+                "Pack it again with `interpool pack`.",
                 "data",
             )
         digests[name] = manifest["files"][name]

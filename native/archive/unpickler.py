@@ -121,7 +121,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         """The global that a pickle asks for."""
         module, name = current_name(module, name, self.proto)
         if not all(part.isidentifier() for part in module.split(".")):
-            self._refuse_global("name", module, name, "is no name of a global")
+            self._refuse_global("name", module, name, "is not the name of a global")
         if not name.isidentifier():
             self._refuse_global("dotted-name", module, name, "is not a name that a module has")
         if module == OWN_MODULES[0]:

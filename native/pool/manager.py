@@ -104,7 +104,7 @@ class InterpreterManager:
                 interrupted: if it does not return within the manager's ``grace``, the
                 interpreter is retired, and everything of the session raises
                 InterpreterRetiredError. Such sessions call on a thread of their own,
-                which costs some ten microseconds a call.
+                which costs about ten microseconds a call.
 
         Raises:
             LeaseTimeoutError: none became free in time.

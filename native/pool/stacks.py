@@ -32,7 +32,7 @@ def _paragraph(one: dict[str, Any], patience: float) -> list[str]:
         return [f"{title}; a call into it did not come back"]
     if not one["answered"]:
         who = host_thread(one["inside"]) if one["inside"] else "a thread of its own"
-        title += f"; busy in native code that does not let go of the GIL, in {who}"
+        title += f"; busy in native code that does not release the GIL, in {who}"
         return [f"{title}: no answer within {patience:g} s"]
     lines = [title]
     for thread in one["threads"]:

@@ -104,7 +104,7 @@ def test_what_archives_must_prove_is_said_in_the_environment(tmp_path: Path, key
         ({"INTERPOOL_SIGNATURE_KEYS": ""}, "it is set and names no key"),
         ({"INTERPOOL_SIGNATURE_KEYS": "key.pem"}, "key.pem is not an absolute path"),
         ({"INTERPOOL_SIGNATURE_KEYS": "/nowhere/key.pem"}, "the key /nowhere/key.pem cannot be read"),
-        ({"INTERPOOL_SIGNATURE_KEYS": "/etc/passwd"}, "/etc/passwd is no PEM file of a public key"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/etc/passwd"}, "/etc/passwd is not a PEM file of a public key"),
         ({"INTERPOOL_SIGNATURE_KEYS": "KEY", "INTERPOOL_VERIFY": "structure"}, "contradict each other"),
         ({"INTERPOOL_VERIFY": "off"}, "`INTERPOOL_VERIFY`"),
         ({"INTERPOOL_STOCK_ARCHIVES": "maybe"}, "`INTERPOOL_STOCK_ARCHIVES`"),

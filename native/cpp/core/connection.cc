@@ -49,7 +49,7 @@ void Connection::run() {
   } catch (const RemoteError& error) {
     report(service_, error.what() + ("\n" + error.traceback_text));
   } catch (const std::exception& error) {
-    // An end of stream that close() asked for is no news.
+    // An end of stream that close() caused is not reported.
     if (alive()) {
       report(service_, error.what());
     }
@@ -62,7 +62,7 @@ void Connection::run() {
   ended_.notify_all();
   const uint64_t one = 1;
   if (::write(done_fd_, &one, sizeof one) != sizeof one) {
-    report(service_, "nobody listens for its end");
+    report(service_, "its end could not be reported");
   }
 }
 

@@ -38,7 +38,7 @@ bool is_runnable(int thread) {
   return name_end != std::string_view::npos && name_end + 2 < line.size() && line[name_end + 2] == 'R';
 }
 
-// Threads of this process that run or would, but for the calling one.
+// Threads of this process that run or are ready to, except the calling one.
 size_t runnable_threads() {
   const auto self = static_cast<int>(syscall(SYS_gettid));
   DIR* tasks = opendir("/proc/self/task");

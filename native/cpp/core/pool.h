@@ -55,13 +55,13 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
   // waits its turn, first come first served. Throws LeaseTimeoutError after `timeout`
   // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
-  // only one is none of the pool's any more, ArgumentError for a timeout that is none.
+  // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
   void release(Interpreter& interpreter);
 
-  // Never leases this one again, and has another one started in its place. For whoever
-  // leased it, who does not release it.
+  // Never leases this one again, and has another one started in its place. Called by the
+  // leaseholder, who then does not release it.
   void retire(Interpreter& interpreter);
 
   // Who has leased it, until it is released.
@@ -69,24 +69,24 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
-  // The same for the process's end, when nobody is left whom an error would help: who
-  // waits is left to wait.
+  // The same for the process's end, when an error would help nobody: waiting callers go
+  // on waiting.
   void close_for_good();
   bool is_closed() const;
 
-  // Leases its first `count` interpreters only, from now on, but for those asked for by number.
+  // Leases its first `count` interpreters only, from now on, except those asked for by number.
   void limit(int64_t count);
 
   // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
-  // nullopt also when `interpreter` is none of this pool.
+  // nullopt also when `interpreter` is not of this pool.
   std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
   // No longer prefers anybody for `affinity`: its model is gone.
   void forget(const std::string& affinity);
 
-  // Calls `module.function(argument)` in every interpreter but the retired, on its own
-  // thread and beside whoever leases it. Waits `patience` seconds at the most for all
+  // Calls `module.function(argument)` in every interpreter that is not retired, on its own
+  // thread and beside whoever leases it. Waits at most `patience` seconds for all
   // to be done; what it raises goes to stderr.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);

@@ -22,7 +22,7 @@ struct InterpreterStacks {
 };
 
 // Also of those that are leased and busy; a retired one may no longer be asked. Any
-// thread that holds no GIL; takes `patience` seconds at the most.
+// thread that holds no GIL; takes at most `patience` seconds.
 INTERPOOL_PUBLIC std::vector<InterpreterStacks> stacks_of(const Pool& pool, double patience);
 
 // A lease that has not been given back.
@@ -33,7 +33,7 @@ struct OpenLease {
   std::vector<std::string> labels;  // of the objects that the session holds
 };
 
-// All that are out. Any thread that holds no GIL; takes `patience` seconds at the most.
+// All that are out. Any thread that holds no GIL; takes at most `patience` seconds.
 INTERPOOL_PUBLIC std::vector<OpenLease> open_leases(const Pool& pool, double patience);
 
 }  // namespace interpool

@@ -17,7 +17,7 @@ struct PoolSize {
   size_t max_size;
 };
 
-// On a machine with that many cores. Throws ArgumentError for what is no size.
+// On a machine with that many cores. Throws ArgumentError for an invalid size.
 INTERPOOL_PUBLIC PoolSize size_of(const PoolSettings& settings, size_t cores);
 
 // Throws ArgumentError for settings that make no sense.

@@ -450,7 +450,7 @@ Raises:
             movable.movable()->unload(interpreter_id);
           },
           py::arg("interpreter_id") = py::none(), py::call_guard<WithoutHostGil>(),
-          R"(Let go of the copy in that interpreter, or of all copies.
+          R"(Drop the copy in that interpreter, or all copies.
 
 The next need makes a new one, as the object was at first.)");
 

@@ -25,7 +25,7 @@ class Once {
     std::string result;
   };
 
-  // Waits for `patience` at the most, so that a caller that is to be interrupted can be.
+  // Waits for at most `patience`, so that a caller that is to be interrupted can be.
   Answer begin(const std::string& work, std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     State& state = states_[work];

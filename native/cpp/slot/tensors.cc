@@ -24,7 +24,7 @@ using Owner = std::shared_ptr<void>;
 
 // The deleter of every storage whose memory has crossed, in or out; its context is
 // an Owner. c10's own refcounted deleter will not do: it decrements and then looks
-// at the count again, so two threads that let go at once may both free.
+// at the count again, so two threads that release at once may both free.
 void drop_owner(void* context) {
   delete static_cast<Owner*>(context);
 }

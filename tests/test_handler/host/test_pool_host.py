@@ -249,7 +249,7 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     ("fields", "words"),
     [
         ({"protocol": "0"}, "different versions of interpool"),
-        ({"pid": "x"}, "does not understand"),
+        ({"pid": "x"}, "cannot parse"),
         ({"address": "unix:/nowhere/sock"}, "cannot listen on"),
     ],
 )

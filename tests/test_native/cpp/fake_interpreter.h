@@ -23,7 +23,7 @@
 
 namespace interpool::testing {
 
-// Of interpreters, by this thread: one at the most.
+// Of interpreters, by this thread: at most one.
 inline thread_local int gils_held = 0;
 
 class FakeInterpreter final : public Interpreter {

@@ -171,7 +171,7 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
         session.close()
     assert {number for number, found in seen.items() if found == (True, 0)} == parked
     assert {number for number, found in seen.items() if found == (False, 1)} == seen.keys() - parked
-    # What was let go is made again.
+    # What was freed is made again.
     assert model(torch.ones(2)).tolist() == [3.0, 3.0]
 
 

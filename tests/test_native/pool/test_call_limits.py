@@ -252,7 +252,7 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
             # A thread of the model's holds the GIL; the call itself never begins.
             session.global_("_thread", "start_new_thread")(held, (gate.fd,))
             wait_for(
-                lambda: "does not let go of the GIL" in losing.dump_stacks(patience=0.2),
+                lambda: "does not release the GIL" in losing.dump_stacks(patience=0.2),
                 "the thread that holds the GIL",
             )
             stuck = kept.to_value

@@ -111,9 +111,7 @@ def test_a_close_names_what_was_not_given_back() -> None:
     with Gate() as gate:
         thread = threading.Thread(target=hold, args=(gate.fd,))
         thread.start()
-        wait_for(
-            lambda: "does not let go of the GIL" in manager.dump_stacks(patience=0.2), "the call to begin"
-        )
+        wait_for(lambda: "does not release the GIL" in manager.dump_stacks(patience=0.2), "the call to begin")
         with pytest.warns(ResourceWarning) as caught:
             manager.close()
         manager.close()  # says it once

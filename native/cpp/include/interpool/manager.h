@@ -63,12 +63,12 @@ class INTERPOOL_PUBLIC InterpreterManager {
   // Leases a free interpreter, one that has served `affinity` before first; waits its
   // turn. Throws LeaseTimeoutError after `timeout` seconds, PoolClosedError. A call that
   // takes longer than `call_limit` seconds is interrupted and throws CallTimeoutError.
-  // ArgumentError for what is no length of time.
+  // ArgumentError for a value that is not a length of time.
   InterpreterSession acquire_one(std::optional<double> timeout = std::nullopt,
                                  const std::string& affinity = "",
                                  std::optional<double> call_limit = std::nullopt);
   std::vector<Instance> all_instances() const;
-  // Leases the first `count` interpreters only, from now on, but for instances' own sessions;
+  // Leases the first `count` interpreters only, from now on, except for instances' own sessions;
   // size() lifts it. Throws ArgumentError for what is not between 1 and size().
   void limit(size_t count);
   // Makes `name` importable in every interpreter that has not imported it yet.
