@@ -52,7 +52,7 @@ class Verdict:
         action: what is done.
         reason: why, in words.
         origin: who decided.
-        glob: the modules that share it, if somebody may want to decide otherwise, else "".
+        glob: the modules that share it, if the user may want to change the decision, else "".
     """
 
     action: RuleAction

@@ -126,7 +126,7 @@ def _answer(token: WorkerToken, fd: int, load_command: bytes, frame: bytes) -> t
         try:
             _service(key, token)
         except _LoadError as error:
-            # An archive or a setting that is at fault is so for every worker of the model.
+            # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
         name = message["modelName"].decode()

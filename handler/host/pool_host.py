@@ -77,7 +77,7 @@ class PoolHost:
         self._watch(self._listener, self._on_shim)
 
     def leave_on_sigterm(self) -> None:
-        """Take SIGTERM as the wish to leave; for the main thread only."""
+        """Shut down on SIGTERM; for the main thread only."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
 

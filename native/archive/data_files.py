@@ -50,7 +50,7 @@ class Folder:
         _in_use.add(self)
 
     def release(self) -> None:
-        """Use it no more; the last one that does removes it."""
+        """Release it; the last user removes it."""
         if self not in _in_use or os.getpid() != self._process:
             return  # a forked child shares its parent's lock
         _in_use.discard(self)
@@ -121,7 +121,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
 
 
 def release_all() -> None:
-    """Use no folder any more; at the end of an interpreter."""
+    """Release all folders; at the end of an interpreter."""
     for folder in list(_in_use):
         folder.release()
     _libraries.clear()

@@ -162,7 +162,7 @@ class HermeticImporter(PackageImporter):
         super()._install_on_parent(parent, name, module)
 
     def _introduce(self, name: str, module: ModuleType) -> None:
-        """Make a module whose code is about to run known to the rest of Python."""
+        """Register a module, whose code is about to run, with the rest of Python."""
         source = module.__file__ and self.plain_name(module.__file__)
         self._sources[name] = source
         if self._closed:

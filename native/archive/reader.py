@@ -189,7 +189,7 @@ def _externs(path: str, file: IO[bytes], records: dict[str, Record]) -> list[str
 
 
 def _check_members(path: str, records: dict[str, Record], manifest: Manifest) -> None:
-    """The manifest speaks of the members that there are, and of all of them."""
+    """The manifest lists exactly the members that exist."""
     listed = manifest["files"].keys()
     present = records.keys() - {MANIFEST_MEMBER, SIGNATURE_MEMBER}
     for name in sorted(listed - present):

@@ -430,7 +430,7 @@ def _may_be_asked(obj: Any, name: str) -> bool:
 
 
 def _may_be_given(obj: Any, name: str, value: Any) -> bool:
-    """Whether a method or class that an object has may be a pickle's."""
+    """Whether a pickle may have a method or class of an object."""
     owner = obj if isinstance(obj, type) else type(obj)
     if owner in _HARMLESS:
         return True

@@ -37,7 +37,7 @@ def _paragraph(one: dict[str, Any], patience: float) -> list[str]:
     lines = [title]
     for thread in one["threads"]:
         if not thread["frames"] and thread["thread"] != one["inside"]:
-            continue  # it was here once, and has no business here now
+            continue  # it has run here, and does not now
         name = f"thread {thread['thread']} {thread['name']!r}" if thread["name"] else ""
         lines.append(f"  {name or host_thread(thread['thread'])}")
         lines += [f"    {frame}" for frame in thread["frames"]] or [

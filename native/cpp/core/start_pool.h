@@ -1,5 +1,5 @@
 // Pools as their owners ask for them, in C++ and in Python: the one place that knows the
-// defaults, and what makes no sense.
+// defaults and the valid values.
 #pragma once
 
 #include <interpool/manager.h>

@@ -16,8 +16,8 @@ class Once {
  public:
   enum class Turn {
     kDone,   // by somebody; `result` is what came of it
-    kYours,  // the caller is to do it, and then to call end(), whatever happens
-    kBusy,   // somebody was at it all the time: ask again
+    kYours,  // the caller does it, and then calls end(), whatever happens
+    kBusy,   // another was still working on it: ask again
   };
 
   struct Answer {
@@ -40,7 +40,7 @@ class Once {
     return {Turn::kYours, {}};
   }
 
-  // Without a result it was not done: whoever asks next is to do it.
+  // Without a result it was not done: the next caller does it.
   void end(const std::string& work, std::optional<std::string> result) {
     {
       const std::lock_guard lock(mutex_);

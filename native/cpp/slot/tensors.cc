@@ -89,7 +89,7 @@ c10::Storage import_storage(const std::shared_ptr<Buffer>& buffer, StorageMemo& 
   throw ConversionError("a " + kind + " tensor cannot cross between interpreters. " + advice);
 }
 
-// What a tensor is besides its memory would be lost on the way, or is no memory.
+// Refuses tensors that are more than their memory, which would be lost, or that have none.
 void refuse_wrappers(const at::Tensor& tensor) {
   using enum c10::DispatchKey;
   constexpr c10::DispatchKeySet kWrapped({Python, FuncTorchGradWrapper, FuncTorchBatched, Batched,

@@ -167,7 +167,7 @@ def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() ->
 
 @pytest.mark.long
 @pytest.mark.parametrize("state", ["leased", "retired"])
-def test_a_process_ends_with_a_gil_that_is_never_let_go(state: str) -> None:
+def test_a_process_ends_with_a_gil_that_is_never_released(state: str) -> None:
     done = run_program(
         """
         import sys, threading, time
