@@ -15,7 +15,7 @@ from interpool.native.archive.pickle_policy import current_name
 
 
 class UnreadablePickle(ValueError):
-    """It is no pickle, or damaged."""
+    """It is not a pickle, or damaged."""
 
 
 @dataclass(eq=False, repr=False)  # its parts may be shared so often that no text could hold them

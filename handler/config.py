@@ -85,7 +85,7 @@ def _key_files(value: object) -> object:
         except OSError as error:
             raise ValueError(f"the key {path} cannot be read ({error.strerror})") from None
         if b"-----BEGIN PUBLIC KEY-----" not in text:
-            raise ValueError(f"{path} is no PEM file of a public key; see `interpool sign --help`")
+            raise ValueError(f"{path} is not a PEM file of a public key; see `interpool sign --help`")
     return tuple(paths)
 
 
@@ -154,7 +154,7 @@ class HostSettings(BaseModel):
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """The host's settings; raises SettingsError."""
-        # An empty variable is as good as none, but for the one that must not be lost like that.
+        # An empty variable counts as unset, except for the one whose absence would turn checks off.
         given = {
             name: value for name, value in environment.items() if value or name == "INTERPOOL_SIGNATURE_KEYS"
         }

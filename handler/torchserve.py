@@ -77,9 +77,9 @@ _CACHE_YAML = "ts.metrics.metric_cache_yaml_impl"
 PYTHON = (
     # ---- the protocol between frontend and worker
     Python(_OTF, "LOAD_MSG", "tells the load command from a batch", mentions=("b'L'",)),
-    Python(_OTF, "PREDICT_MSG", "native/cpp tells a batch by it", mentions=("b'I'",)),
+    Python(_OTF, "PREDICT_MSG", "native/cpp recognizes a batch by it", mentions=("b'I'",)),
     Python(_OTF, "retrieve_msg", "decodes a frame", "conn", ("LOAD_MSG",)),
-    Python(_OTF, "_retrieve_buffer", "asks nothing of a socket but recv()", "conn length", ("recv",)),
+    Python(_OTF, "_retrieve_buffer", "uses nothing of a socket but recv()", "conn length", ("recv",)),
     Python(
         _OTF,
         "_retrieve_load_msg",

@@ -19,7 +19,7 @@ InterpoolError
 │   ├── SignatureError       it is unsigned, or not signed by a key that counts
 │   ├── ExternError          what it takes from the server is missing or too different
 │   ├── PickleError          a pickle in it reaches for what it may not have
-│   └── SelfTestError        it answers its example inputs otherwise than when it was made
+│   └── SelfTestError        it answers its example inputs differently than when it was made
 ├── ChildError               a child process gave no result (interpool.native.child_process)
 ├── PackError                (interpool.archiver_ext.errors)
 └── ServeError               (interpool.handler.errors)
@@ -154,4 +154,4 @@ class PickleError(ArchiveError):
 
 
 class SelfTestError(ArchiveError):
-    """A model answers its example inputs otherwise than when it was packed."""
+    """A model answers its example inputs differently than when it was packed."""

@@ -32,7 +32,7 @@ TORCH = {"module": "torch", "distribution": "torch", "version": "2.13.0"}
 
 
 def manifest_of(files: Mapping[str, bytes], /, **fields: Any) -> Manifest:
-    """The manifest of an archive with these members, right but for what ``fields`` replace."""
+    """The manifest of an archive with these members, right except for what ``fields`` replace."""
     manifest = {
         "schema": SCHEMA,
         "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": "module"},

@@ -97,7 +97,7 @@ def verify_command(
 )
 @click.option("--ask-password", is_flag=True, help=f"ask for the key's password; else {PASSWORD_VARIABLE}")
 def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bool) -> None:
-    """Sign an archive with a private key, or sign it anew.
+    """Sign an archive with a private key, or sign it again.
 
     Make a pair of keys with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`
     and `openssl ec -in key.pem -pubout -out pub.pem`.
@@ -106,7 +106,7 @@ def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bo
     if ask_password:
         password = click.prompt("the key's password", hide_input=True, err=True)
     done = sign_archive(archive, key, output=output, password=password)
-    click.echo(f"{'signed anew' if done.replaced else 'signed'} {done.archive} with key {done.fingerprint}")
+    click.echo(f"{'signed again' if done.replaced else 'signed'} {done.archive} with key {done.fingerprint}")
 
 
 # ---- for people -------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def make_mar(request: MarRequest, check_config: Callable[[Path], None] | None = 
 
 
 def _check_request(request: MarRequest, target: Path) -> list[str]:
-    """Refuse what torch-model-archiver would trip over, or do without a word."""
+    """Refuse what torch-model-archiver would fail on, or ignore silently."""
     if not request.export_path.is_dir():
         raise PackError(f"{request.export_path} is not a directory; make it, or give another --export-path")
     if os.path.lexists(target) and not request.force:

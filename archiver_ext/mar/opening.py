@@ -83,7 +83,7 @@ def open_archive(path: Path) -> Iterator[OpenedArchive]:
         manifest = read_manifest(found.shown, found.file, records)
         if manifest is None:
             raise ManifestError(
-                f"{found.shown}: it has no manifest, so it was not made by interpool pack; make it anew"
+                f"{found.shown}: it has no manifest, so it was not made by interpool pack; pack it again"
             )
         size = found.file.seek(0, os.SEEK_END)
         wrapping = _wrapping(path, found)

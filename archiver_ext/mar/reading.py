@@ -118,12 +118,14 @@ def _plain(file: Path, model: Path) -> IO[bytes]:
     """A file of a no-archive directory, which must be one of its own."""
     if file.is_symlink() or (file.parent.is_symlink() and file.parent != model):
         raise StructureError(
-            f"{model}: {file.relative_to(model)} is a link: what it leads to is no part of the model. "
+            f"{model}: {file.relative_to(model)} is a link: what it leads to is not part of the model. "
             "Put the file itself there",
             "mar-link",
         )
     if not file.exists():
-        raise ManifestError(f"{model}: it has no {file.relative_to(model)}: it is no TorchServe model", "mar")
+        raise ManifestError(
+            f"{model}: it has no {file.relative_to(model)}: it is not a TorchServe model", "mar"
+        )
     return _open(file, str(file))
 
 
@@ -199,7 +201,7 @@ def _tgz_manifest(path: Path, file: IO[bytes]) -> tuple[str, dict[str, Any]]:
                 inside = members.extractfile(member)
                 assert inside is not None
                 return root, _parse(inside.read(_MANIFEST_LIMIT + 1), path)
-    raise ManifestError(f"{path}: it has no {MAR_MANIFEST}: it is no TorchServe model", "mar")
+    raise ManifestError(f"{path}: it has no {MAR_MANIFEST}: it is not a TorchServe model", "mar")
 
 
 def _members(path: Path, members: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -243,7 +245,8 @@ def _serialized_file(manifest: dict[str, Any], path: Path) -> str:
 def _refuse_bomb(path: Path, name: str, packed_size: int, size: int) -> None:
     if size > _FREE_BYTES + MOST_RATIO * packed_size:
         raise StructureError(
-            f"{path}: {name} in it would unpack from {packed_size:,} to {size:,} bytes, as bombs do", "ratio"
+            f"{path}: {name} in it would unpack from {packed_size:,} to {size:,} bytes: a zip bomb",
+            "ratio",
         )
 
 

@@ -217,7 +217,7 @@ def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[Proposal]) -> l
     planned = {each.glob for each in decisions}
     return [
         f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
-        f"{each.reason}. Add a line to the plan, or make it anew"
+        f"{each.reason}. Add a line to the plan, or make a new one"
         for each in proposed
         if each.glob not in planned and each.origin is not Origin.USER
     ]

@@ -81,7 +81,7 @@ def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> l
         if not taken and not _is_source(exporter, name):
             # torch finds members without regard to case.
             other = known.setdefault(name.lower(), name)
-            taken = "" if other == name else f"{other or 'a module'} has the same name but for its case"
+            taken = "" if other == name else f"{other or 'a module'} has the same name except for its case"
         if taken:
             raise PackError(
                 f"{name}: this data file cannot be in the archive, where {taken}\n"

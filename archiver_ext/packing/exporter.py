@@ -132,7 +132,7 @@ class HermeticExporter(PackageExporter):
         self._write(name, content)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Write what is left. The exporter is of no use afterwards.
+        """Write what is left. The exporter cannot be used afterwards.
 
         Raises:
             torch.package.PackagingError: some module cannot be packaged as decided.

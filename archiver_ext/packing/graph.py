@@ -27,7 +27,7 @@ def importers(exporter: HermeticExporter) -> dict[str, list[Importer]]:
     """
     asked: dict[str, set[str]] = defaultdict(set)
     for user, module in exporter.dependency_graph.edges:
-        # The entry's package imports what every reader needs: nobody's wish.
+        # The entry's package imports what every reader needs: nothing that the model asked for.
         if user != ENTRY_PACKAGE:
             asked[user].add(module)
     found: dict[str, set[tuple[str, int]]] = {name: set() for name in exporter.verdicts}

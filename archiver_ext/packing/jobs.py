@@ -133,7 +133,7 @@ class Trouble(StrEnum):
     RAISED = "raised"
     """An error that is none of those below."""
     DIFFERS = "differs"
-    """It answered its example inputs otherwise."""
+    """It answered its example inputs differently."""
     MOCKED = "mocked"
     """Something that is mocked was used."""
     FILE_MISSING = "file missing"

@@ -22,7 +22,7 @@ def pickle_globals(archive: Path, external: Collection[str]) -> list[str]:
             taken from there too.
 
     Returns:
-        ``module:name``, sorted. What is no pickle, in spite of its name, adds nothing.
+        ``module:name``, sorted. A file that is not a pickle, whatever its name, adds nothing.
 
     Raises:
         StructureError: the archive is damaged.

@@ -114,7 +114,7 @@ def read_plan(path: Path) -> Plan:
         raise PackError(f"{path}: unknown key {unknown[0]!r}; a plan has {', '.join(_TOP_LEVEL)}")
     if found.get("schema") != SCHEMA:
         raise PackError(
-            f"{path}: schema is {found.get('schema')!r}, this interpool reads {SCHEMA}; make the plan anew"
+            f"{path}: schema is {found.get('schema')!r}, this interpool reads {SCHEMA}; make a new plan"
         )
     if not isinstance(found.get("spec"), str) or not isinstance(found.get("inputs", ""), str):
         raise PackError(f"{path}: spec, and inputs if it is there, must be texts")

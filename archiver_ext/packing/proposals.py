@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def proposals(exporter: HermeticExporter) -> list[Proposal]:
-    """The decisions that somebody may want otherwise, with the user's own line that asked for each."""
+    """The decisions that the user may want to change, with the user's own line that led to each."""
     found: dict[str, Proposal] = {}
     for module in sorted(exporter.verdicts):
         verdict = exporter.verdicts[module]

@@ -52,7 +52,7 @@ class Verdict:
         action: what is done.
         reason: why, in words.
         origin: who decided.
-        glob: the modules that share it, if somebody may want to decide otherwise, else "".
+        glob: the modules that share it, if the user may want to change the decision, else "".
     """
 
     action: RuleAction
@@ -199,7 +199,7 @@ def _action(top: str, path: Path | None, found: Distribution | None, used: str |
     if found is None:
         if path is None:
             return "extern", f"it has no source file{why}"
-        return "intern", f"no installed distribution brings it{why}"
+        return "intern", f"no installed distribution provides it{why}"
     if found.obstacle:
         return "extern", f"{label} {found.obstacle}{why}"
     return "intern", f"{label} is small and pure Python ({found.python_files} files){why}"

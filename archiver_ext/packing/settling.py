@@ -2,7 +2,7 @@
 
 Some uses of a module show only when the archive is loaded: native calls at import, class
 attributes, annotations. A decision of the rules that turns out wrong is taken back, and the
-archive is built anew. What the user decided, by option or plan, is never changed.
+archive is built again. What the user decided, by option or plan, is never changed.
 
 Imports neither torch nor the user's code: both live in child processes.
 """
@@ -139,7 +139,7 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
 
 
 class _Lessons:
-    """What attempts that failed have taught.
+    """The decisions that failed attempts have changed.
 
     Attributes:
         decisions: by glob.
@@ -153,12 +153,12 @@ class _Lessons:
         self.corrections: list[str] = []
 
     def of_building(self, broken: Mapping[str, str]) -> bool:
-        """Take what cannot be in an archive from the server; whether anything was learned."""
+        """Take what cannot be in an archive from the server; returns whether a decision changed."""
         taken = [self._extern(_top(name), f"{name} {why}") for name, why in broken.items()]
         return any(taken)
 
     def of_trial(self, failed: TrialFailure, proposals: Sequence[Proposal]) -> bool:
-        """Decide otherwise after a trial that failed; whether anything was learned."""
+        """Change decisions after a trial that failed; returns whether any changed."""
         open_to = {_top(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
         if open_to.get(_top(failed.mocked)) == "mock":
             return self._need(_top(failed.mocked), f"the archive needs {failed.mocked} to {failed.doing}")
@@ -221,7 +221,7 @@ def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
 def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> PackError:
     if failed.trouble is Trouble.DIFFERS:
         what = (
-            f"the archive of {spec} answers its example inputs otherwise in a fresh process: {failed.error}"
+            f"the archive of {spec} answers its example inputs differently in a fresh process: {failed.error}"
         )
     else:
         what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"

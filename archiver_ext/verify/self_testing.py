@@ -35,7 +35,7 @@ def run_self_test(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """Load the entry anew, call it as its self-test says, and compare the answers.
+    """Load the entry again, call it as its self-test says, and compare the answers.
 
     For code in a private interpreter. The entry and its weights are the test's own; random
     numbers go on as if nothing had happened. A handler gets the context that it had when it
@@ -74,7 +74,7 @@ def run_self_test(
     if found:
         more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise SelfTestError(
-            f"{package.path}: it answers its own example inputs otherwise than when it was made "
+            f"{package.path}: it answers its own example inputs differently than when it was made "
             f"(rtol {rtol:g}, atol {atol:g}):\n  " + "\n  ".join(found[:_SHOWN]) + more,
             "self-test",
         )

@@ -118,7 +118,7 @@ class Signed:
 def sign_archive(
     archive: Path, key: Path, *, output: Path | None = None, password: str | None = None
 ) -> Signed:
-    """Sign an archive; it appears whole or not at all. What was signed before is signed anew.
+    """Sign an archive; it appears whole or not at all. What was signed before is signed again.
 
     Args:
         archive: a hermetic archive. Its digests are checked first.
@@ -198,10 +198,10 @@ def _append(file: IO[bytes], archive: Path, bundle: bytes) -> None:
             if last.filename != name:
                 raise SignatureError(
                     f"{archive}: its signature is not its last member, where `interpool sign` puts "
-                    "it. Make the archive anew",
+                    "it. Pack the archive again",
                     "signature-place",
                 )
-            # The new one takes the old one's place; the directory behind is written anew.
+            # The new one replaces the old one; the directory behind it is written again.
             members.filelist.remove(last)
             del members.NameToInfo[name]
             members.start_dir = last.header_offset

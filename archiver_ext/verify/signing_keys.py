@@ -37,7 +37,7 @@ def fingerprint(key: Path) -> str:
         public = serialization.load_pem_public_key(data)
     except Exception as error:  # noqa: BLE001 -- of cryptography's, which has no common base
         raise SignatureError(
-            f"{key} is no PEM file of a public key ({str(error).splitlines()[0][:100]}); {_MAKE_KEYS}",
+            f"{key} is not a PEM file of a public key ({str(error).splitlines()[0][:100]}); {_MAKE_KEYS}",
             "key-file",
         ) from None
     return sha256(_pem(_require_curve(public, key))).hexdigest()
@@ -60,7 +60,7 @@ def private_fingerprint(key: Path, password: str | None) -> str:
             said = "is not protected by a password, but one was given"
         raise SignatureError(f"{key} {said}", "key-password") from error
     except Exception as error:
-        why = "its password is another one, or it is damaged" if password else "it is no such PEM file"
+        why = "its password is another one, or it is damaged" if password else "it is not a PEM file of one"
         raise SignatureError(f"{key} cannot be used as a private key: {why}; {_MAKE_KEYS}", "key-file") from (
             error
         )
@@ -77,7 +77,7 @@ def _require_curve(public: Any, key: Path) -> Any:
 
 def _no_curve(key: Path) -> SignatureError:
     return SignatureError(
-        f"{key} is no key of an elliptic curve that model signing knows (P-256, P-384, P-521); {_MAKE_KEYS}",
+        f"{key} is not a key of an elliptic curve for model signing (P-256, P-384, P-521); {_MAKE_KEYS}",
         "key-file",
     )
 

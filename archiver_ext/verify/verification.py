@@ -127,7 +127,7 @@ def verify_archive(
     try:
         if require_signature and not keys:
             raise SignatureError(
-                f"{path}: a signature is required, and no key was given: one by anybody proves nothing",
+                f"{path}: a signature is required, and no key was given: without one it proves nothing",
                 "no-key",
             )
         with find_archive(path) as found:
@@ -201,7 +201,7 @@ class _Verification:
         test = manifest["self_test"]
         if not self_test_apart(found.path, found.shown, manifest_bytes, rtol, atol) or test is None:
             stage.checked = "loaded in a fresh interpreter"
-            stage.warnings = ["[no-self-test] it holds no example inputs: that it loads is all that is known"]
+            stage.warnings = ["[no-self-test] it holds no example inputs: only its loading was tested"]
             return
         rtol, atol = test["rtol"] if rtol is None else rtol, test["atol"] if atol is None else atol
         stage.checked = (

@@ -105,7 +105,7 @@ def _tensors(value: Any, dtype: torch.dtype | None, name: str) -> Any:
     try:
         return torch.tensor(value, dtype=dtype)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{name} is no rectangular array of numbers: {error}") from None
+        raise InputError(f"{name} is not a rectangular array of numbers: {error}") from None
 
 
 def _numeric(value: Any) -> bool:

@@ -53,7 +53,7 @@ class PackedModel:
             raise
 
     def close(self) -> None:
-        """Let go of the package: this interpreter opens it anew if it is needed again."""
+        """Close the package: this interpreter opens it again when it is next needed."""
         close_package(self._path)
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:

@@ -126,7 +126,7 @@ def _answer(token: WorkerToken, fd: int, load_command: bytes, frame: bytes) -> t
         try:
             _service(key, token)
         except _LoadError as error:
-            # An archive or a setting that is at fault is so for every worker of the model.
+            # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
         name = message["modelName"].decode()
@@ -205,12 +205,12 @@ def _envelope(name: str) -> type[Any] | None:
     return found
 
 
-def _let_go() -> None:
-    """Of every model: this interpreter is parked. What is needed is loaded again."""
+def _unload_all() -> None:
+    """Unload every model: this interpreter is parked. What is needed is loaded again."""
     _services.clear()
 
 
-when_parked(_let_go)
+when_parked(_unload_all)
 
 
 def _sweep_now_and_then() -> None:
@@ -222,7 +222,7 @@ def _sweep_now_and_then() -> None:
 
 
 def sweep() -> None:
-    """Let go of models whose directory is gone: unregistering a model removes it."""
+    """Unload models whose directory is gone: unregistering a model removes it."""
     gone = [key for key, service in _services.items() if not os.path.isdir(service.model.directory)]
     for key in gone:
         _services.pop(key).model.close()

@@ -40,7 +40,7 @@ class _Lines:
             self._pending = b""
 
     def _send(self, data: bytes) -> None:
-        # A pipe that nobody reads any more is no reason for the model's call to fail.
+        # A pipe that nobody reads any more must not fail the model's call.
         with suppress(OSError):
             view = memoryview(data)
             while view:

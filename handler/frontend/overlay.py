@@ -41,8 +41,8 @@ for argument do
     case "$argument" in
     {CPU_LAUNCHER})
         # TorchServe tries it once, and goes on without it.
-        echo "interpool: cpu_launcher_enable does not go with signatures: its launcher starts workers that" \
-            "import what they find in an archive before it was checked" >&2
+        echo "interpool: cpu_launcher_enable cannot be used with signatures: its launcher starts workers" \
+            "that import what they find in an archive before it was checked" >&2
         exit 1
         ;;
     */ts/{WORKER_SCRIPT}) exec {{python}} -I "$@" ;;

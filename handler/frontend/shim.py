@@ -475,7 +475,7 @@ def serve_hermetic(arguments: Arguments, cwd: str, record: dict[str, str]) -> in
         control.close()
         time.sleep(0.05)
     else:
-        raise Refused("the pool host left ten times before it took this worker; see its log")
+        raise Refused("the pool host exited ten times before it accepted this worker; see its log")
 
     version = ".".join(map(str, sys.version_info[:3]))
     os.write(1, started_lines(os.getpid(), version).encode())
@@ -491,7 +491,7 @@ def wait_for_end(control: _socket.socket, address: str) -> int:
         last = control.recv(65536).decode()
     except OSError:
         last = ""
-    if last:  # "bye": an end that is no failure
+    if last:  # "bye": an end that is not a failure
         return 0
     # By now TorchServe may have given the name to the next worker.
     if mine and file_identity(path) == mine:

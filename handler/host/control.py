@@ -5,7 +5,7 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
   as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
   to connect, or by ``refused`` and the reason. The connection then stays open: its end on
-  either side ends the worker. ``bye`` announces an end that is no failure.
+  either side ends the worker. ``bye`` announces an end that is not a failure.
 - ``status``: answered by the host's state as JSON, cut into packets, and end of file.
 - ``stacks``: answered likewise by the interpreters' Python stacks, as text.
 """
@@ -86,7 +86,7 @@ def parse_registration(message: bytes) -> Registration:
     kind, *pairs = message.decode(errors="replace").split("\0")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
     if kind != "register" or fields.keys() != _FIELDS or not fields["pid"].isdecimal():
-        raise WorkerRefused(f"the pool host does not understand this request: {message[:200]!r}")
+        raise WorkerRefused(f"the pool host cannot parse this request: {message[:200]!r}")
     if fields["protocol"] != shim.PROTOCOL:
         raise WorkerRefused(
             "this worker and its pool host come from different versions of interpool; restart TorchServe"

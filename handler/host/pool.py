@@ -58,7 +58,7 @@ class Pool:
         self._model_dirs.add(model_dir)
 
     def forget_models(self) -> None:
-        """Have the interpreters let go of models that were unregistered."""
+        """Have the interpreters unload models that were unregistered."""
         gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
         self._model_dirs -= gone
         if gone and self.manager is not None:
@@ -71,7 +71,7 @@ class Pool:
         try:
             from interpool.native import InterpreterManager
 
-            self._outcome = InterpreterManager(min_size, ceiling=max_size)
+            self._outcome = InterpreterManager(min_size, max_size=max_size)
             logger.info("%d interpreters after %.2f s", min_size, time.monotonic() - began)
         except Exception as error:
             logger.exception("the interpreters did not start")

@@ -77,7 +77,7 @@ class PoolHost:
         self._watch(self._listener, self._on_shim)
 
     def leave_on_sigterm(self) -> None:
-        """Take SIGTERM as the wish to leave; for the main thread only."""
+        """Shut down on SIGTERM; for the main thread only."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
@@ -151,7 +151,7 @@ class PoolHost:
         try:
             worker.accept(self._pool.manager)
         except (InterpoolError, RuntimeError):
-            logger.exception("worker %d: the pool did not take it", worker.registration.pid)
+            logger.exception("worker %d: the pool did not accept its connection", worker.registration.pid)
             self._end(worker)
             return
         if worker.connection is None:
@@ -241,10 +241,10 @@ class PoolHost:
             self._refuse(worker.peer, self._pool.error)
             return
         wanted = worker.settings.interpreters
-        if wanted is not None and wanted != manager.floor:
+        if wanted is not None and wanted != manager.min_size:
             worker.tell(
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
-                f"started with {manager.floor}; it keeps these until it is restarted\n"
+                f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
         try:
             listener = worker.listen()
@@ -283,7 +283,7 @@ class PoolHost:
                 logger.info("worker %d: its model is gone", worker.registration.pid)
                 self._end(worker)
             elif worker.state == "listening" and time.time() - worker.since > ACCEPT_TIMEOUT_S:
-                logger.warning("worker %d: TorchServe did not come", worker.registration.pid)
+                logger.warning("worker %d: TorchServe did not connect", worker.registration.pid)
                 self._end(worker)
 
     def _drop(self, peer: socket.socket) -> None:
@@ -422,7 +422,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     host.leave_on_sigterm()
     host.run()
-    # What Python does first when it ends: interpreters say goodbye, and models' files go.
+    # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
 

@@ -90,7 +90,7 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
         f"{stats['waiting']} calls waiting",
         f"{leases} leases so far",
     ]
-    return f"{states['free'] + states['leased']} of at most {stats['ceiling']} ({', '.join(counts)})"
+    return f"{states['free'] + states['leased']} of at most {stats['max_size']} ({', '.join(counts)})"
 
 
 def _mib(size: int | None) -> str:

@@ -55,8 +55,8 @@ class Manager(Protocol):
         ...
 
     @property
-    def floor(self) -> int:
-        """How many interpreters there are at the least."""
+    def min_size(self) -> int:
+        """How many interpreters there are at least."""
         ...
 
     def __len__(self) -> int: ...

@@ -1,6 +1,6 @@
 """One interpreter's shard of a batch, for ``interpool.handler.stock_worker.fanout``.
 
-What crosses between interpreters is plain: numbers, strings, bytes, lists, dicts.
+Only plain values are transferred between interpreters: numbers, strings, bytes, lists, dicts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ lock on it, so that a folder without a lock is garbage, even after a process was
 The next process that lays files out removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
 
 Shared libraries outlive their archive. The dynamic linker knows a library by its inode, and
-torch takes an operator's registration once: an archive that is opened anew, or its next
+torch takes an operator's registration once: an archive that is opened again, or its next
 version, must bring the very same file while the process lives.
 
 Standard library only.
@@ -50,7 +50,7 @@ class Folder:
         _in_use.add(self)
 
     def release(self) -> None:
-        """Use it no more; the last one that does removes it."""
+        """Release it; the last user removes it."""
         if self not in _in_use or os.getpid() != self._process:
             return  # a forked child shares its parent's lock
         _in_use.discard(self)
@@ -85,7 +85,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
         content = read(name)
         if hashlib.sha256(content).hexdigest() != digests[name]:
             raise DigestError(
-                f"{archive}: {name} is not what its manifest says. Copy the archive again, or make it anew "
+                f"{archive}: {name} is not what its manifest says. Copy the archive again, or pack it again "
                 "with `interpool pack`.",
                 "digest",
             )
@@ -113,7 +113,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
             return _folder(base / _name_of(digests), fill)
     except OSError as error:
         raise ArchiveError(
-            f"{archive}: its {len(digests)} data files, which its code wants to find beside itself, cannot "
+            f"{archive}: its {len(digests)} data files, which its code expects beside itself, cannot "
             f"be written below {tempfile.gettempdir()}: {error.strerror or error}. Make room there, or set "
             "TMPDIR to a directory that this process may write to.",
             "data-files",
@@ -121,7 +121,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
 
 
 def release_all() -> None:
-    """Use no folder any more; at the end of an interpreter."""
+    """Release all folders; at the end of an interpreter."""
     for folder in list(_in_use):
         folder.release()
     _libraries.clear()

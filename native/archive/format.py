@@ -175,7 +175,7 @@ _REASONS_OF_SCHEMA_2: Final = {
 
 
 def _add_origins(modules: Any) -> None:
-    """Say of schema 2's modules who decided, as far as it tells: its plans pass for rules."""
+    """Add the origin of each decision to schema 2's modules, as far as it is known: plans count as rules."""
     records = modules.values() if isinstance(modules, dict) else ()
     for record in records:
         if not isinstance(record, dict) or not isinstance(reason := record.get("reason"), str):
@@ -192,11 +192,13 @@ _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _check_values(manifest: Manifest) -> None:
-    """What types cannot say."""
+    """Check what the types cannot express."""
     for name, digest in manifest["files"].items():
-        _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is no SHA-256")
+        _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is not SHA-256")
     for name in manifest["modules"]:
-        _require(_is_module(name), "modules", f"names a module {shown(name)}, which is no name of one")
+        _require(
+            _is_module(name), "modules", f"names a module {shown(name)}, which is not a valid module name"
+        )
     for extern in manifest["externs"]:
         _require(_is_module(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
     for name in manifest["globals"]:

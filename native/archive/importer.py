@@ -162,7 +162,7 @@ class HermeticImporter(PackageImporter):
         super()._install_on_parent(parent, name, module)
 
     def _introduce(self, name: str, module: ModuleType) -> None:
-        """Make a module whose code is about to run known to the rest of Python."""
+        """Register a module, whose code is about to run, with the rest of Python."""
         source = module.__file__ and self.plain_name(module.__file__)
         self._sources[name] = source
         if self._closed:
@@ -285,7 +285,7 @@ def _data_digests(reader: Any, path: str, manifest: Manifest) -> dict[str, str]:
         if strange or name not in manifest["files"] or not reader.has_record(name):
             raise ManifestError(
                 f"{path}: its manifest lists {name!r} as a data file, and it holds none of that name. "
-                "Make it anew with `interpool pack`.",
+                "Pack it again with `interpool pack`.",
                 "data",
             )
         digests[name] = manifest["files"][name]

@@ -85,5 +85,5 @@ def _below_root(path: str, root: str, name: str) -> str:
 
 def _refuse(path: str, rule: str, what: str) -> NoReturn:
     raise StructureError(
-        f"{path} {what}; torch.package never writes that. Make it anew with `interpool pack`.", rule
+        f"{path} {what}; torch.package never writes that. Pack it again with `interpool pack`.", rule
     )

@@ -120,7 +120,7 @@ def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manife
             if digest_of(path, file, record) != manifest["files"].get(name):
                 raise DigestError(
                     f"{path}: {name} is not what the manifest says; it was changed or damaged after "
-                    "packing. Get the archive anew from where it was made, or pack it again",
+                    "packing. Get the archive again from where it was made, or pack it again",
                     "digest",
                 )
     except OSError as error:
@@ -158,7 +158,7 @@ def _check_version(path: str, file: IO[bytes], records: dict[str, Record]) -> No
         content = read_member(path, file, record) if record.size <= 32 else b""
         if not good(content.strip(b"\n")):
             raise StructureError(
-                f"{path}: its {name} is not one that this machine's torch can read. Make it anew with "
+                f"{path}: its {name} is not one that this machine's torch can read. Pack it again with "
                 "`interpool pack`.",
                 "version",
             )
@@ -182,14 +182,14 @@ def _externs(path: str, file: IO[bytes], records: dict[str, Record]) -> list[str
         names = [""]
     if not all(part.isidentifier() for name in names for part in name.split(".")):
         raise StructureError(
-            f"{path}: its {_EXTERNS} is not a list of modules. Make it anew with `interpool pack`.",
+            f"{path}: its {_EXTERNS} is not a list of modules. Pack it again with `interpool pack`.",
             "extern-modules",
         )
     return names
 
 
 def _check_members(path: str, records: dict[str, Record], manifest: Manifest) -> None:
-    """The manifest speaks of the members that there are, and of all of them."""
+    """The manifest lists exactly the members that exist."""
     listed = manifest["files"].keys()
     present = records.keys() - {MANIFEST_MEMBER, SIGNATURE_MEMBER}
     for name in sorted(listed - present):

@@ -23,7 +23,7 @@ class Archive(Protocol):
 
 
 class ArchivePath(Traversable):
-    """A place in an archive, of which there need not be anything.
+    """A path in an archive, which need not exist.
 
     Args:
         importer: the archive's.

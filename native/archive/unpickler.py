@@ -121,7 +121,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         """The global that a pickle asks for."""
         module, name = current_name(module, name, self.proto)
         if not all(part.isidentifier() for part in module.split(".")):
-            self._refuse_global("name", module, name, "is no name of a global")
+            self._refuse_global("name", module, name, "is not the name of a global")
         if not name.isidentifier():
             self._refuse_global("dotted-name", module, name, "is not a name that a module has")
         if module == OWN_MODULES[0]:
@@ -430,7 +430,7 @@ def _may_be_asked(obj: Any, name: str) -> bool:
 
 
 def _may_be_given(obj: Any, name: str, value: Any) -> bool:
-    """Whether a method or class that an object has may be a pickle's."""
+    """Whether a pickle may have a method or class of an object."""
     owner = obj if isinstance(obj, type) else type(obj)
     if owner in _HARMLESS:
         return True

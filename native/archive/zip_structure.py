@@ -46,8 +46,8 @@ _ZIP64_FIELD = 0x0001
 _PADDING_FIELD = int.from_bytes(b"FB", "little")
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 
-_AGAIN = "Copy it again, or make it anew with `interpool pack`."
-_ANEW = "Make it anew with `interpool pack`."
+_AGAIN = "Copy it again, or pack it again with `interpool pack`."
+_PACK_AGAIN = "Pack it again with `interpool pack`."
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def read_structure(path: str, file: IO[bytes]) -> dict[str, Record]:
         file: the archive, opened.
 
     Raises:
-        StructureError: it is no zip, or breaks a rule.
+        StructureError: it is not a zip, or breaks a rule.
         OSError: it cannot be read.
     """
     return _Zip(path, file).records()
@@ -172,7 +172,7 @@ class _Zip:
             stated = _END.unpack_from(tail, found)[-1]
             if stated == left - _END.size:
                 self._refuse("comment", "carries a comment, which no packer writes.")
-            self._refuse("trailing-bytes", f"goes on for {left - _END.size} bytes behind its end.", _AGAIN)
+            self._refuse("trailing-bytes", f"goes on for {left - _END.size} bytes after its end.", _AGAIN)
         self._refuse("no-zip", "is not a zip archive, or was cut short.", _AGAIN)
 
     def _zip64_directory(
@@ -234,7 +234,7 @@ class _Zip:
         if disk:
             self._refuse("split-archive", f"says that {who} lies in another part of it.")
         if offset + packed_size > self._size:
-            self._refuse("size", f"was cut short: {who} ends beyond the file.", _AGAIN)
+            self._refuse("size", f"was cut short: {who} goes beyond the end of the file.", _AGAIN)
         if method == _STORED and size != packed_size:
             self._refuse("size", f"gives two sizes for {who}, {size:,} and {packed_size:,} bytes.")
         return _Entry(raw_name, flags, method, crc, packed_size, size, offset), at
@@ -263,7 +263,7 @@ class _Zip:
             if entry.size > (1 << 20) + MOST_RATIO * entry.packed_size:
                 self._refuse(
                     "ratio",
-                    f"would unpack {name} from {entry.packed_size:,} to {entry.size:,} bytes, as bombs do.",
+                    f"would unpack {name} from {entry.packed_size:,} to {entry.size:,} bytes: a zip bomb.",
                 )
             total += entry.size
         if total > MOST_INFLATED_BYTES:
@@ -347,7 +347,7 @@ class _Zip:
         self._file.seek(at)
         return self._file.read(size)
 
-    def _refuse(self, rule: str, what: str, advice: str = _ANEW) -> NoReturn:
+    def _refuse(self, rule: str, what: str, advice: str = _PACK_AGAIN) -> NoReturn:
         raise StructureError(f"{self._path} {what} {advice}", rule)
 
 

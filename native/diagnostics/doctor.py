@@ -83,7 +83,7 @@ def _torch() -> Check:
 
 
 def _private_names() -> Check:
-    """Whether all is there that interpool needs beyond public names; tells of all that is not."""
+    """Whether all private names that interpool needs are there; lists all that are missing."""
     name = "private names"
     hint = f"use CPython {' or '.join(tested_pythons())}, and {pip_install('torch')}; or a later interpool"
     try:

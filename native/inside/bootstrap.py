@@ -79,8 +79,8 @@ def _refuse_fork() -> None:
     replace_fork_exec(exec_only)
 
 
-def say_goodbye(_nothing: object) -> None:
-    """Before the process ends: what a Python does first when it ends normally."""
+def at_process_end(_nothing: object) -> None:
+    """Run exit functions and flush the output, as a Python does first when it ends normally."""
     import sys
 
     run_exit_functions()

@@ -27,7 +27,7 @@ warnings.filterwarnings("ignore", TYPED_STORAGE_WARNING, UserWarning, r"torch\.p
 
 
 class _MappedReader(PyTorchFileReader):
-    """torch's reader, but for weights, which are mapped.
+    """torch's reader, except for weights, which are mapped.
 
     TorchScript modules in an archive are read by torch itself, which asks for its own reader.
     """
@@ -36,7 +36,7 @@ class _MappedReader(PyTorchFileReader):
         self.path = path
         self._snapshot = snapshot
         self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
-        # By descriptor: the path may mean another file by now. Opened anew rather than
+        # By descriptor: the path may mean another file by now. Opened again rather than
         # duplicated: all interpreters would share one position in the file.
         self._snapshot_file = f"/proc/self/fd/{fd}"
         with self.open_file() as file:
@@ -65,8 +65,8 @@ class _MappedReader(PyTorchFileReader):
         finally:
             _interpool.end_once(self._mapping, work, result)
 
-    def map_anew(self) -> None:
-        """Map the archive anew: weights read from now on are as it has them, in spite of earlier writes."""
+    def map_again(self) -> None:
+        """Map the archive again: weights read from now on are as it has them, in spite of earlier writes."""
         self._mapping, self._size, _ = _interpool.map_archive(self.path, self._snapshot)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
@@ -147,11 +147,11 @@ class HermeticPackage:
     def make(self, package: str, resource: str) -> Any:
         """A new object for this caller alone, with weights that nobody else writes to."""
         self._require(package, resource)
-        self.importer.zip_reader.map_anew()
+        self.importer.zip_reader.map_again()
         return self.importer.load_pickle(package, resource)
 
     def clear(self) -> None:
-        """Let go of the objects made so far."""
+        """Forget the objects made so far."""
         self._objects.clear()
 
     def _require(self, package: str, resource: str) -> None:

@@ -56,30 +56,36 @@ class InterpreterManager:
     timer, a file, another service. Leases that compute do not make it grow.
 
     Args:
-        n: how many interpreters there are at the least; the number of cores by default.
-        ceiling: how many at the most. By default ``n``, which is then the exact number;
+        n: the minimum size: how many interpreters at least; by default the number of cores.
+        max_size: how many at most. By default ``n``, which is then the exact number;
             without ``n``, four times the number of cores.
         park_after: seconds without need after which an interpreter above ``n`` is
             parked: no longer leased, without models, and warm for the next time.
         grace: seconds that a call past its session's limit has to come back once it was
             interrupted, before its interpreter is retired and another one started.
+        ceiling: the earlier name of ``max_size``.
 
     Raises:
         ProvisioningError: private copies could not be made (see ``interpool doctor``).
         InterpreterStartError: an interpreter did not start.
-        ValueError: ``n`` is not positive, or ``ceiling`` is below it, or a time is no
-            positive number.
+        ValueError: ``n`` is not positive, ``max_size`` is below it or also given as ``ceiling``,
+            or a time is not a positive number.
     """
 
     def __init__(
         self,
         n: int | None = None,
         *,
-        ceiling: int | None = None,
+        max_size: int | None = None,
         park_after: float = 60.0,
         grace: float = 5.0,
+        ceiling: int | None = None,
     ) -> None:
-        settings = _native.PoolSettings(n, ceiling, park_after=park_after, grace=grace)
+        if ceiling is not None:
+            if max_size is not None:
+                raise ValueError("ceiling is the earlier name of max_size; give only one of them")
+            max_size = ceiling
+        settings = _native.PoolSettings(n, max_size, park_after=park_after, grace=grace)
         _prepare()
         self._pool = _native.Pool(settings, _search_path())
 
@@ -98,7 +104,7 @@ class InterpreterManager:
                 interrupted: if it does not return within the manager's ``grace``, the
                 interpreter is retired, and everything of the session raises
                 InterpreterRetiredError. Such sessions call on a thread of their own,
-                which costs some ten microseconds a call.
+                which costs about ten microseconds a call.
 
         Raises:
             LeaseTimeoutError: none became free in time.
@@ -165,9 +171,9 @@ class InterpreterManager:
         """Answer a connected stream socket that speaks TorchServe's worker protocol.
 
         A native thread reads whole messages without any GIL; for each it leases an
-        interpreter and calls ``module.function(worker, fd, hello, frame)`` there,
-        which returns ``(reply, keep_open)``. ``hello`` is the connection's first
-        message.
+        interpreter and calls ``module.function(worker, fd, load_command, frame)`` there,
+        which returns ``(reply, keep_open)``. ``load_command`` is the connection's first
+        message, TorchServe's load command.
 
         Args:
             fd: the socket's descriptor; owned by the connection from here on.
@@ -189,11 +195,12 @@ class InterpreterManager:
         """What the pool is doing, JSON-able.
 
         ``interpreters`` is a list of ``interpreter`` (its number), ``state`` (``free``,
-        ``leased``, ``parked`` above the floor, or ``retired``), ``leased``, ``leases`` so
-        far, and ``affinities``. Beside it stand ``waiting`` (callers), ``floor``,
-        ``ceiling``, and ``growing``: whether one more is being started.
+        ``leased``, ``parked`` above the minimum size, or ``retired``), ``leased``,
+        ``leases`` so far, and ``affinities``. The other keys are ``waiting`` (callers),
+        ``min_size``, ``max_size``, ``growing`` (whether one more is being started), and
+        ``floor`` and ``ceiling``, the earlier names of the two sizes.
         """
-        return self._pool.status()
+        return {**self._pool.status(), "floor": self.min_size, "ceiling": self.max_size}
 
     def dump_stacks(self, patience: float = 1.0) -> str:
         """The Python stacks of every thread of every interpreter, also of busy ones.
@@ -216,14 +223,24 @@ class InterpreterManager:
             warn_of_open_leases(self._pool, "an InterpreterManager was closed")
 
     @property
+    def min_size(self) -> int:
+        """How many interpreters there are at least."""
+        return self._pool.min_size
+
+    @property
+    def max_size(self) -> int:
+        """How many interpreters there are at most."""
+        return self._pool.max_size
+
+    @property
     def floor(self) -> int:
-        """How many interpreters there are at the least."""
-        return self._pool.floor
+        """The earlier name of ``min_size``."""
+        return self.min_size
 
     @property
     def ceiling(self) -> int:
-        """How many interpreters there may be."""
-        return self._pool.ceiling
+        """The earlier name of ``max_size``."""
+        return self.max_size
 
     def __len__(self) -> int:
         """How many interpreters are free or leased; neither parked nor retired."""

@@ -33,7 +33,7 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
 
     Args:
         file: what to write.
-        slots: how many interpreters a program may start at the most.
+        slots: how many interpreters a program may start at most.
         imports: modules that programs will import, beside torch.
 
     Returns:

@@ -32,12 +32,12 @@ def _paragraph(one: dict[str, Any], patience: float) -> list[str]:
         return [f"{title}; a call into it did not come back"]
     if not one["answered"]:
         who = host_thread(one["inside"]) if one["inside"] else "a thread of its own"
-        title += f"; busy in native code that does not let go of the GIL, in {who}"
+        title += f"; busy in native code that does not release the GIL, in {who}"
         return [f"{title}: no answer within {patience:g} s"]
     lines = [title]
     for thread in one["threads"]:
         if not thread["frames"] and thread["thread"] != one["inside"]:
-            continue  # it was here once, and has no business here now
+            continue  # it has run here, and does not now
         name = f"thread {thread['thread']} {thread['name']!r}" if thread["name"] else ""
         lines.append(f"  {name or host_thread(thread['thread'])}")
         lines += [f"    {frame}" for frame in thread["frames"]] or [

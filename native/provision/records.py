@@ -38,7 +38,7 @@ def file_key(real: str, stat: os.stat_result) -> str:
 
 
 def template_soname(real: str) -> str:
-    """The SONAME of the original's template, and of its slot copies but for the marker."""
+    """The SONAME of the original's template, and of its slot copies except for the marker."""
     return f"{MARKER}-{path_hash(real)}-{os.path.basename(real)}"
 
 

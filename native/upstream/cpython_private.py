@@ -61,7 +61,7 @@ NAMES = (
     PrivateName(
         "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
     ),
-    PrivateName("linecache:cache", "archive/importer.py lets go of the sources of a closed archive"),
+    PrivateName("linecache:cache", "archive/importer.py drops the sources of a closed archive"),
     # Pickles.
     PrivateName("_compat_pickle:NAME_MAPPING", "archive/pickle_policy.py: names in pickles of Python 2"),
     PrivateName("_compat_pickle:IMPORT_MAPPING", "archive/pickle_policy.py: modules in those pickles"),

@@ -365,7 +365,7 @@ def check() -> list[str]:
 
 
 def allow_torchscript() -> None:
-    """Let torch.package pack TorchScript modules: it can, and asks whether one is sure."""
+    """Let torch.package pack TorchScript modules: it can, but refuses until it is told to."""
     from torch.package import package_exporter
 
     package_exporter._gate_torchscript_serialization = False

@@ -123,7 +123,7 @@ def test_one_bad_request_does_not_spoil_its_batch(server: TorchServe, mar: Mar) 
         good, ragged, short = threads.map(lambda body: server.predict("mixed", body), bodies)
     assert (good.status, good.json) == (200, [3.0, 12.0])
     assert ragged.status == 400
-    assert "no rectangular array" in ragged.json["message"]
+    assert "not a rectangular array" in ragged.json["message"]
     assert short.status == 503
     assert "RuntimeError" in short.json["message"]
     assert server.unregister("mixed").status == 200
@@ -188,7 +188,7 @@ def test_a_json_object_and_a_form_become_named_arguments(server: TorchServe, ech
     ("body", "content_type", "message"),
     [
         (b"{nope", JSON, "body is not JSON"),
-        (b"[[1.0], [1, 2]]", JSON, "no rectangular array"),
+        (b"[[1.0], [1, 2]]", JSON, "not a rectangular array"),
         (b'{"inputs": [1], "dtype": "float"}', JSON, ""),
         (b'{"inputs": [1], "dtype": "floaty"}', JSON, "must name a torch type"),
         (b"[1]", "application/x-www-form-urlencoded", "-H 'Content-Type: application/json'"),

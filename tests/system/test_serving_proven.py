@@ -184,7 +184,7 @@ def test_a_model_whose_answers_have_changed_is_refused_when_it_is_asked_to_test_
     archive = build("wrong", expected=RIGHT + 1)
     package = mar(server, "wrong", archive, config="interpool: {self_test: true}\n")
     reason = refusal(server, package, "wrong")
-    assert "it answers its own example inputs otherwise than when it was made" in reason
+    assert "it answers its own example inputs differently than when it was made" in reason
     assert "Greatest absolute difference: 1.0" in server.model_log()
 
 

@@ -28,7 +28,7 @@ def test_a_batch_is_spread_over_the_workers_own_interpreters(plain: TorchServe, 
         answers = list(threads.map(lambda body: plain.predict("linear", body), bodies))
     assert [answer.status for answer in answers] == [200, 400, 200, 200]
     assert answers[0].json == [3.0, 12.0]
-    assert "no rectangular array" in answers[1].json["message"]
+    assert "not a rectangular array" in answers[1].json["message"]
     assert answers[2].json == [2.0, 5.0]
     assert answers[0].headers["content-type"] == "application/json"
     assert plain.unregister("linear").status == 200

@@ -104,7 +104,7 @@ def test_what_archives_must_prove_is_said_in_the_environment(tmp_path: Path, key
         ({"INTERPOOL_SIGNATURE_KEYS": ""}, "it is set and names no key"),
         ({"INTERPOOL_SIGNATURE_KEYS": "key.pem"}, "key.pem is not an absolute path"),
         ({"INTERPOOL_SIGNATURE_KEYS": "/nowhere/key.pem"}, "the key /nowhere/key.pem cannot be read"),
-        ({"INTERPOOL_SIGNATURE_KEYS": "/etc/passwd"}, "/etc/passwd is no PEM file of a public key"),
+        ({"INTERPOOL_SIGNATURE_KEYS": "/etc/passwd"}, "/etc/passwd is not a PEM file of a public key"),
         ({"INTERPOOL_SIGNATURE_KEYS": "KEY", "INTERPOOL_VERIFY": "structure"}, "contradict each other"),
         ({"INTERPOOL_VERIFY": "off"}, "`INTERPOOL_VERIFY`"),
         ({"INTERPOOL_STOCK_ARCHIVES": "maybe"}, "`INTERPOOL_STOCK_ARCHIVES`"),
@@ -137,7 +137,7 @@ def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
         ({}, 2, (2, 2)),
     ],
 )
-def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_ceiling(
+def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_maximum(
     environment: dict[str, str], wanted: int | None, size: tuple[int, int]
 ) -> None:
     assert HostSettings.of_environment(environment).pool_size(wanted) == size

@@ -21,7 +21,7 @@ namespace interpool {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(5);     // between two samples
-constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of them that said no
+constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of them that showed no need
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
 constexpr auto kRetry = std::chrono::seconds(30);        // after a start that failed
 
@@ -36,13 +36,13 @@ size_t cores() {
 
 }  // namespace
 
-// For any interpreter: one more is of no use to who waits for a certain one.
+// For any interpreter: one more does not help a caller that waits for a certain one.
 bool Pool::anybody_waits() const {
   return std::any_of(waiters_.begin(), waiters_.end(),
                      [](const Waiter* waiter) { return !waiter->only.has_value(); });
 }
 
-// Has it do its rounds, now. Called with `mutex_` held.
+// Makes it look at the pool now. Called with `mutex_` held.
 void Pool::wake_autoscaler() {
   if (autoscaler_runs_) {
     autoscaler_.notify_one();
@@ -55,7 +55,7 @@ void Pool::wake_autoscaler() {
     }).detach();
     autoscaler_runs_ = true;
   } catch (const std::system_error&) {
-    retry_at_ = Clock::now() + kRetry;  // no thread to be had: the pool stays as it is
+    retry_at_ = Clock::now() + kRetry;  // no thread could be started: the pool stays as it is
   }
 }
 
@@ -64,7 +64,7 @@ void Pool::autoscale() {
   std::unique_lock lock(mutex_);
   auto review_at = Clock::now() + review_every;
   while (!closed_) {
-    if (active_ < floor_) {
+    if (active_ < min_size_) {
       if (may_start()) {
         add_one(lock);
       } else {
@@ -75,7 +75,7 @@ void Pool::autoscale() {
         add_one(lock);
         review_at = Clock::now() + review_every;
       }
-    } else if (active_ == floor_) {
+    } else if (active_ == min_size_) {
       break;
     } else if (Clock::now() >= review_at) {
       park_surplus(lock);
@@ -87,12 +87,12 @@ void Pool::autoscale() {
   autoscaler_runs_ = false;
 }
 
-// Looks on, as long as anybody waits for a lease; true when one more interpreter would
-// be of use. Returns with `mutex_` held, as it was called.
+// Samples the load as long as anybody waits for a lease; true when one more interpreter
+// would help. Returns with `mutex_` held, as it was called.
 bool Pool::watch(std::unique_lock<std::mutex>& lock) {
   LoadSampler load(cores());
   auto waited_at = Clock::now();
-  while (!closed_ && active_ >= floor_ && may_grow()) {
+  while (!closed_ && active_ >= min_size_ && may_grow()) {
     auto pause = kTick;
     if (!anybody_waits()) {
       if (Clock::now() - waited_at > kLinger) {
@@ -120,7 +120,7 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
         waited_at += kPause;
       }
     }
-    autoscaler_.wait_for(lock, pause, [this] { return closed_ || active_ < floor_; });
+    autoscaler_.wait_for(lock, pause, [this] { return closed_ || active_ < min_size_; });
   }
   return false;
 }
@@ -148,8 +148,8 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
   failure_ = failure;
   if (started == nullptr) {
     retry_at_ = Clock::now() + kRetry;
-    wake_all();      // where there is no interpreter left, nobody waits in vain
-    if (!closed_) {  // as a closed pool's process may be ending, and nobody misses what it did not get
+    wake_all();      // if no interpreter is left, waiting callers get an error
+    if (!closed_) {  // a closed pool does not report it: its process may be ending
       lock.unlock();
       std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
       lock.lock();
@@ -160,9 +160,9 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
   offer(slots_.emplace_back(started));
 }
 
-// Back to what was needed at once since the last review, and to the minimum size at the least.
+// Back to what was needed at once since the last review, and at least to the minimum size.
 void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
-  const size_t needed = std::max(floor_, wanted_);
+  const size_t needed = std::max(min_size_, wanted_);
   wanted_ = leased_ + waiters_.size();
   std::vector<Interpreter*> parked;
   for (auto slot = slots_.rbegin(); slot != slots_.rend() && active_ > needed; ++slot) {

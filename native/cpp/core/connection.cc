@@ -36,20 +36,20 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
 void Connection::run() {
   try {
     FrameReader reader(fd_);
-    std::string hello;
+    std::string load_command;
     std::string frame;
     while (reader.next(frame)) {
-      if (hello.empty()) {
-        hello = frame;
+      if (load_command.empty()) {
+        load_command = frame;
       }
-      if (!answer(hello, frame)) {
+      if (!answer(load_command, frame)) {
         break;
       }
     }
   } catch (const RemoteError& error) {
     report(service_, error.what() + ("\n" + error.traceback_text));
   } catch (const std::exception& error) {
-    // An end of stream that close() asked for is no news.
+    // An end of stream that close() caused is not reported.
     if (alive()) {
       report(service_, error.what());
     }
@@ -62,11 +62,11 @@ void Connection::run() {
   ended_.notify_all();
   const uint64_t one = 1;
   if (::write(done_fd_, &one, sizeof one) != sizeof one) {
-    report(service_, "nobody listens for its end");
+    report(service_, "its end could not be reported");
   }
 }
 
-bool Connection::answer(const std::string& hello, const std::string& frame) {
+bool Connection::answer(const std::string& load_command, const std::string& frame) {
   // Gives the interpreter back before the answer is written.
   struct Lease {
     Pool& pool;
@@ -78,7 +78,7 @@ bool Connection::answer(const std::string& hello, const std::string& frame) {
     const Lease lease{*pool_, pool_->acquire(service_.affinity, std::nullopt)};
     const Entered entered(lease.interpreter);
     const Held callable(lease.interpreter, lease.interpreter.global(service_.module, service_.function));
-    result = lease.interpreter.answer(callable.get(), service_.worker, fd_, hello, frame);
+    result = lease.interpreter.answer(callable.get(), service_.worker, fd_, load_command, frame);
   }
   return send_all(fd_, result.bytes) && result.keep_open;
 }

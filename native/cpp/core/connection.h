@@ -10,7 +10,7 @@
 
 namespace interpool {
 
-// What a connection does with each message: `module.function(worker, fd, hello,
+// What a connection does with each message: `module.function(worker, fd, load_command,
 // frame) -> (bytes, keep_open)` inside a leased interpreter.
 struct Service {
   std::string module;
@@ -38,7 +38,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
  private:
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
-  bool answer(const std::string& hello, const std::string& frame);
+  bool answer(const std::string& load_command, const std::string& frame);
 
   const std::shared_ptr<Pool> pool_;
   const int fd_;

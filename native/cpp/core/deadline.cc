@@ -83,7 +83,7 @@ void Deadline::loop() {
     } catch (...) {
       failure = std::current_exception();
     }
-    // What the work holds on to, its caller still has: the session does not end here.
+    // Its caller still has what the work refers to: the session does not end here.
     job->work = nullptr;
     lock.lock();
     job->failure = failure;
@@ -122,7 +122,7 @@ void Deadline::run(Work work) {
   queue_.push_back(job);
   work_.notify_one();
   const auto over = [&] { return job->done || (given_up_ && !job->begun); };
-  // Nearly always it begins at once, and nobody needs to hear of that.
+  // Nearly always it begins at once, and nobody is notified of that.
   if (!changed_.wait_until(lock, Clock::now() + seconds(limits_.call), over)) {
     ++in_line_;
     changed_.wait(lock, [&] { return job->begun || given_up_; });

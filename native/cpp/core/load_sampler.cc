@@ -19,9 +19,9 @@ constexpr size_t kWindow = 10;   // samples
 constexpr double kMostly = 0.5;  // of the leases
 constexpr int kCensuses = 8;     // of all threads, where most leases sleep
 constexpr auto kBetween = std::chrono::milliseconds(2);
-constexpr double kUnusedCores = 0.85;  // of the machine's: above this, none is to spare
+constexpr double kUnusedCores = 0.85;  // of the machine's: above this, none is unused
 
-// Runs, or would if it were given a core. A thread that has ended does not.
+// Runs, or is ready to run. A thread that has ended does not.
 bool is_runnable(int thread) {
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat", thread);
@@ -38,7 +38,7 @@ bool is_runnable(int thread) {
   return name_end != std::string_view::npos && name_end + 2 < line.size() && line[name_end + 2] == 'R';
 }
 
-// Threads of this process that run or would, but for the calling one.
+// Threads of this process that run or are ready to, except the calling one.
 size_t runnable_threads() {
   const auto self = static_cast<int>(syscall(SYS_gettid));
   DIR* tasks = opendir("/proc/self/task");

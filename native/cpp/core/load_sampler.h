@@ -29,7 +29,7 @@ class LoadSampler {
   // Are there enough samples to tell?
   bool is_full() const;
   // Have most of the leases been asleep, and are cores unused? To say yes it takes some
-  // ten milliseconds more. Begins anew.
+  // ten milliseconds more. Starts over.
   bool waits_elsewhere();
 
  private:

@@ -20,8 +20,8 @@ std::optional<int64_t> unless_zero(size_t count) {
 
 }  // namespace
 
-InterpreterManager::InterpreterManager(size_t interpreters, size_t ceiling, const std::string& prepared)
-    : InterpreterManager(PoolSettings{unless_zero(interpreters), unless_zero(ceiling)}, prepared) {}
+InterpreterManager::InterpreterManager(size_t interpreters, size_t max_size, const std::string& prepared)
+    : InterpreterManager(PoolSettings{unless_zero(interpreters), unless_zero(max_size)}, prepared) {}
 
 InterpreterManager::InterpreterManager(const PoolSettings& settings, const std::string& prepared) {
   Process& process = Process::get();

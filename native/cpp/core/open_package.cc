@@ -56,7 +56,7 @@ OpenPackage::~OpenPackage() {
     const std::lock_guard lock(mutex);
     const auto found = table().find({pool_.get(), snapshot_->number});
     if (found == table().end() || !found->second.expired()) {
-      return;  // opened anew meanwhile: it is the other's to close
+      return;  // opened again meanwhile: it is the other's to close
     }
     table().erase(found);
   }

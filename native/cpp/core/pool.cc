@@ -21,10 +21,10 @@ int this_thread() {
 
 Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
     : options_([&] {
-        options.ceiling = std::max(options.ceiling, interpreters.size());
+        options.max_size = std::max(options.max_size, interpreters.size());
         return std::move(options);
       }()),
-      floor_(interpreters.size()),
+      min_size_(interpreters.size()),
       slots_(interpreters.begin(), interpreters.end()),
       active_(interpreters.size()) {}
 

@@ -34,8 +34,8 @@ class INTERPOOL_PUBLIC Leaseholder {
 };
 
 struct PoolOptions {
-  size_t ceiling = 0;      // its maximum size; 0: as many interpreters as there are
-  double park_after = 60;  // seconds without need, for one above the floor
+  size_t max_size = 0;     // 0: as many interpreters as there are
+  double park_after = 60;  // seconds without need, for one above the minimum size
   double grace = 5;        // seconds that an interrupted call has to come back
   // Starts one more. None: the pool neither grows nor replaces what is retired.
   std::function<Interpreter*()> start;
@@ -46,22 +46,22 @@ struct PoolOptions {
 //
 // It has no threads of its own, as long as it has what it needs. Where it may grow,
 // somebody waits for a lease, or an interpreter was retired, the *autoscaler* runs
-// (autoscaler.cc): one thread, which leaves once the pool is back at its floor.
+// (autoscaler.cc): one thread, which leaves once the pool is back at its minimum size.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // The interpreters that it is given are its minimum size, the floor.
+  // The interpreters that it is given are its minimum size.
   explicit Pool(std::vector<Interpreter*> interpreters, PoolOptions options = {});
 
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
   // waits its turn, first come first served. Throws LeaseTimeoutError after `timeout`
   // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
-  // only one is none of the pool's any more, ArgumentError for a timeout that is none.
+  // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
   void release(Interpreter& interpreter);
 
-  // Never leases this one again, and has another one started in its place. For whoever
-  // leased it, who does not release it.
+  // Never leases this one again, and has another one started in its place. Called by the
+  // leaseholder, who then does not release it.
   void retire(Interpreter& interpreter);
 
   // Who has leased it, until it is released.
@@ -69,30 +69,30 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
-  // The same for the process's end, when nobody is left whom an error would help: who
-  // waits is left to wait.
+  // The same for the process's end, when an error would help nobody: waiting callers go
+  // on waiting.
   void close_for_good();
   bool is_closed() const;
 
-  // Leases its first `count` interpreters only, from now on, but for those asked for by number.
+  // Leases its first `count` interpreters only, from now on, except those asked for by number.
   void limit(int64_t count);
 
   // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
-  // nullopt also when `interpreter` is none of this pool.
+  // nullopt also when `interpreter` is not of this pool.
   std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
   // No longer prefers anybody for `affinity`: its model is gone.
   void forget(const std::string& affinity);
 
-  // Calls `module.function(argument)` in every interpreter but the retired, on its own
-  // thread and beside whoever leases it. Waits `patience` seconds at the most for all
+  // Calls `module.function(argument)` in every interpreter that is not retired, on its own
+  // thread and beside whoever leases it. Waits at most `patience` seconds for all
   // to be done; what it raises goes to stderr.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);
 
-  // Parked: kept warm above the floor, without models, and leased again when the pool
-  // next grows. Retired: lost.
+  // Parked: idle above the minimum size and kept warm, without models; leased again when
+  // the pool next grows. Retired: lost.
   enum class State : uint8_t { kFree, kLeased, kParked, kRetired };
   struct Status {
     Interpreter* interpreter;
@@ -107,8 +107,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
   size_t size() const;                 // free and leased
   size_t waiting() const;
-  size_t floor() const { return floor_; }
-  size_t ceiling() const { return options_.ceiling; }
+  size_t min_size() const { return min_size_; }
+  size_t max_size() const { return options_.max_size; }
   double grace() const { return options_.grace; }
   bool is_growing() const;  // is one being started?
 
@@ -144,7 +144,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void offer(Slot& slot);
   void wake_all();
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
-  bool may_grow() const { return active_ < std::min(options_.ceiling, limit_) && may_start(); }
+  bool may_grow() const { return active_ < std::min(options_.max_size, limit_) && may_start(); }
 
   // autoscaler.cc
   bool anybody_waits() const;
@@ -155,7 +155,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void park_surplus(std::unique_lock<std::mutex>& lock);
 
   const PoolOptions options_;
-  const size_t floor_;
+  const size_t min_size_;
   mutable std::mutex mutex_;
   std::deque<Slot> slots_;  // only ever grows: slots stay where they are
   std::list<Waiter*> waiters_;

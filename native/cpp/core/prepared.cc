@@ -50,7 +50,7 @@ struct Prepared {
       return found->second;
     }
     if (path.find('/') == std::string::npos) {
-      return {path};  // the dynamic linker's to find, as ever
+      return {path};  // the dynamic linker finds it, as always
     }
     throw ProvisioningError(path + " was not prepared for interpreter " + std::to_string(slot) + ": " + file +
                             " does not name it. Run `interpool prepare` again with --import for the package "

@@ -17,7 +17,7 @@
 namespace interpool {
 namespace {
 
-constexpr double kPatience = 2.0;               // seconds, for an interpreter to say goodbye
+constexpr double kPatience = 2.0;               // seconds, for an interpreter to run its exit functions
 constexpr double kProvisioningPatience = 10.0;  // and for copies that are being made
 
 void* load(const std::string& path) {
@@ -113,7 +113,7 @@ std::vector<std::shared_ptr<Pool>> Process::pools() {
 void Process::leave() {
   for (const auto& pool : pools()) {
     pool->close_for_good();
-    pool->tell_all(guest::kSayGoodbye.module, guest::kSayGoodbye.name, Value{None{}}, kPatience);
+    pool->tell_all(guest::kAtProcessEnd.module, guest::kAtProcessEnd.name, Value{None{}}, kPatience);
   }
   {
     std::unique_lock lock(mutex_);

@@ -17,16 +17,17 @@ size_t cores() {
 }  // namespace
 
 PoolSize size_of(const PoolSettings& settings, size_t cores) {
-  const int64_t floor = settings.floor.value_or(static_cast<int64_t>(cores));
-  if (floor < 1) {
-    throw ArgumentError("a pool needs at least one interpreter, not " + std::to_string(floor));
+  const int64_t min_size = settings.min_size.value_or(static_cast<int64_t>(cores));
+  if (min_size < 1) {
+    throw ArgumentError("a pool needs at least one interpreter, not " + std::to_string(min_size));
   }
-  const int64_t ceiling = settings.ceiling.value_or(settings.floor.has_value() ? floor : kGrowth * floor);
-  if (ceiling < floor) {
-    throw ArgumentError("a ceiling of " + std::to_string(ceiling) + " is below the " + std::to_string(floor) +
-                        " interpreters that there are to be");
+  const int64_t max_size =
+      settings.max_size.value_or(settings.min_size.has_value() ? min_size : kGrowth * min_size);
+  if (max_size < min_size) {
+    throw ArgumentError("a maximum size of " + std::to_string(max_size) + " is below the minimum size, " +
+                        std::to_string(min_size));
   }
-  return {static_cast<size_t>(floor), static_cast<size_t>(ceiling)};
+  return {static_cast<size_t>(min_size), static_cast<size_t>(max_size)};
 }
 
 void check(const PoolSettings& settings) {
@@ -39,11 +40,11 @@ std::shared_ptr<Pool> start_pool(const PoolSettings& settings, const std::vector
   check(settings);
   const PoolSize size = size_of(settings, cores());
   PoolOptions options;
-  options.ceiling = size.ceiling;
+  options.max_size = size.max_size;
   options.park_after = settings.park_after;
   options.grace = settings.grace;
   options.start = [search_path] { return Process::get().start(1, search_path).front(); };
-  auto pool = std::make_shared<Pool>(Process::get().start(size.floor, search_path), std::move(options));
+  auto pool = std::make_shared<Pool>(Process::get().start(size.min_size, search_path), std::move(options));
   Process::get().remember(pool);
   return pool;
 }

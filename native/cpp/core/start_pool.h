@@ -1,5 +1,5 @@
 // Pools as their owners ask for them, in C++ and in Python: the one place that knows the
-// defaults, and what makes no sense.
+// defaults and the valid values.
 #pragma once
 
 #include <interpool/manager.h>
@@ -13,11 +13,11 @@
 namespace interpool {
 
 struct PoolSize {
-  size_t floor;
-  size_t ceiling;
+  size_t min_size;
+  size_t max_size;
 };
 
-// On a machine with that many cores. Throws ArgumentError for what is no size.
+// On a machine with that many cores. Throws ArgumentError for an invalid size.
 INTERPOOL_PUBLIC PoolSize size_of(const PoolSettings& settings, size_t cores);
 
 // Throws ArgumentError for settings that make no sense.

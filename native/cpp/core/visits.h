@@ -8,8 +8,8 @@
 
 namespace interpool {
 
-// Calls `work(interpreter)` with each of them entered, and waits `patience` seconds at
-// the most for all to be done. One whose GIL is not to be had is visited later, or
+// Calls `work(interpreter)` with each of them entered, and waits at most `patience`
+// seconds for all to be done. One whose GIL cannot be taken is visited later, or
 // never: `work` owns what it touches. Any thread that holds no GIL. What `work` throws
 // as an Error goes to stderr.
 void visit_each(const std::vector<Interpreter*>& interpreters, std::function<void(Interpreter&)> work,

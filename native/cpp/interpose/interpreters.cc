@@ -66,8 +66,8 @@ InterpreterId current_interpreter() noexcept {
     return entered;
   }
   // The host's own threads, and those that a model started by itself, in C or in
-  // Python. Never cached: the answer changes whenever such a thread lets its GIL
-  // go. The host comes first: its threads keep states in slots they have visited.
+  // Python. Never cached: the answer changes whenever such a thread releases its
+  // GIL. The host comes first: its threads keep states in slots they have visited.
   const InterpreterId end = count.load(std::memory_order_acquire);
   for (InterpreterId id = 0; id < end; ++id) {
     const Route* route = route_of(id);

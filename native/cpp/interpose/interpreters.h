@@ -59,8 +59,8 @@ INTERPOOL_API void install_router();
 INTERPOOL_API InterpreterId enter_interpreter(InterpreterId id) noexcept;
 
 // The interpreter that the calling thread works for: the one it entered, else the
-// one whose GIL it holds, else the first that has a thread state for it (torch lets
-// the GIL go while an operator runs), else kNone.
+// one whose GIL it holds, else the first that has a thread state for it (torch
+// releases the GIL while an operator runs), else kNone.
 INTERPOOL_API InterpreterId current_interpreter() noexcept;
 
 const Route* route_of(InterpreterId id) noexcept;

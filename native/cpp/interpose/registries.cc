@@ -104,7 +104,7 @@ namespace c10d::control_plane {
 
 INTERPOOL_API void registerHandler(const std::string& name, HandlerFunc function) {
   const std::lock_guard lock(mutex);
-  // A host that imported torch first has registered its own, unseen by us.
+  // A host that imported torch first has registered its own, which was not seen here.
   const std::vector<std::string> known = getHandlerNames();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     torch_symbols.register_handler(name, std::move(function));

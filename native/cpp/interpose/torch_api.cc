@@ -10,7 +10,7 @@ PyObject* torch_api_function(const c10::OperatorHandle& op) {
   const Route* route = route_of(current_interpreter());
   TORCH_CHECK(route != nullptr, "interpool: operator ", c10::toString(name),
               " is wanted in Python on a thread that belongs to no interpreter");
-  // Not cached: an operator may be taken back and defined anew, and its Python
+  // Not cached: an operator may be removed and defined again, and its Python
   // object, which torch.ops alone keeps alive, goes with it.
   const auto split = name.name.find("::");
   return route->python_op(name.name.substr(0, split).c_str(), name.name.substr(split + 2).c_str(),

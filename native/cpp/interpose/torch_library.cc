@@ -104,7 +104,8 @@ std::optional<c10::RegistrationHandleRAII> hold_kernel_for_host(const c10::Opera
   return hold_for_host(kernel_key(debug.substr(before.size()), name, key));
 }
 
-c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, const Register& anew) {
+c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema,
+                                             const Register& register_new) {
   const InterpreterId id = current_interpreter();
   const std::string key = "def " + c10::toString(schema.operator_name());
   if (table().count(key) == 0 && host_came_first(id)) {
@@ -119,7 +120,7 @@ c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, 
     return hold(key, id);
   }
   // New to the process, or a second time in one interpreter: torch's own error.
-  c10::RegistrationHandleRAII registration = anew();
+  c10::RegistrationHandleRAII registration = register_new();
   Shared& shared = table()[key];
   shared.registration = std::move(registration);
   shared.schema = schema;
@@ -127,7 +128,7 @@ c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, 
 }
 
 c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::optional<c10::DispatchKey> key,
-                                         const Register& anew) {
+                                         const Register& register_new) {
   const InterpreterId id = current_interpreter();
   const std::string source = kernel_key(kRegisterOperators, name, key);
   if (table().count(source) == 0 && host_came_first(id)) {
@@ -142,9 +143,9 @@ c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::opt
   const auto known = table().find(source);
   if (known != table().end()) {
     // A second time in one interpreter is another kernel, in place of the first.
-    return known->second.holders.count(id) == 0 ? hold(source, id) : anew();
+    return known->second.holders.count(id) == 0 ? hold(source, id) : register_new();
   }
-  c10::RegistrationHandleRAII registration = anew();
+  c10::RegistrationHandleRAII registration = register_new();
   table()[source].registration = std::move(registration);
   return hold(source, id);
 }

@@ -23,9 +23,9 @@ std::optional<c10::RegistrationHandleRAII> hold_kernel_for_host(const c10::Opera
 
 using Register = std::function<c10::RegistrationHandleRAII()>;
 
-// Holds what an earlier copy's torch::RegisterOperators registered; else has `anew` register it.
-c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, const Register& anew);
+// Holds what an earlier copy's torch::RegisterOperators registered; else has `register_new` register it.
+c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, const Register& register_new);
 c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::optional<c10::DispatchKey> key,
-                                         const Register& anew);
+                                         const Register& register_new);
 
 }  // namespace interpool

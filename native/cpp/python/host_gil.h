@@ -1,4 +1,4 @@
-// The host's GIL, let go and taken back in a way that survives the host's end.
+// The host's GIL, released and taken back in a way that survives the host's end.
 #pragma once
 
 #include <pybind11/pybind11.h>

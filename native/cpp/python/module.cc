@@ -191,8 +191,8 @@ py::dict status_of(const Pool& pool) {
   py::dict all;
   all["interpreters"] = interpreters;
   all["waiting"] = pool.waiting();
-  all["floor"] = pool.floor();
-  all["ceiling"] = pool.ceiling();
+  all["min_size"] = pool.min_size();
+  all["max_size"] = pool.max_size();
   all["growing"] = pool.is_growing();
   return all;
 }
@@ -316,20 +316,20 @@ PYBIND11_MODULE(_native, module) {
       py::arg("path"), "Tells the router that the host's libtorch_python is loaded, from this file.");
 
   py::class_<PoolSettings>(module, "PoolSettings")
-      .def(py::init([](std::optional<int64_t> floor, std::optional<int64_t> ceiling, double park_after,
+      .def(py::init([](std::optional<int64_t> min_size, std::optional<int64_t> max_size, double park_after,
                        double grace) {
-             const PoolSettings settings{floor, ceiling, park_after, grace};
+             const PoolSettings settings{min_size, max_size, park_after, grace};
              check(settings);
              return settings;
            }),
-           py::arg("floor") = PoolSettings().floor, py::arg("ceiling") = PoolSettings().ceiling,
+           py::arg("min_size") = PoolSettings().min_size, py::arg("max_size") = PoolSettings().max_size,
            py::kw_only(), py::arg("park_after") = PoolSettings().park_after,
            py::arg("grace") = PoolSettings().grace)
       .def(
           "size",
           [](const PoolSettings& settings, size_t cores) {
             const PoolSize size = size_of(settings, cores);
-            return std::make_pair(size.floor, size.ceiling);
+            return std::make_pair(size.min_size, size.max_size);
           },
           py::arg("cores"));
 
@@ -388,8 +388,8 @@ PYBIND11_MODULE(_native, module) {
           py::arg("module"), py::arg("function"), py::arg("argument"))
       .def("close", &Pool::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("is_closed", &Pool::is_closed)
-      .def_property_readonly("floor", &Pool::floor)
-      .def_property_readonly("ceiling", &Pool::ceiling)
+      .def_property_readonly("min_size", &Pool::min_size)
+      .def_property_readonly("max_size", &Pool::max_size)
       .def("instances", &Pool::instances)
       .def("status", &status_of)
       .def("stacks", &stacks_list, py::arg("patience"))
@@ -464,7 +464,7 @@ Raises:
             movable.movable()->unload(interpreter_id);
           },
           py::arg("interpreter_id") = py::none(), py::call_guard<WithoutHostGil>(),
-          R"(Let go of the copy in that interpreter, or of all copies.
+          R"(Drop the copy in that interpreter, or all copies.
 
 The next need makes a new one, as the object was at first.)");
 

@@ -11,11 +11,11 @@ struct Name {
   const char* name;
 };
 
-// Preparing an interpreter, once, and its last words when the process ends.
+// Preparing an interpreter, once, and what it runs when the process ends.
 inline constexpr Name kInstall{"interpool.native.inside.bootstrap", "install"};
-inline constexpr Name kSayGoodbye{"interpool.native.inside.bootstrap", "say_goodbye"};
+inline constexpr Name kAtProcessEnd{"interpool.native.inside.bootstrap", "at_process_end"};
 
-// Letting go of what can be made again.
+// Freeing what can be built again.
 inline constexpr Name kPark{"interpool.native.inside.parking", "park"};
 
 // Hermetic archives.

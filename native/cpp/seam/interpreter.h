@@ -37,7 +37,7 @@ struct Snapshot {
 };
 
 // What a slot asks of the process it lives in. Called on threads that hold no
-// slot's GIL (the slot lets go of its own first).
+// slot's GIL (the slot releases its own first).
 class Services {
  public:
   // Files to dlopen, in order, so that `path` is loaded for `slot`: private
@@ -75,7 +75,7 @@ class Interpreter {
   virtual int id() const = 0;
 
   // Takes the GIL for the calling thread, making a thread state on its first
-  // visit; leave() lets go and keeps the thread state until the thread ends.
+  // visit; leave() releases it and keeps the thread state until the thread ends.
   // Not recursive. The calling thread must hold no other interpreter's GIL.
   virtual void enter() = 0;
   virtual void leave() noexcept = 0;
@@ -100,19 +100,19 @@ class Interpreter {
   // For messages: the qualified name of a function or class, of other objects their
   // class's.
   virtual std::string label(void* object) = 0;
-  // Every thread that has run Python here, but for the caller: a list of
+  // Every thread that has run Python here, except the caller: a list of
   // (the kernel's number of it, its name in Python or "", [frame, innermost first]).
   virtual Value stacks() = 0;
   // From here to end_interruptible(), on the same thread, interrupt(call) reaches the
   // calling thread. `call` is unique in the process.
   virtual void begin_interruptible(uint64_t call) = 0;
   virtual void end_interruptible(uint64_t call) noexcept = 0;
-  // `callable(worker, fd, hello, frame)` for a served connection.
+  // `callable(worker, fd, load_command, frame)` for a served connection.
   struct Answer {
     std::string bytes;
     bool keep_open = false;
   };
-  virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
+  virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& load_command,
                         const std::string& frame) = 0;
 
   // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at
@@ -124,7 +124,7 @@ class Interpreter {
   // as the GIL cannot be had. Returns at once; any thread, any GIL, entered or not.
   virtual void interrupt(uint64_t call, std::function<void(std::string)> told) = 0;
 
-  // The last thread, but for the interpreter's main one, that entered and has not left, by
+  // The last thread, except the interpreter's main one, that entered and has not left, by
   // the kernel's number, or 0; and how often one has entered. Any thread.
   struct Presence {
     int thread = 0;

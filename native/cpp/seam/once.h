@@ -16,8 +16,8 @@ class Once {
  public:
   enum class Turn {
     kDone,   // by somebody; `result` is what came of it
-    kYours,  // the caller is to do it, and then to call end(), whatever happens
-    kBusy,   // somebody was at it all the time: ask again
+    kYours,  // the caller does it, and then calls end(), whatever happens
+    kBusy,   // another was still working on it: ask again
   };
 
   struct Answer {
@@ -25,7 +25,7 @@ class Once {
     std::string result;
   };
 
-  // Waits for `patience` at the most, so that a caller that is to be interrupted can be.
+  // Waits for at most `patience`, so that a caller that is to be interrupted can be.
   Answer begin(const std::string& work, std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     State& state = states_[work];
@@ -40,7 +40,7 @@ class Once {
     return {Turn::kYours, {}};
   }
 
-  // Without a result it was not done: whoever asks next is to do it.
+  // Without a result it was not done: the next caller does it.
   void end(const std::string& work, std::optional<std::string> result) {
     {
       const std::lock_guard lock(mutex_);

@@ -227,12 +227,12 @@ class PythonInterpreter final : public Interpreter {
 
   void end_interruptible(uint64_t call) noexcept override { interpool::end_interruptible(call); }
 
-  Answer answer(void* callable, const std::string& worker, int fd, const std::string& hello,
+  Answer answer(void* callable, const std::string& worker, int fd, const std::string& load_command,
                 const std::string& frame) override {
-    const Ref result = checked(PyObject_CallFunction(static_cast<PyObject*>(callable), "s#iy#y#",
-                                                     worker.data(), static_cast<Py_ssize_t>(worker.size()),
-                                                     fd, hello.data(), static_cast<Py_ssize_t>(hello.size()),
-                                                     frame.data(), static_cast<Py_ssize_t>(frame.size())));
+    const Ref result = checked(PyObject_CallFunction(
+        static_cast<PyObject*>(callable), "s#iy#y#", worker.data(), static_cast<Py_ssize_t>(worker.size()),
+        fd, load_command.data(), static_cast<Py_ssize_t>(load_command.size()), frame.data(),
+        static_cast<Py_ssize_t>(frame.size())));
     PyObject* bytes = nullptr;
     int keep_open = 0;
     if (!PyTuple_Check(result.get())) {

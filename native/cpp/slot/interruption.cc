@@ -14,7 +14,7 @@ std::map<uint64_t, PyThreadState*>& calls() {
   return *under_way;
 }
 
-// No Exception: code that goes on after any error must not go on after this one.
+// Not an Exception: code that continues after any error must not continue after this one.
 PyObject* call_interrupted() {
   static PyObject* const type = PyErr_NewExceptionWithDoc(
       guest::kCallInterrupted, "Raised in a call that took longer than its session's time limit.",
@@ -30,7 +30,7 @@ void begin_interruptible(uint64_t call) {
 
 void end_interruptible(uint64_t call) noexcept {
   const auto found = calls().find(call);
-  // What was raised and did not arrive must not hit the thread's next call.
+  // An interruption that was not delivered must not hit the thread's next call.
   PyThreadState_SetAsyncExc(found->second->thread_id, nullptr);
   calls().erase(found);
 }

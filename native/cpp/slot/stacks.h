@@ -9,7 +9,7 @@
 
 namespace interpool {
 
-// Keeps the collector from running: finalisers may let the GIL go, and a thread that is
+// Keeps the collector from running: finalisers may release the GIL, and a thread that is
 // being looked at may then end.
 class WithoutCollector {
  public:

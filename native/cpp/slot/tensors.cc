@@ -24,7 +24,7 @@ using Owner = std::shared_ptr<void>;
 
 // The deleter of every storage whose memory has crossed, in or out; its context is
 // an Owner. c10's own refcounted deleter will not do: it decrements and then looks
-// at the count again, so two threads that let go at once may both free.
+// at the count again, so two threads that release at once may both free.
 void drop_owner(void* context) {
   delete static_cast<Owner*>(context);
 }
@@ -89,7 +89,7 @@ c10::Storage import_storage(const std::shared_ptr<Buffer>& buffer, StorageMemo& 
   throw ConversionError("a " + kind + " tensor cannot cross between interpreters. " + advice);
 }
 
-// What a tensor is besides its memory would be lost on the way, or is no memory.
+// Refuses tensors that are more than their memory, which would be lost, or that have none.
 void refuse_wrappers(const at::Tensor& tensor) {
   using enum c10::DispatchKey;
   constexpr c10::DispatchKeySet kWrapped({Python, FuncTorchGradWrapper, FuncTorchBatched, Batched,

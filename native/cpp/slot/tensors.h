@@ -19,7 +19,7 @@ struct StorageMemo {
 
 // Detached: the autograd graph stays where it is. A leaf keeps requires_grad.
 // Strided, quantized, sparse and nested tensors, on the CPU, a CUDA device or meta.
-// Throws ConversionError for what is no memory, or more than it: wrapped and fake
+// Throws ConversionError for tensors without memory, or that are more than it: wrapped and fake
 // tensors, opaque ones, other devices.
 TensorView export_tensor(const at::Tensor& tensor, StorageMemo& memo);
 at::Tensor import_tensor(const TensorView& view, StorageMemo& memo);

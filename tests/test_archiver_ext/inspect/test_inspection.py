@@ -198,7 +198,7 @@ def test_mar_that_is_damaged_is_refused(archive: Path) -> None:
         (json.dumps({**MANIFEST, "schema": 99}), "schema 99, this interpool reads schema 2 and 3"),
         (json.dumps({**MANIFEST, "entry": {}}), "has no field 'entry.package'"),
         (json.dumps({**MANIFEST, "files": {"m.py": 1}}), "has 1 where files.'m.py'. is text"),
-        (json.dumps({**MANIFEST, "files": {"m.py": "00"}}), "a digest that is no SHA-256"),
+        (json.dumps({**MANIFEST, "files": {"m.py": "00"}}), "a digest that is not SHA-256"),
     ],
 )
 def test_bad_manifest_is_refused(text: str, said: str) -> None:

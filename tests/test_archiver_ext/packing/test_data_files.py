@@ -110,7 +110,7 @@ def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None
 
 def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) -> None:
     (root / "TOP.txt").touch()
-    assert "TOP.txt has the same name but for its case" in refusal(root, tmp_path, "[tT]*.txt")
+    assert "TOP.txt has the same name except for its case" in refusal(root, tmp_path, "[tT]*.txt")
 
 
 def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_link_out_of_the_project_is_refused(root: Path, tmp_path: Path) -> None:
             "annotated_types is taken from the server",
         ),
         ("interpool-archive/data.txt", {}, "interpool-archive is the archive's own folder"),
-        ("MYPKG/Helper.py", {}, "a module has the same name but for its case"),
+        ("MYPKG/Helper.py", {}, "a module has the same name except for its case"),
         ("mypkg/helper.py", {"mock": ("mypkg.helper",)}, "mypkg.helper is mocked"),
     ],
 )

@@ -167,7 +167,7 @@ def test_an_answer_that_is_another_in_a_fresh_process_is_refused(project: Write,
             """
         }
     )
-    with pytest.raises(PackError, match="answers its example inputs otherwise in a fresh process: answer:"):
+    with pytest.raises(PackError, match="answers its example inputs differently in a fresh process: answer:"):
         pack("m:build", tmp_path / "m.ptpkg", root=root)
     assert list(tmp_path.glob("*.ptpkg")) == []
     assert pack("m:build", tmp_path / "m.ptpkg", root=root, inputs=None).inputs is None

@@ -131,7 +131,7 @@ def test_a_protected_key_needs_its_password(archive: Path, keys: Keys, tmp_path:
     again = CliRunner().invoke(
         sign, [str(archive), "--key", str(locked), "--ask-password"], input="secret\n", catch_exceptions=False
     )
-    assert "signed anew" in again.output
+    assert "signed again" in again.output
     assert check(archive, keys[1])
 
 

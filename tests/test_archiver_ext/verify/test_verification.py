@@ -199,7 +199,7 @@ def test_what_takes_its_place_before_the_self_test_does_not_run(
 def test_other_answers_than_the_tolerance_allows_are_refused(build: Callable[..., Path]) -> None:
     archive = build(expected=RIGHT + 0.01)
     with pytest.raises(
-        SelfTestError, match=r"m\.ptpkg: it answers its own example inputs otherwise"
+        SelfTestError, match=r"m\.ptpkg: it answers its own example inputs differently"
     ) as caught:
         verify_archive(archive)
     assert "Greatest absolute difference: 0.0" in str(caught.value)
@@ -325,7 +325,7 @@ def test_a_directory_must_hold_its_files_itself(build: Callable[..., Path], tmp_
     (model / "m.ptpkg").symlink_to(tmp_path / "elsewhere.ptpkg")
     with pytest.raises(StructureError, match=r"m\.ptpkg is a link"):
         verify_archive(model)
-    with pytest.raises(ManifestError, match="no TorchServe model"):
+    with pytest.raises(ManifestError, match="not a TorchServe model"):
         verify_archive(tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_a_bad_input_and_a_failing_one_leave_the_others_their_answers() -> None:
     answers, codes = _ask(Doubles(), [1, 2], [[1], [2, 3]], [999, 999], [3, 4])
     assert codes == [200, 400, 503, 200]
     assert (answers[0], answers[3]) == ([2, 4], [6, 8])
-    assert "no rectangular array" in answers[1]["message"]
+    assert "not a rectangular array" in answers[1]["message"]
     assert "Model 'm' raised ValueError: too much" in answers[2]["message"]
     assert "Traceback" not in answers[2]["message"]
 

@@ -82,7 +82,7 @@ def test_an_unknown_dtype_is_refused(dtype: object) -> None:
 
 @pytest.mark.parametrize("value", [[[1], [1, 2]], [1, [2]], [10**30]])
 def test_numbers_that_make_no_tensor_are_refused(value: object) -> None:
-    with pytest.raises(InputError, match="no rectangular array"):
+    with pytest.raises(InputError, match="not a rectangular array"):
         _body(value)
 
 

@@ -28,11 +28,11 @@ class _Pool:
     forgotten: list[str]
     failure: Exception | None = None
 
-    def __init__(self, count: int, *, ceiling: int) -> None:
+    def __init__(self, count: int, *, max_size: int) -> None:
         if _Pool.failure is not None:
             raise _Pool.failure
-        self.floor = self._count = count
-        assert ceiling == count  # where a number is named
+        self.min_size = self._count = count
+        assert max_size == count  # where a number is named
         _Pool.connections = []
         _Pool.forgotten = []
 
@@ -180,7 +180,7 @@ def test_stacks_are_answered_whole_while_the_host_goes_on(runtime: Path, model: 
     assert control.ask_stacks(runtime) == b""  # no interpreter has been needed yet
     worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "ready"
-    assert control.ask_stacks(runtime).decode() == _Pool(2, ceiling=2).dump_stacks()
+    assert control.ask_stacks(runtime).decode() == _Pool(2, max_size=2).dump_stacks()
     assert _states(runtime) == ["listening"]
     worker.close()
     wait_for(lambda: _states(runtime) == [], "the worker's end")
@@ -249,7 +249,7 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     ("fields", "words"),
     [
         ({"protocol": "0"}, "different versions of interpool"),
-        ({"pid": "x"}, "does not understand"),
+        ({"pid": "x"}, "cannot parse"),
         ({"address": "unix:/nowhere/sock"}, "cannot listen on"),
     ],
 )

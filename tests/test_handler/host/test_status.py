@@ -17,7 +17,7 @@ def _pool(**more: Any) -> dict[str, Any]:
         {"interpreter": i, "state": state, "leased": state == "leased", "leases": 10, "affinities": []}
         for i, state in enumerate(states, 1)
     ]
-    stats = {"interpreters": interpreters, "waiting": 4, "floor": 2, "ceiling": 6, "growing": True}
+    stats = {"interpreters": interpreters, "waiting": 4, "min_size": 2, "max_size": 6, "growing": True}
     about = {"pool": "default", "pid": 1, "frontend_pid": 2, "uptime_s": 3.0, "interpreters": stats}
     return {**about, "models": [], "workers": [], "memory": {}, **more}
 

@@ -52,7 +52,7 @@ def test_a_batch_is_answered_in_shards_and_in_order(made: Make) -> None:
     answers = ask(handler, context, [1.0, 1, 1], [[1.0], [1, 2]], [0.0, 0, 1], [1.0])
     assert [status for status, _ in answers] == [200, 400, 200, 503]
     assert [json.loads(answers[index][1]) for index in (0, 2)] == [[3.0, 12.0], [2.0, 5.0]]
-    assert "no rectangular array" in answers[1][1]
+    assert "not a rectangular array" in answers[1][1]
     assert "Traceback (most recent call last)" in answers[3][1]  # as the settings say
 
 

@@ -53,7 +53,7 @@ def test_a_pipe_is_refused_and_not_waited_for(manager: InterpreterManager, tmp_p
     try:
         together([lambda: refused(manager, tmp_path / "pipe.pt")], timeout=60)
     finally:
-        os.close(os.open(tmp_path / "pipe.pt", os.O_RDWR | os.O_NONBLOCK))  # lets go of who waits
+        os.close(os.open(tmp_path / "pipe.pt", os.O_RDWR | os.O_NONBLOCK))  # wakes the waiting reader
 
 
 def test_a_device_is_refused(manager: InterpreterManager) -> None:

@@ -1,4 +1,4 @@
-"""The reader reads what packers write, and nothing that another reader would read otherwise."""
+"""The reader reads what packers write, and nothing that another reader would read differently."""
 
 from __future__ import annotations
 

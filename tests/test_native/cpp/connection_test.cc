@@ -91,21 +91,22 @@ TEST_F(ConnectionTest, AnswersMessagesInTurn) {
 TEST_F(ConnectionTest, SendsTheFirstMessageAlongWithEachOther) {
   std::vector<std::pair<std::string, std::string>> asked;
   std::string worker_name;
-  define([&](const std::string& worker, const std::string& hello, const std::string& frame) {
+  define([&](const std::string& worker, const std::string& load_command, const std::string& frame) {
     worker_name = worker;
-    asked.emplace_back(hello, frame);
+    asked.emplace_back(load_command, frame);
     return Answer{"!", true};
   });
   SocketPair pair;
   const auto connection = serve(pair);
-  const std::string hello = otf::load("m");
+  const std::string load_command = otf::load("m");
   const std::string request = otf::predict("1", "a");
-  pair.write(hello + request);
+  pair.write(load_command + request);
   EXPECT_EQ(pair.read(2), "!!");
   pair.hang_up();
   ASSERT_TRUE(connection->join(20.0));
   EXPECT_EQ(worker_name, "W-1");
-  EXPECT_EQ(asked, (std::vector<std::pair<std::string, std::string>>{{hello, hello}, {hello, request}}));
+  EXPECT_EQ(asked, (std::vector<std::pair<std::string, std::string>>{{load_command, load_command},
+                                                                     {load_command, request}}));
 }
 
 TEST_F(ConnectionTest, EndsWhenTheServiceSaysSo) {

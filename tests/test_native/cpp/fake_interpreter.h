@@ -23,15 +23,15 @@
 
 namespace interpool::testing {
 
-// Of interpreters, by this thread: one at the most.
+// Of interpreters, by this thread: at most one.
 inline thread_local int gils_held = 0;
 
 class FakeInterpreter final : public Interpreter {
  public:
   // What a function of its "Python" does with what it is called with.
   using Function = std::function<Value(const std::vector<Value>& args)>;
-  using Service =
-      std::function<Answer(const std::string& worker, const std::string& hello, const std::string& frame)>;
+  using Service = std::function<Answer(const std::string& worker, const std::string& load_command,
+                                       const std::string& frame)>;
 
   explicit FakeInterpreter(int id) : id_(id), main_thread_([this] { run_main_thread(); }) {}
   ~FakeInterpreter() {
@@ -112,10 +112,10 @@ class FakeInterpreter final : public Interpreter {
     demand(objects_.erase(static_cast<Object*>(gone)) == 1, "an object is released that is none of its own");
     delete static_cast<Object*>(gone);
   }
-  Answer answer(void* callable, const std::string& worker, int /*fd*/, const std::string& hello,
+  Answer answer(void* callable, const std::string& worker, int /*fd*/, const std::string& load_command,
                 const std::string& frame) override {
     const Name service = object(callable).function;
-    return services_.at(service)(worker, hello, frame);
+    return services_.at(service)(worker, load_command, frame);
   }
 
   void begin_lease(const std::string& /*model*/) noexcept override {}

@@ -29,7 +29,7 @@ Route route(const Types& types) {
   return made;
 }
 
-// The table lives as long as the process. Each test announces anew the interpreters that it uses.
+// The table lives as long as the process. Each test announces again the interpreters that it uses.
 class InterpretersTest : public ::testing::Test {
  protected:
   InterpretersTest() {

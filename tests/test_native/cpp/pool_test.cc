@@ -293,9 +293,9 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
 }
 
 TEST(Pool, HasTheSizeThatItsSettingsSay) {
-  const auto size = [](std::optional<int64_t> floor, std::optional<int64_t> ceiling) {
-    const PoolSize found = size_of({floor, ceiling}, 6);
-    return std::make_pair(found.floor, found.ceiling);
+  const auto size = [](std::optional<int64_t> min_size, std::optional<int64_t> max_size) {
+    const PoolSize found = size_of({min_size, max_size}, 6);
+    return std::make_pair(found.min_size, found.max_size);
   };
   EXPECT_EQ(size({}, {}), std::make_pair(size_t{6}, size_t{24}));
   EXPECT_EQ(size({}, 6), std::make_pair(size_t{6}, size_t{6}));
@@ -317,7 +317,7 @@ TEST(Pool, RefusesWhatMakesNoSense) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expect_refused([] { check({0, {}}); }, "needs at least one interpreter, not 0");
   expect_refused([] { check({-3, 5}); }, "needs at least one interpreter, not -3");
-  expect_refused([] { check({2, 1}); }, "a ceiling of 1 is below the 2 interpreters");
+  expect_refused([] { check({2, 1}); }, "a maximum size of 1 is below the minimum size, 2");
   expect_refused([] { check({2, 2, 0}); }, "a time is a positive number of seconds, not 0");
   expect_refused([] { check({2, 2, 60, -1.5}); }, "a time is a positive number of seconds, not -1.5");
   expect_refused([&] { check({2, 2, nan}); }, "a time is a positive number of seconds, not nan");

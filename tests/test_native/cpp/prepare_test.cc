@@ -22,7 +22,7 @@ Provisioner provisioner() {
           [](int) { return std::string(FAKE_SLOT); }};
 }
 
-// One that can be loaded, but for `broken` ones; `name` tells which it was.
+// One that can be loaded, except `broken` ones; `name` tells which it was.
 Installation installation(const std::string& name, const fs::path& torch, bool broken) {
   Installation made;
   made.executable = name;

@@ -104,7 +104,7 @@ def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callab
     found = only("sharing")
     assert not found.ok
     assert found.detail.startswith("FileExistsError: ")
-    assert found.detail.endswith("with one it works: it has state that is one for the whole process")
+    assert found.detail.endswith("with one it works: it has state that all interpreters of a process share")
     assert found.hint.startswith("use a pool of one interpreter, or serve the models")
 
 

@@ -110,7 +110,7 @@ MANIFEST_CASES = [
     Case("changed source", "run other code than was packed", "digests", "digest",
          _after_sealing(SOURCE, lambda content: content.replace(b"self.weight[", b"5 + self.weight[")
                         .replace(b"import pathlib\n", b"import pathlib"))),
-    Case("changed weights", "answer otherwise than when it was packed", "digests", "digest",
+    Case("changed weights", "answer differently than when it was packed", "digests", "digest",
          _after_sealing(STORAGE, lambda content: bytes(len(content)))),
     Case("changed pickle", "build another object", "digests", "digest",
          _after_sealing("model/model.pkl", lambda content: content.replace(b"training", b"drowning"))),

@@ -1,4 +1,4 @@
-"""A pool between its floor and its ceiling: it grows where that is of use, and shrinks again."""
+"""A pool between its minimum and its maximum size: it grows where that is of use, and shrinks again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interpool.native import InterpreterManager
 from interpool.native._native import PoolSettings
 from interpool.native.errors import LeaseTimeoutError
 
-FLOOR, CEILING = 2, 8
+MIN_SIZE, MAX_SIZE = 2, 8
 NAP_S = 0.1
 PARK_AFTER_S = 2.0
 
@@ -33,19 +33,19 @@ def compute(seconds):
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[InterpreterManager]:
-    with InterpreterManager(FLOOR, ceiling=CEILING, park_after=PARK_AFTER_S) as manager:
+    with InterpreterManager(MIN_SIZE, max_size=MAX_SIZE, park_after=PARK_AFTER_S) as manager:
         yield manager
 
 
 @pytest.fixture
 def elastic(pool: InterpreterManager) -> InterpreterManager:
-    """The pool, at its floor, whatever was done with it before."""
-    wait_for(lambda: len(pool) == FLOOR and not pool.stats()["growing"], "the pool to shrink")
+    """The pool, at its minimum size, whatever was done with it before."""
+    wait_for(lambda: len(pool) == MIN_SIZE and not pool.stats()["growing"], "the pool to shrink")
     return pool
 
 
 def states(manager: InterpreterManager) -> dict[int, str]:
-    return {seat["interpreter"]: seat["state"] for seat in manager.stats()["interpreters"]}
+    return {entry["interpreter"]: entry["state"] for entry in manager.stats()["interpreters"]}
 
 
 def wave(manager: InterpreterManager, sessions: int = 8) -> None:
@@ -87,7 +87,7 @@ def test_leases_that_compute_do_not_make_a_pool_grow(elastic: InterpreterManager
     together([work] * 6)
     assert not elastic.stats()["growing"]
     assert states(elastic).keys() == before
-    assert len(elastic) == FLOOR
+    assert len(elastic) == MIN_SIZE
 
 
 def test_leases_whose_own_threads_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
@@ -115,28 +115,28 @@ def delegate(seconds):
     together([work] * 4)
     assert not elastic.stats()["growing"]
     assert states(elastic).keys() == before
-    assert len(elastic) == FLOOR
+    assert len(elastic) == MIN_SIZE
 
 
 def test_leases_that_wait_make_a_pool_grow_until_all_wait_at_once(elastic: InterpreterManager) -> None:
-    with pytest.raises(LeaseTimeoutError), every_interpreter(elastic):  # at the floor, and not longer
+    with pytest.raises(LeaseTimeoutError), every_interpreter(elastic):  # at the minimum size, and not longer
         elastic.acquire_session(timeout=0)
-    grow(elastic, CEILING)
-    all_at_once(elastic, CEILING)
-    assert len(states(elastic)) == CEILING
-    wave(elastic, 2 * CEILING)  # at the ceiling it stays
+    grow(elastic, MAX_SIZE)
+    all_at_once(elastic, MAX_SIZE)
+    assert len(states(elastic)) == MAX_SIZE
+    wave(elastic, 2 * MAX_SIZE)  # at the maximum size it stays
     assert not elastic.stats()["growing"]
-    assert len(states(elastic)) == CEILING
+    assert len(states(elastic)) == MAX_SIZE
 
 
 def test_what_is_not_needed_is_parked_without_models_and_used_again(
     elastic: InterpreterManager, tmp_path: Path
 ) -> None:
-    grow(elastic, CEILING)
+    grow(elastic, MAX_SIZE)
     path = build_scale(tmp_path / "scale.pt", 3)
     package = elastic.load_package(path)
     model = package.load_pickle("model", "model.pkl")
-    held = [model.acquire_session(timeout=60) for _ in range(CEILING)]
+    held = [model.acquire_session(timeout=60) for _ in range(MAX_SIZE)]
     for session in held:
         Code(
             session,
@@ -148,15 +148,15 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
         )
         session.close()
     del held
-    wait_for(lambda: len(elastic) == FLOOR, "what is not needed to be parked")
+    wait_for(lambda: len(elastic) == MIN_SIZE, "what is not needed to be parked")
     before = states(elastic)
     parked = {number for number, state in before.items() if state == "parked"}
-    assert len(parked) == CEILING - FLOOR
+    assert len(parked) == MAX_SIZE - MIN_SIZE
 
-    grow(elastic, CEILING)
+    grow(elastic, MAX_SIZE)
     assert states(elastic).keys() == before.keys()  # nothing is started
     seen: dict[int, Any] = {}
-    sessions = [elastic.acquire_session(timeout=60) for _ in range(CEILING)]
+    sessions = [elastic.acquire_session(timeout=60) for _ in range(MAX_SIZE)]
     for session in sessions:
         code = Code(
             session,
@@ -171,7 +171,7 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
         session.close()
     assert {number for number, found in seen.items() if found == (True, 0)} == parked
     assert {number for number, found in seen.items() if found == (False, 1)} == seen.keys() - parked
-    # What was let go is made again.
+    # What was freed is made again.
     assert model(torch.ones(2)).tolist() == [3.0, 3.0]
 
 
@@ -181,7 +181,7 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
     def refuse(_environment: object) -> None:
         raise OSError("no room on the device of this test's")
 
-    with InterpreterManager(1, ceiling=2) as manager:
+    with InterpreterManager(1, max_size=2) as manager:
         monkeypatch.setattr("interpool.native.provision._copies", refuse)
         said = ""
 
@@ -209,7 +209,7 @@ def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
         closed.wait(60)
         raise OSError("the process may be ending")
 
-    with InterpreterManager(1, ceiling=2) as manager:
+    with InterpreterManager(1, max_size=2) as manager:
         monkeypatch.setattr("interpool.native.provision._copies", refuse)
 
         def has_begun() -> bool:
@@ -223,16 +223,17 @@ def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "floor", "ceiling"),
+    ("arguments", "min_size", "max_size"),
     [
         (((3,), {}), 3, 3),
-        (((3,), {"ceiling": 5}), 3, 5),
+        (((3,), {"max_size": 5}), 3, 5),
         (((), {}), 6, 24),
-        (((), {"ceiling": 6}), 6, 6),
+        (((), {"max_size": 6}), 6, 6),
+        (((3,), {"ceiling": 5}), 3, 5),
     ],
 )
 def test_a_named_number_is_exact_and_no_number_leaves_room(
-    monkeypatch: pytest.MonkeyPatch, arguments: tuple[Any, dict[str, Any]], floor: int, ceiling: int
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[Any, dict[str, Any]], min_size: int, max_size: int
 ) -> None:
     asked: list[tuple[int, int]] = []
 
@@ -244,10 +245,25 @@ def test_a_named_number_is_exact_and_no_number_leaves_room(
 
     monkeypatch.setattr(interpool.native.pool.manager._native, "Pool", Pool)
     InterpreterManager(*arguments[0], **arguments[1])
-    assert asked == [(floor, ceiling)]
+    assert asked == [(min_size, max_size)]
 
 
-@pytest.mark.parametrize("settings", [{"ceiling": 1}, {"park_after": 0}, {"grace": -1.0}])
+def test_the_sizes_go_by_their_earlier_names_too(pool: InterpreterManager) -> None:
+    assert (pool.floor, pool.ceiling) == (pool.min_size, pool.max_size) == (MIN_SIZE, MAX_SIZE)
+    stats = pool.stats()
+    assert (
+        (stats["floor"], stats["ceiling"]) == (stats["min_size"], stats["max_size"]) == (MIN_SIZE, MAX_SIZE)
+    )
+
+
+@pytest.mark.parametrize("settings", [{"max_size": 1}, {"park_after": 0}, {"grace": -1.0}])
 def test_a_size_or_time_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"ceiling of 1 is below the 2|positive number of seconds"):
+    with pytest.raises(
+        ValueError, match=r"maximum size of 1 is below the minimum size, 2|positive number of seconds"
+    ):
         InterpreterManager(2, **settings)
+
+
+def test_a_maximum_size_is_given_under_one_of_its_names() -> None:
+    with pytest.raises(ValueError, match="ceiling is the earlier name of max_size; give only one"):
+        InterpreterManager(2, max_size=5, ceiling=5)

@@ -138,7 +138,7 @@ def test_python_code_past_its_limit_is_stopped_and_the_interpreter_goes_on(
         assert kept.to_value() == [1, 2]
         assert code.call("spin", 0.001) == 0.001
     assert issubclass(CallTimeoutError, SessionError)
-    states = {seat["interpreter"]: seat["state"] for seat in pool.stats()["interpreters"]}
+    states = {entry["interpreter"]: entry["state"] for entry in pool.stats()["interpreters"]}
     assert states[number] == "free"
 
 
@@ -221,7 +221,7 @@ def test_a_session_with_a_limit_that_nobody_holds_ends_while_the_host_goes_on(
 
 
 def retired(manager: InterpreterManager) -> set[int]:
-    return {seat["interpreter"] for seat in manager.stats()["interpreters"] if seat["state"] == "retired"}
+    return {entry["interpreter"] for entry in manager.stats()["interpreters"] if entry["state"] == "retired"}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
     losing: InterpreterManager, how: str
 ) -> None:
     wait_for(lambda: is_whole(losing), "the interpreter in place of a lost one")
-    known = {seat["interpreter"] for seat in losing.stats()["interpreters"]}
+    known = {entry["interpreter"] for entry in losing.stats()["interpreters"]}
     before = retired(losing)
     with (
         Gate() as gate,
@@ -252,7 +252,7 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
             # A thread of the model's holds the GIL; the call itself never begins.
             session.global_("_thread", "start_new_thread")(held, (gate.fd,))
             wait_for(
-                lambda: "does not let go of the GIL" in losing.dump_stacks(patience=0.2),
+                lambda: "does not release the GIL" in losing.dump_stacks(patience=0.2),
                 "the thread that holds the GIL",
             )
             stuck = kept.to_value
@@ -330,7 +330,7 @@ def test_a_limit_that_is_no_duration_is_a_mistake(pool: InterpreterManager, limi
 
 @pytest.mark.long
 def test_growing_parking_limits_and_stacks_go_together() -> None:
-    with InterpreterManager(2, ceiling=5, park_after=0.5, grace=0.3) as manager, Gate() as gate:
+    with InterpreterManager(2, max_size=5, park_after=0.5, grace=0.3) as manager, Gate() as gate:
         least = time.monotonic() + 30
         counts: Counter[str] = Counter()
 
@@ -368,7 +368,7 @@ def test_growing_parking_limits_and_stacks_go_together() -> None:
 
         together([*[lambda i=i: work(i) for i in range(10)], look], timeout=200)  # type: ignore[misc]
         wait_for(lambda: is_whole(manager), "the pool to shrink")
-        states = Counter(seat["state"] for seat in manager.stats()["interpreters"])
+        states = Counter(entry["state"] for entry in manager.stats()["interpreters"])
         assert states["leased"] == 0
         for _ in range(4):
             with manager.acquire_session(timeout=60, call_limit=60) as session:

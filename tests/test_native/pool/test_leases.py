@@ -106,13 +106,13 @@ def test_an_interpreter_got_by_waiting_counts_like_a_free_one(manager: Interpret
     name = "a model that had to wait"
     with every_interpreter(manager) as sessions:
         wanted = sessions[3].interpreter_id
-        before = {seat["interpreter"]: seat["leases"] for seat in manager.stats()["interpreters"]}
+        before = {entry["interpreter"]: entry["leases"] for entry in manager.stats()["interpreters"]}
         timer = threading.Timer(0.1, sessions[3].close)
         timer.start()
         with manager.acquire_session(timeout=60, affinity=name) as session:
             assert session.interpreter_id == wanted
         timer.join()
-    after = {seat["interpreter"]: seat for seat in manager.stats()["interpreters"]}
+    after = {entry["interpreter"]: entry for entry in manager.stats()["interpreters"]}
     assert name in after[wanted]["affinities"]
     assert after[wanted]["leases"] == before[wanted] + 1
     assert after[wanted]["state"] == "free"
@@ -126,7 +126,7 @@ def test_an_interpreter_that_served_a_name_serves_it_again(manager: InterpreterM
     for _ in range(2 * len(manager)):
         with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
             assert session.interpreter_id == first
-    known = [seat for seat in manager.stats()["interpreters"] if seat["interpreter"] == first]
+    known = [entry for entry in manager.stats()["interpreters"] if entry["interpreter"] == first]
     assert "a model of this test's" in known[0]["affinities"]
 
 
@@ -142,10 +142,10 @@ def test_stats_tell_who_is_leased_and_who_waits(manager: InterpreterManager) -> 
     with manager.acquire_session(timeout=60) as session:
         stats = json.loads(json.dumps(manager.stats()))
         assert len(stats["interpreters"]) == len(manager) == 4
-        leased = [seat["interpreter"] for seat in stats["interpreters"] if seat["leased"]]
+        leased = [entry["interpreter"] for entry in stats["interpreters"] if entry["leased"]]
         assert leased == [session.interpreter_id]
         assert stats["waiting"] == 0
-        assert [seat["state"] for seat in stats["interpreters"]].count("leased") == 1
+        assert [entry["state"] for entry in stats["interpreters"]].count("leased") == 1
 
 
 @pytest.mark.parametrize("count", [0, -1])

@@ -268,7 +268,7 @@ def test_a_served_model_does_not_care_what_becomes_of_its_file(tmp_path: Path) -
                 caller.join()
                 print(name, seen, flush=True)
             model = manager.load_package(folder / "replace.pt").load_pickle("model", "model.pkl")
-            print("opened anew", everywhere(model))
+            print("opened again", everywhere(model))
         """,
         str(tmp_path),
     )
@@ -276,4 +276,4 @@ def test_a_served_model_does_not_care_what_becomes_of_its_file(tmp_path: Path) -
     expected = []
     for harm in ("overwrite", "truncate", "unlink", "replace"):
         expected += [f"{harm} [3.0, 3.0]", f"{harm} {{3.0}}"]
-    assert done.stdout.splitlines() == [*expected, "opened anew [5.0, 5.0]"]
+    assert done.stdout.splitlines() == [*expected, "opened again [5.0, 5.0]"]

@@ -89,7 +89,7 @@ for i in range(4):
     assert here.recv(3) == b"ok\\n"
 ends[0][0].sendall(otf.predict(b"(slow)"))
 ends[1][0].sendall(b"I")
-wait_for(lambda: any(seat["leased"] for seat in manager.stats()["interpreters"]), "the call to begin")
+wait_for(lambda: any(entry["leased"] for entry in manager.stats()["interpreters"]), "the call to begin")
 for here, _ in ends:
     here.detach()  # stays open to the very end
 print("end")

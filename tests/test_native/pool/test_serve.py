@@ -21,10 +21,10 @@ PREDICT = otf.predict(b"body")
 def test_each_message_reaches_the_function_with_the_first_one(connect: Connect) -> None:
     client = connect(worker="worker-7")
     first = client.ask(LOAD)
-    assert bytes.fromhex(first["hello"]) == bytes.fromhex(first["frame"]) == LOAD
+    assert bytes.fromhex(first["load_command"]) == bytes.fromhex(first["frame"]) == LOAD
     assert (first["worker"], first["fd"]) == ("worker-7", True)
     second = client.ask(PREDICT)
-    assert bytes.fromhex(second["hello"]) == LOAD
+    assert bytes.fromhex(second["load_command"]) == LOAD
     assert bytes.fromhex(second["frame"]) == PREDICT
 
 
@@ -139,7 +139,7 @@ def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(
             answer = client.ask(frame)
             assert answer["worker"] == f"worker-{i}"
             assert bytes.fromhex(answer["frame"]) == frame
-            assert bytes.fromhex(answer["hello"]) == otf.load(f"model-{i}")
+            assert bytes.fromhex(answer["load_command"]) == otf.load(f"model-{i}")
             served.add(answer["interpreter"])
         return served
 

@@ -41,7 +41,7 @@ def test_modules_and_their_state_are_each_interpreters_own(manager: InterpreterM
 
 
 def test_two_interpreters_run_python_at_the_same_time(manager: InterpreterManager) -> None:
-    # Neither loop ever lets go of its GIL; with one GIL for both, the second would not begin.
+    # Neither loop ever releases its GIL; with one GIL for both, the second would not begin.
     source = """
     import ctypes, sys, time
 

@@ -94,7 +94,7 @@ def test_a_manager_closed_under_busy_threads_lets_them_finish(tmp_path: Any) -> 
 
     results = together([*[work] * 8, close])
     assert all(ended_after for _, ended_after in results)
-    assert not any(seat["leased"] for seat in manager.stats()["interpreters"])
+    assert not any(entry["leased"] for entry in manager.stats()["interpreters"])
 
 
 def test_a_close_names_what_was_not_given_back() -> None:
@@ -111,9 +111,7 @@ def test_a_close_names_what_was_not_given_back() -> None:
     with Gate() as gate:
         thread = threading.Thread(target=hold, args=(gate.fd,))
         thread.start()
-        wait_for(
-            lambda: "does not let go of the GIL" in manager.dump_stacks(patience=0.2), "the call to begin"
-        )
+        wait_for(lambda: "does not release the GIL" in manager.dump_stacks(patience=0.2), "the call to begin")
         with pytest.warns(ResourceWarning) as caught:
             manager.close()
         manager.close()  # says it once
@@ -169,7 +167,7 @@ def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() ->
 
 @pytest.mark.long
 @pytest.mark.parametrize("state", ["leased", "retired"])
-def test_a_process_ends_with_a_gil_that_is_never_let_go(state: str) -> None:
+def test_a_process_ends_with_a_gil_that_is_never_released(state: str) -> None:
     done = run_program(
         """
         import sys, threading, time
@@ -189,7 +187,7 @@ def test_a_process_ends_with_a_gil_that_is_never_let_go(state: str) -> None:
         thread = threading.Thread(target=call, daemon=True)
         thread.start()
         thread.join(2)
-        print(thread.is_alive(), {seat["state"] for seat in manager.stats()["interpreters"]} >= {state})
+        print(thread.is_alive(), {entry["state"] for entry in manager.stats()["interpreters"]} >= {state})
         """,
         state,
     )
@@ -204,7 +202,7 @@ def test_a_process_ends_while_its_pool_grows() -> None:
         import threading, time
         from interpool import InterpreterManager
 
-        manager = InterpreterManager(1, ceiling=8)
+        manager = InterpreterManager(1, max_size=8)
         def nap():
             with manager.acquire_session() as session:
                 session.global_("time", "sleep")(0.5)

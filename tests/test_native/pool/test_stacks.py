@@ -47,7 +47,7 @@ def end():
 """
 )
 
-HELD = "busy in native code that does not let go of the GIL"
+HELD = "busy in native code that does not release the GIL"
 
 
 def paragraph(text: str, session: InterpreterSession) -> str:

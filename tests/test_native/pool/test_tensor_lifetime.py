@@ -210,7 +210,7 @@ def test_many_threads_release_one_anothers_memory_without_deadlock(manager: Inte
     wait_for(lambda: outstanding(manager) <= before, "the interpreters' arrays to be freed")
 
 
-def test_memory_let_go_on_two_threads_at_once_is_freed_once(session: InterpreterSession) -> None:
+def test_memory_released_on_two_threads_at_once_is_freed_once(session: InterpreterSession) -> None:
     # The interpreter's tensor goes on this thread, and its share of the host's memory
     # on the interpreter's own, at about the same time.
     tensor = torch.ones(10)

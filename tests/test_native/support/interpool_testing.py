@@ -111,7 +111,7 @@ def outstanding(manager: InterpreterManager) -> int:
 
 def nobody_leases(manager: InterpreterManager) -> bool:
     """Whether every lease was given back. What is released on another thread takes a moment."""
-    return not any(seat["leased"] for seat in manager.stats()["interpreters"])
+    return not any(entry["leased"] for entry in manager.stats()["interpreters"])
 
 
 def run_program(

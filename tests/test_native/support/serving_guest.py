@@ -10,23 +10,23 @@ import time
 from interpool.native.inside import interpreter_id
 
 
-def describe(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+def describe(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """What arrived, as a line of JSON."""
     told = {
         "worker": worker,
         "fd": fd >= 0,
-        "hello": hello.hex(),
+        "load_command": load_command.hex(),
         "frame": frame.hex(),
         "interpreter": interpreter_id(),
     }
     return json.dumps(told).encode() + b"\n", True
 
 
-def length(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+def length(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     return b"%d\n" % len(frame), True
 
 
-def follow(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+def follow(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """Does what a word in parentheses in the frame tells."""
     if b"(raise)" in frame:
         raise LookupError(f"asked of {worker}")
@@ -48,7 +48,7 @@ def follow(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, boo
     return b"ok\n", True
 
 
-def recurse(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bool]:
+def recurse(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """As deep through C as a recursion limit of 1000 lets it."""
 
     def key(_: object) -> object:
@@ -61,9 +61,9 @@ def recurse(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[bytes, bo
     return b"null\n", True
 
 
-def answers_none(worker: str, fd: int, hello: bytes, frame: bytes) -> None:
+def answers_none(worker: str, fd: int, load_command: bytes, frame: bytes) -> None:
     return None
 
 
-def answers_text(worker: str, fd: int, hello: bytes, frame: bytes) -> tuple[str, bool]:
+def answers_text(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[str, bool]:
     return "text", True

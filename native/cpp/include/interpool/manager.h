@@ -18,11 +18,11 @@ class Pool;
 // How large a pool is, and how patient. Python's InterpreterManager takes the same, with the
 // same defaults and the same refusals (ArgumentError).
 struct PoolSettings {
-  // The minimum and the maximum of interpreters. Without either, the number of cores and four
-  // times that; a floor alone is the exact number.
-  std::optional<int64_t> floor;
-  std::optional<int64_t> ceiling;
-  double park_after = 60;  // seconds without need, after which one above the floor is parked
+  // How many interpreters at least and at most. Without either, the number of cores and four
+  // times that; a minimum alone is the exact number.
+  std::optional<int64_t> min_size;
+  std::optional<int64_t> max_size;
+  double park_after = 60;  // seconds without need, after which one above min_size is parked
   double grace = 5;        // seconds that an interrupted call has to come back
 };
 
@@ -45,15 +45,15 @@ class INTERPOOL_PUBLIC InterpreterManager {
     int id_;
   };
 
-  // Starts as many interpreters as the settings' floor says, and up to the ceiling when
-  // leases wait for something other than the CPU. In a process without a Python of its
+  // Starts min_size interpreters, and one more at a time up to max_size while leases
+  // wait for something other than the CPU. In a process without a Python of its
   // own the private copies come from a prepared cache: the file that `interpool prepare`
   // wrote, named by `prepared`, else by $INTERPOOL_PREPARED, else the one in the cache
   // directory. Throws ProvisioningError when there is none, InterpreterStartError when
   // an interpreter does not start, ArgumentError for settings that make no sense.
   explicit InterpreterManager(const PoolSettings& settings, const std::string& prepared = "");
-  // The same with a floor and a ceiling; 0 stands for the default.
-  explicit InterpreterManager(size_t interpreters = 0, size_t ceiling = 0, const std::string& prepared = "");
+  // The same with a minimum and a maximum size; 0 stands for the default.
+  explicit InterpreterManager(size_t interpreters = 0, size_t max_size = 0, const std::string& prepared = "");
   ~InterpreterManager();
   InterpreterManager(InterpreterManager&&) noexcept = default;
   InterpreterManager& operator=(InterpreterManager&&) = delete;
@@ -63,12 +63,12 @@ class INTERPOOL_PUBLIC InterpreterManager {
   // Leases a free interpreter, one that has served `affinity` before first; waits its
   // turn. Throws LeaseTimeoutError after `timeout` seconds, PoolClosedError. A call that
   // takes longer than `call_limit` seconds is interrupted and throws CallTimeoutError.
-  // ArgumentError for what is no length of time.
+  // ArgumentError for a value that is not a length of time.
   InterpreterSession acquire_one(std::optional<double> timeout = std::nullopt,
                                  const std::string& affinity = "",
                                  std::optional<double> call_limit = std::nullopt);
   std::vector<Instance> all_instances() const;
-  // Leases the first `count` interpreters only, from now on, but for instances' own sessions;
+  // Leases the first `count` interpreters only, from now on, except for instances' own sessions;
   // size() lifts it. Throws ArgumentError for what is not between 1 and size().
   void limit(size_t count);
   // Makes `name` importable in every interpreter that has not imported it yet.

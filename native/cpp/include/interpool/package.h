@@ -34,7 +34,7 @@ class INTERPOOL_PUBLIC MovableObject {
   // A session whose self() is this object. Throws LeaseTimeoutError after `timeout` seconds.
   InterpreterSession acquire_session(std::optional<double> timeout = std::nullopt) const;
 
-  // Lets go of the copy in that interpreter, or of all copies. The next need makes a
+  // Drops the copy in that interpreter, or all copies. The next need makes a
   // new one, as the object was at first.
   void unload(int interpreter_id) const;
   void unload() const;
