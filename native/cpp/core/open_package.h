@@ -9,7 +9,7 @@
 
 namespace interpool {
 
-class Session;
+class Session;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
 
 // Behind Package: all packages of one state of one file share one. When it goes, the
 // interpreters close the archive. Any thread, no GIL held, except the destructor.

@@ -1,9 +1,11 @@
 #include "prepared.h"
 
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -67,6 +69,14 @@ std::vector<std::string> fields_of(const std::string& line) {
   return fields;
 }
 
+// A slot's number; nothing where the field is not one.
+std::optional<int> slot_of(const std::string& field) {
+  int slot = 0;
+  const char* end = field.data() + field.size();
+  const auto [stopped, error] = std::from_chars(field.data(), end, slot);
+  return error == std::errc() && stopped == end ? std::optional(slot) : std::nullopt;
+}
+
 }  // namespace
 
 std::pair<Installation, Provisioner> read_prepared(const std::string& given) {
@@ -90,14 +100,15 @@ std::pair<Installation, Provisioner> read_prepared(const std::string& given) {
   while (std::getline(stream, line)) {
     const auto fields = fields_of(line);
     const auto name = names.find(fields.empty() ? "" : fields[0]);
+    const std::optional<int> slot = fields.size() > 2 ? slot_of(fields[1]) : std::nullopt;
     if (name != names.end() && fields.size() == 2) {
       *name->second = fields[1];
     } else if (fields.size() == 2 && fields[0] == "search") {
       installation.search_path.push_back(fields[1]);
-    } else if (fields.size() == 3 && fields[0] == "libpython") {
-      prepared->libpython[std::atoi(fields[1].c_str())] = fields[2];
-    } else if (fields.size() > 3 && fields[0] == "copy") {
-      prepared->copies[{fields[2], std::atoi(fields[1].c_str())}].assign(fields.begin() + 3, fields.end());
+    } else if (slot && fields.size() == 3 && fields[0] == "libpython") {
+      prepared->libpython[*slot] = fields[2];
+    } else if (slot && fields.size() > 3 && fields[0] == "copy") {
+      prepared->copies[{fields[2], *slot}].assign(fields.begin() + 3, fields.end());
     } else {
       throw ProvisioningError(prepared->file + " is damaged at \"" + line + "\"." + kHow);
     }
@@ -107,7 +118,7 @@ std::pair<Installation, Provisioner> read_prepared(const std::string& given) {
       throw ProvisioningError(prepared->file + " is cut short: it names no " + name + "." + kHow);
     }
   }
-  return {std::move(installation),
+  return {installation,
           {[prepared](const std::string& path, int slot) { return prepared->private_copy(path, slot); },
            [prepared](int slot) { return prepared->libpython_copy(slot); }}};
 }

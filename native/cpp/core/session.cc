@@ -345,7 +345,7 @@ InterpreterSession::~InterpreterSession() {
   }
   try {
     session_->close();
-  } catch (const Error& error) {  // what it held was not released in time
+  } catch (const std::exception& error) {  // what it held was not released in time
     std::fprintf(stderr, "interpool: %s\n", error.what());
   }
 }

@@ -44,8 +44,7 @@ RegistrationHandleRAII register_impl(Dispatcher* self, OperatorName name, std::o
   if (debug == kRegisterOperators) {
     const std::lock_guard lock(registration_mutex());
     return share_kernel(name, key, [&] {
-      return forward(self, name, key, std::move(kernel), std::move(signature), std::move(inferred),
-                     std::move(debug));
+      return forward(self, name, key, std::move(kernel), signature, std::move(inferred), std::move(debug));
     });
   }
   if (current_interpreter() == kHost) {
@@ -54,7 +53,7 @@ RegistrationHandleRAII register_impl(Dispatcher* self, OperatorName name, std::o
       return std::move(*held);
     }
   }
-  return forward(self, std::move(name), key, std::move(kernel), std::move(signature), std::move(inferred),
+  return forward(self, std::move(name), key, std::move(kernel), signature, std::move(inferred),
                  std::move(debug));
 }
 

@@ -28,7 +28,7 @@ namespace interpool {
 namespace {
 
 struct Settings {
-  Settings() { std::memcpy(born.data(), &context, born.size()); }
+  Settings() { std::memcpy(born.data(), static_cast<const void*>(&context), born.size()); }
 
   // Has nobody changed anything? Then the next that wants fresh ones may have these. A
   // Context has no operator==; one that has looked at its devices counts as changed.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -14,7 +15,7 @@ namespace interpool {
 // itself is done outside of it.
 class Once {
  public:
-  enum class Turn {
+  enum class Turn : uint8_t {
     kDone,   // by somebody; `result` is what came of it
     kYours,  // the caller does it, and then calls end(), whatever happens
     kBusy,   // another was still working on it: ask again

@@ -76,10 +76,10 @@ c10::Storage import_storage(const std::shared_ptr<Buffer>& buffer, StorageMemo& 
   auto known = memo.imported.find(buffer.get());
   if (known == memo.imported.end()) {
     const c10::Device device(static_cast<c10::DeviceType>(buffer->device_type), buffer->device_index);
-    c10::Storage storage = device.is_meta()
-                               ? c10::Storage(c10::Storage::use_byte_size_t(), buffer->bytes,
-                                              c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true)
-                               : storage_over(buffer->data, buffer->bytes, device, buffer);
+    c10::Storage storage =
+        device.is_meta() ? c10::Storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(buffer->bytes),
+                                        c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true)
+                         : storage_over(buffer->data, buffer->bytes, device, buffer);
     known = memo.imported.emplace(buffer.get(), std::move(storage)).first;
   }
   return known->second;

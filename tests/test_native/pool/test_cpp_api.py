@@ -119,6 +119,8 @@ def test_without_a_prepared_cache_there_is_a_clear_error(figure2: Path, tmp_path
             "was not written by this",
         ),
         (lambda text: text + "nonsense\n", 'is damaged at "nonsense"'),
+        (lambda text: text + "libpython\tfirst\t/nowhere\n", 'is damaged at "libpython\tfirst\t/nowhere"'),
+        (lambda text: text + "copy\t1x\t/a\t/b\n", 'is damaged at "copy\t1x\t/a\t/b"'),
         (lambda text: text[: text.index("loader")], "names no loader"),
         (
             lambda text: "\n".join(line for line in text.split("\n") if not line.startswith("libpython\t2")),

@@ -12,7 +12,7 @@
 namespace interpool {
 
 class MovableObject;
-class Session;
+class Session;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
 
 // A handle to an object of a session's interpreter. Lives no longer than its session:
 // every use afterwards throws SessionClosedError. May be dropped on any thread.
