@@ -13,5 +13,6 @@ Each of these imports those before it, and no other, not even inside a function:
 - ``backend``: what answers inside an interpreter; neither of these two imports the other, and the host
   knows the backend by name only;
 - ``stock_worker``: hermetic models on a server without the overlay;
+- ``model``, ``interpool_handler``: what a .mar's handler file imports, and that file;
 - ``cli``: the command.
 """

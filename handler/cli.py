@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
+from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
-from interpool.handler.stock_worker import interpool_handler
 from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA
 from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install

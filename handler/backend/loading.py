@@ -40,7 +40,7 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
     metrics.set_request_ids(str(uuid.uuid4()))
     with open(os.path.join(request.model_dir, MANIFEST), encoding="utf-8") as file:
         manifest = json.load(file)
-    config_file = manifest.get("model", {}).get("configFile")
+    config_file = (manifest.get("model") or {}).get("configFile")
     context = Context(
         request.model_name,
         request.model_dir,

@@ -82,7 +82,7 @@ class PackedModel:
         return {name: self._manifest[name] for name in ("entry", "made_with", "externs")}
 
     def _package_path(self, mar_manifest: dict[str, Any]) -> str:
-        name = mar_manifest.get("model", {}).get("serializedFile")
+        name = (mar_manifest.get("model") or {}).get("serializedFile")
         if not name:
             raise ArchiveError(
                 f"{self.directory}: the archive's manifest names no serializedFile; make it with "

@@ -80,7 +80,7 @@ def verified(archive: Path) -> bool:
 
 def wrapped(archive: Path, folder: Path) -> int:
     """Make the .mar that `interpool archive` makes; gives its size in bytes."""
-    handler = ROOT / "handler/stock_worker/interpool_handler.py"
+    handler = ROOT / "handler/interpool_handler.py"
     return make_mar(MarRequest(package=archive, handler=str(handler), export_path=folder)).size
 
 

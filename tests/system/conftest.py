@@ -11,7 +11,7 @@ from model_archiver.model_packaging import generate_model_archive
 from waiting import wait_for
 
 from interpool.archiver_ext.packing.pack import pack
-from interpool.handler.stock_worker import interpool_handler
+from interpool.handler import interpool_handler
 
 HERE = Path(__file__).parent
 HANDLER = Path(str(interpool_handler.__file__))

@@ -22,7 +22,7 @@ from proving import build_archive, make_keys, replace_bytes
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import STAGES, report_of, verify_archive
-from interpool.handler.stock_worker import interpool_handler
+from interpool.handler import interpool_handler
 from interpool.native.errors import (
     ArchiveError,
     DigestError,

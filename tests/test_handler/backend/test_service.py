@@ -144,3 +144,14 @@ def test_settings_are_what_the_host_read(
     assert (b"Traceback (most recent call last)" in reply) is tracebacks
     held = session.global_("builtins", "eval")("list(__import__('sys').modules)", {}).to_value()
     assert "interpool.handler.config" not in held
+
+
+@pytest.mark.parametrize("manifest", ['{"model": null}', "{}", '{"model": {"serializedFile": null}}'])
+def test_a_manifest_that_names_no_package_is_the_archives_fault(
+    session: InterpreterSession, tmp_path: Path, canary: Path, manifest: str
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    (served.directory / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+    code, reply, stays = served.ask(session)
+    assert (code, stays) == (400, False)
+    assert b"the archive's manifest names no serializedFile" in reply

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
+from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
-from interpool.handler.stock_worker import interpool_handler
 
 
 def _manifest(directory: Path, **model: str) -> Path:

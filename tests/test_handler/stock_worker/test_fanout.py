@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ import ts
 from proving import build_archive
 from ts.context import Context, RequestProcessor
 
-from interpool.handler.stock_worker.interpool_handler import HermeticHandler
+from interpool.handler import interpool_handler
+from interpool.handler.interpool_handler import HermeticHandler
 from interpool.handler.torchserve import installed_ts
 from interpool.native.errors import SignatureError
 
@@ -66,3 +68,35 @@ def test_an_archive_must_prove_itself_there_too(
     with pytest.raises(SignatureError, match=r"\[unsigned\]"):
         handler.initialize(context)
     assert not (tmp_path / "canary").exists()
+
+
+# A copy of the handler file as the first archives hold it: what TorchServe runs there.
+FIRST_HANDLER_FILE = """
+class HermeticHandler:
+    def initialize(self, context):
+        from interpool.handler.model import open_model
+        self._model = open_model(context)
+
+    def handle(self, data, context):
+        return self._model.handle(data, context)
+"""
+
+
+def test_the_handler_file_of_an_archive_that_was_made_before_still_serves(made: Make) -> None:
+    names: dict[str, Any] = {}
+    exec(FIRST_HANDLER_FILE, names)
+    handler, context = made("Model")
+    copy = names["HermeticHandler"]()
+    copy.initialize(context)
+    handler._model = copy._model  # ends with the test
+    assert [json.loads(answer) for _, answer in ask(copy, context, [1.0, 1, 1])] == [[3.0, 12.0]]
+
+
+def test_the_handler_file_imports_nothing_but_the_name_that_stays() -> None:
+    tree = ast.parse(Path(str(interpool_handler.__file__)).read_text())
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    assert {(node.module, alias.name) for node in imported for alias in node.names} == {
+        ("__future__", "annotations"),
+        ("typing", "Any"),
+        ("interpool.handler.model", "open_model"),
+    }

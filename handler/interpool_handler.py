@@ -21,13 +21,13 @@ class HermeticHandler:
         """Open the package; raises an error that says what is wrong with it."""
         # Not at the top: TorchServe's loader takes an ImportError there for a missing file.
         try:
-            from interpool.handler.stock_worker.fanout import FannedOutModel
+            from interpool.handler.model import open_model
         except ModuleNotFoundError as error:
             raise RuntimeError(
                 f"this model was packed by interpool, and {sys.executable} cannot import it "
                 f"({error}): install interpool where TorchServe runs"
             ) from error
-        self._model = FannedOutModel(context)
+        self._model = open_model(context)
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
         """Answer a batch: one entry per request."""
