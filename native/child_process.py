@@ -86,6 +86,8 @@ class Child(Generic[Result]):
         self._stderr = stderr
         self._type = result
         self._buffer = b""
+        self._poll = select.poll()  # a server has more descriptors than select() can look at
+        self._poll.register(results, select.POLLIN)
 
     def result(self, timeout: float | None = None) -> Result:
         """The next result.
@@ -103,7 +105,7 @@ class Child(Generic[Result]):
                 self._process.kill()
                 raise ChildError(f"took longer than {timeout:g} s")
             ended = self._process.poll() is not None
-            readable = select.select([self._results], [], [], 0 if ended else left)[0]
+            readable = self._poll.poll(0 if ended else left * 1000)
             chunk = os.read(self._results.fileno(), _CHUNK) if readable else b""
             self._buffer += chunk
             if ended and not chunk:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -101,6 +103,16 @@ def test_results_come_one_after_the_other_and_then_no_more() -> None:
         assert [child.result().said for _ in range(2)] == ["one", "two"]
         with pytest.raises(ChildError, match="ended with status 0 and no answer"):
             child.result()
+
+
+def test_a_process_with_many_open_files_can_have_children() -> None:
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
+        while stack.enter_context(open(os.devnull)).fileno() < 1100:
+            pass
+        assert run(PROGRAM, Job("echo")).where == Path("/")
 
 
 def test_a_child_that_raises_is_told_with_its_traceback() -> None:
