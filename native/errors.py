@@ -36,7 +36,7 @@ from __future__ import annotations
 class InterpoolError(Exception):
     """Root of all errors raised by interpool.
 
-    Its arguments are text, and make it again: that is how it crosses from one interpreter to another.
+    Its arguments make it again. Of errors that cross from one interpreter to another they are text.
     """
 
 

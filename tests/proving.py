@@ -47,6 +47,11 @@ class Dies:
         os._exit(7)
 
 
+class Raises:
+    def __call__(self, x):
+        raise ValueError(f"cannot use {{x}}")
+
+
 class Handler:
     def initialize(self, context):
         self.name = context.model_name
@@ -71,7 +76,7 @@ def build_archive(
     Args:
         path: of the archive; its stem is the zip's root folder.
         canary: exists once code of the archive has run.
-        entry: ``Model`` (a module: three numbers to two), ``Handler`` or ``Dies``.
+        entry: ``Model`` (a module: three numbers to two), ``Handler``, ``Raises`` or ``Dies``.
         expected: the self-test's answer; None for an archive without a self-test.
         args: the self-test's arguments.
         seed: of the self-test.
@@ -93,7 +98,7 @@ def build_archive(
                 exporter.save_pickle(MANIFEST_PACKAGE, SELF_TEST_RESOURCE, held)
     finally:
         del sys.modules[MODULE]
-    kind = {"Model": "module", "Handler": "handler", "Dies": "callable"}[entry]
+    kind = {"Model": "module", "Handler": "handler", "Raises": "callable", "Dies": "callable"}[entry]
     self_test = {
         "package": MANIFEST_PACKAGE,
         "resource": SELF_TEST_RESOURCE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -128,7 +129,12 @@ def required_by(name: str) -> frozenset[str]:
 def _requirements_of(name: str, extra: str) -> list[Requirement]:
     """What a distribution requires directly, with one of its extras or, for "", with none."""
     try:
-        stated = [Requirement(text) for text in metadata.requires(name) or []]
-    except (metadata.PackageNotFoundError, InvalidRequirement):
+        texts = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
         return []
+    stated = []
+    for text in texts:
+        # Distributions from before the syntax was settled have lines such as foo>=1.0.* beside good ones.
+        with contextlib.suppress(InvalidRequirement):
+            stated.append(Requirement(text))
     return [each for each in stated if each.marker is None or each.marker.evaluate({"extra": extra})]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from interpool.archiver_ext.errors import PackError
@@ -109,7 +109,9 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
     Raises:
         PackError: it cannot be packed as asked.
     """
-    lessons = _Lessons(request.plan.proposals if request.plan is not None else ())
+    # Whoever decided when the plan was made, now the plan does.
+    proposals = request.plan.proposals if request.plan is not None else ()
+    lessons = _Lessons([replace(each, origin=Origin.PLAN) for each in proposals])
     seconds: dict[str, float] = {}
     for attempt in range(1, ATTEMPTS + 1):
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))

@@ -5,8 +5,10 @@ Run as a program by ``run_step``, on a TrialJob.
 
 from __future__ import annotations
 
+import errno
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 import traceback
 import warnings
@@ -107,7 +109,7 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
         doing = "answer"
         differing = _self_test(importer, entry, manifest["entry"]["kind"], manifest["self_test"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        trouble, mocked = _trouble(error, blocker)
+        trouble, mocked = find_trouble(error, blocker)
         return TrialFailure(
             doing,
             trouble,
@@ -120,10 +122,10 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
     return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3])) if differing else None
 
 
-def _trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
+def find_trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
     """What kind of error it is, or one that it came from; and the name of a mock that was used."""
     for each in _causes(error):
-        if isinstance(each, FileNotFoundError):
+        if _file_is_missing(each):
             return Trouble.FILE_MISSING, ""
         if any(each is refusal for refusal in blocker.refusals):
             return Trouble.LOOKED_OUTSIDE, ""
@@ -133,12 +135,17 @@ def _trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised for or while handling, as a traceback shows them."""
+    """The error, and those that it was raised for or while handling, even if ``from None``."""
     seen: list[BaseException] = []
     while error is not None and not any(error is each for each in seen):
         seen.append(error)
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        error = error.__cause__ or error.__context__
     yield from seen
+
+
+def _file_is_missing(error: BaseException) -> bool:
+    # Libraries in C++ and Rust raise errors of other types, with the C library's words for it.
+    return isinstance(error, FileNotFoundError) or os.strerror(errno.ENOENT) in str(error)
 
 
 def _mocked(error: BaseException) -> str:

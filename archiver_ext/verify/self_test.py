@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from interpool.native.archive.format import EntryKind, SelfTest
 
 SEED = 0
-_OPAQUE = "an object of class "
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,9 @@ class Sample:
         }
 
 
-def answer(entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED) -> Any:
+def answer(
+    entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED, opaque: list[str] | None = None
+) -> Any:
     """What the entry answers, as plain data.
 
     Seeds torch, numpy and random first. A module runs in evaluation and inference mode, as
@@ -71,21 +72,22 @@ def answer(entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED) -> Any
         kind: what it is.
         sample: its inputs.
         seed: for random numbers.
+        opaque: see plain.
 
     Returns:
         None, numbers, strings, bytes, detached tensors, and lists and dicts of them.
     """
     if kind == "handler":
-        return _handled(entry, sample, seed)
+        return _handled(entry, sample, seed, opaque)
     _seed(seed)
     if kind == "module":
         entry.eval()
         with torch.inference_mode():
-            return plain(entry(*sample.args, **sample.kwargs))
-    return plain(entry(*sample.args, **sample.kwargs))
+            return plain(entry(*sample.args, **sample.kwargs), opaque)
+    return plain(entry(*sample.args, **sample.kwargs), opaque)
 
 
-def _handled(entry: Any, sample: Sample, seed: int) -> Any:
+def _handled(entry: Any, sample: Sample, seed: int, opaque: list[str] | None) -> Any:
     (rows,) = sample.args
     with TemporaryDirectory(prefix="interpool-model-") as model_dir:
         context = handler_context(rows, Path(model_dir))
@@ -93,8 +95,8 @@ def _handled(entry: Any, sample: Sample, seed: int) -> Any:
             entry.initialize(context)
         _seed(seed)
         if callable(getattr(entry, "handle", None)):
-            return plain(entry.handle(rows, context))
-        return plain(entry.postprocess(entry.inference(entry.preprocess(rows))))
+            return plain(entry.handle(rows, context), opaque)
+        return plain(entry.postprocess(entry.inference(entry.preprocess(rows))), opaque)
 
 
 def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
@@ -113,10 +115,15 @@ def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
     return answer(entry, kind, sample, test["seed"])
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, opaque: list[str] | None = None) -> Any:
     """An answer as data that needs no class of the model's to be read.
 
     Sets become sorted lists, arrays tensors or lists, objects of other classes their class's name.
+
+    Args:
+        value: what the entry gave.
+        opaque: gets, in words, what is left of objects of other classes: the self-test compares their
+            class only.
     """
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
@@ -125,33 +132,26 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): plain(part, opaque) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name), opaque) for field in fields(value)}
     if isinstance(value, Sequence):
-        return [plain(part) for part in value]
+        return [plain(part, opaque) for part in value]
     if isinstance(value, Set):
-        return sorted(map(plain, value), key=repr)
+        return sorted((plain(part, opaque) for part in value), key=repr)
     if hasattr(value, "__array__"):
-        return _array(value.__array__())
-    return f"{_OPAQUE}{type(value).__qualname__}"
+        return _array(value.__array__(), opaque)
+    words = f"an object of class {type(value).__qualname__}"
+    if opaque is not None and words not in opaque:
+        opaque.append(words)
+    return words
 
 
-def _array(array: Any) -> Any:
+def _array(array: Any, opaque: list[str] | None) -> Any:
     try:
         return torch.as_tensor(array)
     except (TypeError, ValueError):  # texts, dates, objects, another machine's byte order
-        return plain(array.tolist())
-
-
-def opaque(answered: Any) -> list[str]:
-    """Of a plain answer, what the self-test compares by class only, in words."""
-    if isinstance(answered, str):
-        return [answered] if answered.startswith(_OPAQUE) else []
-    parts = (
-        answered.values() if isinstance(answered, dict) else answered if isinstance(answered, list) else ()
-    )
-    return list(dict.fromkeys(words for part in parts for words in opaque(part)))
+        return plain(array.tolist(), opaque)
 
 
 def differences(expected: Any, got: Any, rtol: float, atol: float) -> list[str]:

@@ -60,21 +60,21 @@ def run_self_test(
     held = package.make(test["package"], test["resource"])
     if not isinstance(held, dict) or not {"args", "kwargs", "expected"} <= held.keys():
         raise SelfTestError(
-            f"{package.path}: its self-test is not one that `interpool pack` writes", "self-test"
+            f"{package.shown}: its self-test is not one that `interpool pack` writes", "self-test"
         )
     with _same_random_numbers():
         try:
             got = replay(entry, where["kind"], held, test)
         except Exception as error:
             raise SelfTestError(
-                f"{package.path}: its self-test raised {type(error).__name__}: {error}", "self-test-raised"
+                f"{package.shown}: its self-test raised {type(error).__name__}: {error}", "self-test-raised"
             ) from error
     rtol, atol = test["rtol"] if rtol is None else rtol, test["atol"] if atol is None else atol
     found = differences(held["expected"], got, rtol, atol)
     if found:
         more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise SelfTestError(
-            f"{package.path}: it answers its own example inputs differently than when it was made "
+            f"{package.shown}: it answers its own example inputs differently than when it was made "
             f"(rtol {rtol:g}, atol {atol:g}):\n  " + "\n  ".join(found[:_SHOWN]) + more,
             "self-test",
         )
@@ -107,12 +107,14 @@ class SelfTestJob:
 
     Attributes:
         archive: the file.
+        shown: its name, for messages.
         manifest: SHA-256, in hex, of the manifest that was checked.
         rtol: see run_self_test.
         atol: see run_self_test.
     """
 
     archive: Path
+    shown: str
     manifest: str
     rtol: float | None
     atol: float | None
@@ -174,7 +176,7 @@ def self_test_apart(
     Raises:
         ArchiveError: SelfTestError, or what the load was refused for.
     """
-    job = SelfTestJob(archive.absolute(), hashlib.sha256(manifest).hexdigest(), rtol, atol)
+    job = SelfTestJob(archive.absolute(), shown, hashlib.sha256(manifest).hexdigest(), rtol, atol)
     try:
         result = run(PROGRAM, job)
     except ChildError as error:
@@ -183,17 +185,17 @@ def self_test_apart(
             "self-test-crashed",
         ) from None
     if result.error is not None:
-        raise _refusal(result.error, archive, shown)
+        raise _refusal(result.error, shown)
     return result.tested
 
 
-def _refusal(error: Raised, archive: Path, shown: str) -> ArchiveError:
-    message = error.message.replace(str(archive.absolute()), shown)
+def _refusal(error: Raised, shown: str) -> ArchiveError:
     kind = getattr(errors, error.type_name, None)
     if isinstance(kind, type) and issubclass(kind, ArchiveError):
-        return kind(message, error.rule)
+        return kind(error.message, error.rule)
     return SelfTestError(
-        f"{shown}: it does not load here: {error.type_name}: {message}\n{error.traceback}", "self-test-load"
+        f"{shown}: it does not load here: {error.type_name}: {error.message}\n{error.traceback}",
+        "self-test-load",
     )
 
 
@@ -204,7 +206,7 @@ def run_in_interpreter(job_text: str) -> str:
 
     job: SelfTestJob = typed(strict_loads(job_text), SelfTestJob)
     try:
-        package = open_package(str(job.archive))
+        package = open_package(job.archive, shown=job.shown)
         manifest = _require_checked(package, job.manifest)
         if manifest["self_test"] is None:
             package.load_pickle(manifest["entry"]["package"], manifest["entry"]["resource"])
@@ -226,9 +228,9 @@ def _require_checked(package: HermeticPackage, manifest_digest: str) -> Manifest
     manifest = package.reader.manifest
     content = b"" if manifest is None else package.reader.get_record(MANIFEST_MEMBER)
     if manifest is None or hashlib.sha256(content).hexdigest() != manifest_digest:
-        raise was_changed(package.path)
+        raise was_changed(package.shown)
     with package.reader.open_file() as file:
-        check_digests(package.path, file, package.reader.records, manifest)
+        check_digests(package.shown, file, package.reader.records, manifest)
     return manifest
 
 

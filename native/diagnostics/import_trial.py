@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from interpool.native.child_process import ChildError, Program, run, serve, start
+from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import InterpoolError, RemoteError
 
@@ -107,10 +107,13 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
 
 def _ordinary(name: str, seconds: float) -> _Outcome:
     """What becomes of the import without any pool."""
-    try:
-        return run(_PROGRAM, _Trial(0, [name]), timeout=seconds, capture_stderr=True)
-    except ChildError as error:
-        return _Outcome(_end(error, seconds))
+    with start(_PROGRAM, _Trial(0, [name]), capture_stderr=True) as child:
+        try:
+            return child.result(seconds)
+        except ChildError as error:
+            return _Outcome(_end(error, seconds))
+        finally:
+            child.kill()  # how the module behaves at the end of a process is not the question
 
 
 def _try(names: Sequence[str], interpreters: int, seconds: float) -> Iterator[_Outcome]:
@@ -125,6 +128,7 @@ def _try(names: Sequence[str], interpreters: int, seconds: float) -> Iterator[_O
                 return
             if i > 0 or not outcome.pool:
                 yield outcome
+        child.kill()  # rather than wait until its pool is closed
 
 
 def _end(error: ChildError, allowed: float) -> str:

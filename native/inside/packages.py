@@ -32,16 +32,17 @@ class _MappedReader(PyTorchFileReader):
     TorchScript modules in an archive are read by torch itself, which asks for its own reader.
     """
 
-    def __init__(self, path: str, snapshot: int) -> None:
-        self.path = path
+    def __init__(self, path: str, snapshot: int, shown: str) -> None:
+        self._path = path
         self._snapshot = snapshot
+        self._shown = shown
         self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
         # By descriptor: the path may mean another file by now. Opened again rather than
         # duplicated: all interpreters would share one position in the file.
         self._snapshot_file = f"/proc/self/fd/{fd}"
         with self.open_file() as file:
-            self.records: dict[str, Record] = read_records(path, file)
-            self.manifest: Manifest | None = read_manifest(path, file, self.records)
+            self.records: dict[str, Record] = read_records(shown, file)
+            self.manifest: Manifest | None = read_manifest(shown, file, self.records)
         super().__init__(self._snapshot_file)
 
     def open_file(self) -> IO[bytes]:
@@ -67,14 +68,14 @@ class _MappedReader(PyTorchFileReader):
 
     def map_again(self) -> None:
         """Map the archive again: weights read from now on are as it has them, in spite of earlier writes."""
-        self._mapping, self._size, _ = _interpool.map_archive(self.path, self._snapshot)
+        self._mapping, self._size, _ = _interpool.map_archive(self._path, self._snapshot)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
         record = self._record(name)
         wanted = numel * dtype.itemsize
         if not record.stored or record.size != wanted:
             raise StructureError(
-                f"{self.path}: the weights in {name} are "
+                f"{self._shown}: the weights in {name} are "
                 f"{'compressed' if not record.stored else f'{record.size} bytes long, not {wanted}'}; "
                 "they must lie in the archive as torch.package wrote them.",
                 "storage-size",
@@ -95,7 +96,7 @@ class _MappedReader(PyTorchFileReader):
         # be led to find other bytes under the name.
         record = self._record(name)
         with self.open_file() as file:
-            return read_member(self.path, file, record)
+            return read_member(self._shown, file, record)
 
     def has_record(self, name: str) -> bool:
         return name in self.records
@@ -106,7 +107,7 @@ class _MappedReader(PyTorchFileReader):
     def _record(self, name: str) -> Record:
         record = self.records.get(name)
         if record is None:
-            raise ArchiveError(f"{self.path} holds no {name}.")
+            raise ArchiveError(f"{self._shown} holds no {name}.")
         return record
 
 
@@ -116,16 +117,18 @@ class HermeticPackage:
     Args:
         path: the archive file.
         snapshot: the number of the process's snapshot of it; 0 for the one of the path.
+        shown: its name for messages; default: the path.
 
     Raises:
         ArchiveError: its structure is not that of a hermetic archive.
         ImportError: it needs an extern module that is not installed here.
     """
 
-    def __init__(self, path: str, snapshot: int = 0) -> None:
+    def __init__(self, path: str, snapshot: int = 0, shown: str = "") -> None:
         self.path = path
-        reader = _MappedReader(path, snapshot)
-        self.importer = HermeticImporter(reader, path, reader.manifest)
+        self.shown = shown or path
+        reader = _MappedReader(path, snapshot, self.shown)
+        self.importer = HermeticImporter(reader, self.shown, reader.manifest)
         _archives[self.importer.id()] = (path, snapshot)
         self.reader = reader
         self._objects: dict[tuple[str, str], Any] = {}
@@ -158,7 +161,7 @@ class HermeticPackage:
         name = f"{package.replace('.', '/')}/{resource}"
         if not self.importer.zip_reader.has_record(name):
             raise ArchiveError(
-                f"{self.path} holds no {resource!r} in package {package!r}. "
+                f"{self.shown} holds no {resource!r} in package {package!r}. "
                 "`interpool inspect` lists what it holds."
             )
 
@@ -167,16 +170,17 @@ _packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot'
 _archives: dict[str, tuple[str, int]] = {}  # path and snapshot of all ever opened, by importer
 
 
-def open_package(path: str | os.PathLike[str], snapshot: int = 0) -> HermeticPackage:
+def open_package(path: str | os.PathLike[str], snapshot: int = 0, shown: str = "") -> HermeticPackage:
     """The archive at ``path``, opened once per interpreter until ``close_package``.
 
     All interpreters see the same state of the file, whatever becomes of it meanwhile:
     the process's snapshot of that number, or the first one that ``path`` meant.
+    Messages call it ``shown``, as given by who opens it first; default: the path.
     """
     name = os.path.abspath(os.fspath(path))
     key = snapshot or name
     if key not in _packages:
-        _packages[key] = HermeticPackage(name, snapshot)
+        _packages[key] = HermeticPackage(name, snapshot, shown)
     return _packages[key]
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from interpool.native import child_process
 from interpool.native.child_process import ChildError, Program, run, start
 
 MODULE = """
-    import os, signal, sys, time
+    import atexit, ctypes, os, signal, sys, threading, time
     from dataclasses import dataclass
     from pathlib import Path
     from interpool.native.child_process import Program, serve
@@ -43,6 +48,26 @@ MODULE = """
                 raise LookupError("of its own")
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "raise beside a thread":
+                threading.Thread(target=threading.Event().wait).start()
+                raise LookupError("of its own")
+            case "close":
+                os.close(int(sys.argv[1]))
+                time.sleep(1000)
+            case "end":
+                atexit.register(job.path.write_text, "ended")
+                ctypes.CDLL(None).puts(b"printed by C")
+                yield Result("")
+            case "never end in C":
+                libc = ctypes.CDLL(None)
+                libc.__cxa_atexit(libc.pause, None, None)
+                yield Result("")
+            case "never end in Python":
+                atexit.register(ctypes.PyDLL(None).pause)  # with the GIL
+                yield Result("")
+            case "go on":
+                yield Result("")
+                time.sleep(1000)
             case "hang":
                 yield Result(str(os.getpid()))
                 time.sleep(1000)
@@ -103,11 +128,34 @@ def test_results_come_one_after_the_other_and_then_no_more() -> None:
             child.result()
 
 
+def test_a_process_with_many_open_files_can_have_children() -> None:
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
+        while stack.enter_context(open(os.devnull)).fileno() < 1100:
+            pass
+        assert run(PROGRAM, Job("echo")).where == Path("/")
+
+
 def test_a_child_that_raises_is_told_with_its_traceback() -> None:
     error = failure("raise")
     assert str(error) == "ended with status 1 and no answer"
     assert (error.returncode, error.signal) == (1, "")
     assert error.stderr.endswith("LookupError: of its own\n")
+
+
+def test_a_child_that_raises_ends_though_it_has_a_thread_that_does_not() -> None:
+    with pytest.raises(ChildError, match="ended with status 1") as caught:
+        run(PROGRAM, Job("raise beside a thread"), timeout=20, capture_stderr=True)
+    assert caught.value.stderr.endswith("LookupError: of its own\n")
+
+
+def test_the_error_can_be_pickled() -> None:
+    error = ChildError("ended", -11, "said")
+    copy = pickle.loads(pickle.dumps(error))
+    assert vars(copy) == vars(error)
+    assert (str(copy), copy.signal) == ("ended", "SIGSEGV")
 
 
 def test_a_killed_child_is_told_with_the_signal() -> None:
@@ -124,6 +172,51 @@ def test_a_child_that_takes_too_long_is_killed() -> None:
     assert (caught.value.returncode, caught.value.signal) == (None, "")
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_child_that_can_give_no_result_any_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "_END_SECONDS", 0.2)
+    assert str(failure("close")) == "closed the pipe for its results and went on without giving one"
+
+
+def test_a_child_that_has_given_its_results_runs_its_exit_functions(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(PROGRAM, Job("end", tmp_path / "ended"))
+    assert (tmp_path / "ended").read_text() == "ended"
+    assert sorted(capfd.readouterr().err.splitlines()) == ["printed", "printed by C"]
+
+
+def test_what_a_c_library_does_at_the_end_of_a_process_is_not_waited_for() -> None:
+    started = time.monotonic()
+    run(PROGRAM, Job("never end in C"))
+    assert time.monotonic() - started < 10
+
+
+def test_exit_functions_that_never_end_are_limited_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    started = time.monotonic()
+    run(PROGRAM, Job("never end in Python"))
+    assert time.monotonic() - started < 10
+    said = "working gave its results; its exit functions did not end within 2 s, and it was killed"
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+def test_a_child_that_goes_on_after_its_results_is_killed_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(child_process, "_END_SECONDS", 0.2)
+    run(PROGRAM, Job("go on"))
+    said = "working gave its results, and is killed: it did not end within 0.2 s"
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+def test_a_child_of_which_nothing_more_is_wanted_can_be_killed(caplog: pytest.LogCaptureFixture) -> None:
+    started = time.monotonic()
+    with start(PROGRAM, Job("go on")) as child:
+        child.result()
+        child.kill()
+    assert time.monotonic() - started < 10
+    assert caplog.records == []
 
 
 def test_the_end_of_a_child_is_seen_though_its_own_child_lives_on(tmp_path: Path) -> None:

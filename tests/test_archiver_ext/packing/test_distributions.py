@@ -14,6 +14,7 @@ _METADATA = {
     "tensor-tools": ["deep.one", "speedups; extra == 'fast'", "slow; extra == 'slow'"],
     "deep-one": ["model-kit", "here; python_version >= '3'"],
     "speedups": ["not a requirement at all ==="],
+    "legacy": ["first>=1", "old>=1.0.*", "last"],
 }
 
 
@@ -32,6 +33,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_markers_and_extras_decide_what_is_needed() -> None:
     assert required_by("Model.Kit") == {"tensor-tools", "deep-one", "speedups", "here", "model-kit"}
+
+
+def test_one_requirement_that_cannot_be_read_leaves_the_others() -> None:
+    assert required_by("legacy") == {"first", "last"}
 
 
 def test_what_is_not_installed_needs_nothing() -> None:

@@ -145,6 +145,22 @@ def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_pa
     assert report.modules["cffi"]["origin"] is Origin.PLAN
 
 
+@pytest.mark.parametrize("origin", [Origin.RULES, Origin.USER])
+def test_a_plan_from_a_report_decides_as_one_from_a_file(mypkg: Path, tmp_path: Path, origin: Origin) -> None:
+    """In a report each proposal has the origin that it had when the plan was made."""
+    plan = Plan(
+        "mypkg.factory:build",
+        proposals=(
+            Proposal("cffi.**", "extern", "--extern cffi.**", origin=origin),
+            Proposal("not_needed.**", "mock", "--mock not_needed.**", origin=origin),
+        ),
+    )
+    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, intern=["iniconfig.**"])
+    assert report.modules["cffi"]["origin"] is Origin.PLAN
+    (unused,) = [warning for warning in report.warnings if "matches no module" in warning]
+    assert unused.startswith("the plan's [mock] not_needed.** matches no module that the model needs")
+
+
 def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> None:
     with pytest.raises(PackError, match=r"the plan was made for mypkg\.other:build"):
         pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=Plan("mypkg.other:build"))

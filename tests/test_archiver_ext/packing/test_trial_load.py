@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interpool.archiver_ext.packing.trial_load import Blocker
+from interpool.archiver_ext.packing.jobs import Trouble
+from interpool.archiver_ext.packing.trial_load import Blocker, find_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,3 +43,40 @@ def test_installed_module_is_refused_to_packaged_code_only() -> None:
 @pytest.mark.usefixtures("outside")
 def test_extern_and_its_parents_are_let_through() -> None:
     importlib.import_module("ours_native")
+
+
+# What a stand-in in an archive looks like to whoever has its traceback.
+STAND_IN = """
+class MockedObject:
+    _name = "<torch_package_0>.cffi.FFI"
+    def __call__(self):
+        raise NotImplementedError("was mocked out")
+"""
+
+
+def hides_the_cause() -> None:
+    scope: dict[str, Any] = {}
+    exec(compile(STAND_IN, "<torch_package_0>._mock.py", "exec"), scope)
+    try:
+        scope["MockedObject"]()()
+    except NotImplementedError:
+        raise ValueError("it did not work") from None
+
+
+def test_a_mock_is_found_behind_an_error_that_hides_it() -> None:
+    with pytest.raises(ValueError, match="it did not work") as caught:
+        hides_the_cause()
+    assert find_trouble(caught.value, Blocker([], [], [])) == (Trouble.MOCKED, "cffi.FFI")
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (FileNotFoundError("weights.bin"), Trouble.FILE_MISSING),
+        (RuntimeError("weights.bin: No such file or directory (os error 2)"), Trouble.FILE_MISSING),
+        (OSError("cannot open weights.bin: No such file or directory"), Trouble.FILE_MISSING),
+        (RuntimeError("weights.bin is damaged"), Trouble.RAISED),
+    ],
+)
+def test_a_file_that_is_missing_is_known_whatever_the_errors_type(error: Exception, trouble: Trouble) -> None:
+    assert find_trouble(error, Blocker([], [], [])) == (trouble, "")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from interpool.archiver_ext.verify.self_test import Sample, answer, differences, opaque, plain
+from interpool.archiver_ext.verify.self_test import Sample, answer, differences, plain
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -50,9 +50,16 @@ def test_a_set_is_compared_by_what_is_in_it() -> None:
 
 
 def test_what_is_compared_by_its_class_only_is_known() -> None:
-    assert opaque(plain({"a": [object(), object()], "b": (1, "text", torch.ones(1))})) == [
-        "an object of class object"
-    ]
+    opaque: list[str] = []
+    plain({"a": [object(), object()], "b": (1, "text", torch.ones(1))}, opaque)
+    assert opaque == ["an object of class object"]
+
+
+def test_a_text_that_reads_like_an_objects_class_is_a_text() -> None:
+    opaque: list[str] = []
+    text = "an object of class Cat was found"
+    assert answer(lambda: {"label": text}, "callable", Sample((), {}), opaque=opaque) == {"label": text}
+    assert opaque == []
 
 
 @pytest.mark.parametrize(

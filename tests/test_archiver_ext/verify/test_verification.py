@@ -223,6 +223,22 @@ def test_a_model_that_raises_is_refused_with_its_traceback(build: Callable[..., 
     assert "in forward" in str(caught.value)
 
 
+def test_what_a_model_says_of_its_archive_is_told_as_it_is(
+    build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archive = build(entry="Raises", args=(str(tmp_path / "m.ptpkg"),), expected="")
+    monkeypatch.chdir(tmp_path)
+    said = rf"^m\.ptpkg: its self-test raised ValueError: cannot use {archive}\n"
+    with pytest.raises(SelfTestError, match=said):
+        verify_archive(Path("m.ptpkg"))
+
+
+def test_a_refusal_inside_of_a_mar_names_both(build: Callable[..., Path]) -> None:
+    mar = make_mar(build(entry="Raises", args=(1,), expected=""), "default")
+    with pytest.raises(SelfTestError, match=rf"^{mar} \(m\.ptpkg in it\): its self-test raised ValueError"):
+        verify_archive(mar)
+
+
 def test_a_model_that_ends_its_process_is_refused(build: Callable[..., Path]) -> None:
     with pytest.raises(SelfTestError, match="ended with status 7 and no answer"):
         verify_archive(build(entry="Dies", expected=RIGHT))
