@@ -51,6 +51,7 @@ NAMES = (
     PrivateName(
         "ctypes:CDLL.__init__", "inside/bootstrap.py: it asks the module for _dlopen", mentions=("_dlopen",)
     ),
+    PrivateName("_ctypes:dlopen", "upstream/torch_symbols.py: the library that looks torch's symbols up"),
     PrivateName("_posixsubprocess:fork_exec", "inside/bootstrap.py refuses a preexec_fn"),
     PrivateName(
         "os:_Environ.__setitem__",
