@@ -79,9 +79,13 @@ class PoolSettings:
         min_size: int | None = None,
         max_size: int | None = None,
         *,
-        park_after: float = 60.0,
-        grace: float = 5.0,
+        park_after: float = ...,
+        grace: float = ...,
     ) -> None: ...
+    @property
+    def park_after(self) -> float: ...
+    @property
+    def grace(self) -> float: ...
     def size(self, cores: int) -> tuple[int, int]: ...
 
 class Pool:

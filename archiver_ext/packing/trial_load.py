@@ -27,6 +27,7 @@ from interpool.native.upstream.torch_private import (
     FROM_PACKAGE,
     TYPED_STORAGE_WARNING,
     PyTorchFileReader,
+    mocked_in,
 )
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
 
     from interpool.native.archive.format import EntryKind, SelfTest
-
-
-# What torch.package puts into archives for what is mocked.
-_STAND_INS = "_mock.py"
 
 
 class Blocker(importlib.abc.MetaPathFinder):
@@ -151,11 +148,7 @@ def _file_is_missing(error: BaseException) -> bool:
 def _mocked(error: BaseException) -> str:
     """The object whose stand-in raised the error, by its dotted name; "" if none did."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not frames or name_in_package(frames[-1].f_code.co_filename) != _STAND_INS:
-        return ""
-    # A method of a stand-in, or the __new__ of a class that was derived from one.
-    stand_in = frames[-1].f_locals.get("self", frames[-1].f_locals.get("cls"))
-    name = str(getattr(stand_in, "_name", ""))
+    name = mocked_in(frames[-1], name_in_package(frames[-1].f_code.co_filename)) if frames else ""
     return name_in_package(name) or name
 
 

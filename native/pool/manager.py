@@ -44,6 +44,8 @@ __all__ = [
     "PyObj",
 ]
 
+_DEFAULTS = _native.PoolSettings()
+
 
 class InterpreterManager:
     """A pool of private CPython interpreters in this process.
@@ -77,8 +79,8 @@ class InterpreterManager:
         n: int | None = None,
         *,
         max_size: int | None = None,
-        park_after: float = 60.0,
-        grace: float = 5.0,
+        park_after: float = _DEFAULTS.park_after,
+        grace: float = _DEFAULTS.grace,
         ceiling: int | None = None,
     ) -> None:
         if ceiling is not None:

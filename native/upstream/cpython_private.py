@@ -1,7 +1,8 @@
 """CPython's private names that interpool relies on: the one place to look at for its next release.
 
 ``inside/loader.py`` and ``handler/frontend/shim.py`` import theirs themselves: one runs before any import
-is safe, the other stands alone. What the C++ code needs of CPython's layouts stands beside that code.
+is safe, the other stands alone. What the C++ code needs of CPython's layouts is in
+``native/cpp/upstream``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ NAMES = (
     PrivateName(
         "ctypes:CDLL.__init__", "inside/bootstrap.py: it asks the module for _dlopen", mentions=("_dlopen",)
     ),
+    PrivateName("_ctypes:dlopen", "upstream/torch_symbols.py: the library that looks torch's symbols up"),
     PrivateName("_posixsubprocess:fork_exec", "inside/bootstrap.py refuses a preexec_fn"),
     PrivateName(
         "os:_Environ.__setitem__",
@@ -80,11 +82,16 @@ NAMES = (
         )
     ),
     _unpickler("_instantiate", "the opcodes INST and OBJ, checked and followed like REDUCE", "klass", "args"),
-    _unpickler("get_extension", "packing/pickle_globals.py refuses extension codes", "code"),
     # Frames of the pickler in Python, from which packing tells what could not be pickled.
     PrivateName("pickle:_Pickler.dump", "packing/pickling.py", mentions=("obj",)),
     PrivateName("pickle:_Pickler.save", "packing/pickling.py: the innermost part", mentions=("obj",)),
     PrivateName("pickle:_Pickler._batch_setitems", "packing/pickling.py: the way to it", mentions=("k",)),
+    # Threads by their names, as cpp/slot/stacks.cc finds them: cpp/upstream/cpython.h has these names.
+    PrivateName("threading:_active", "cpp/upstream/cpython.h: the threads, by their ident"),
+    PrivateName(
+        "threading:Thread.__init__", "cpp/upstream/cpython.h: a thread's name", mentions=("_name",)
+    ),
+    PrivateName("threading:_DummyThread", "cpp/upstream/cpython.h: a thread that threading did not start"),
     # The small process beside each worker.
     PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip

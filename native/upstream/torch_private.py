@@ -2,7 +2,7 @@
 
 Private is what torch does not document: names with an underscore, what torch.package does in between, and
 what its pickles hold. Importing this module does not import torch; asking it for one of torch's names does.
-The C++ code's mangled names stand beside that code.
+The mangled names and layouts that the C++ code relies on are in ``native/cpp/upstream``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     import torch
     from torch.package import _mangling, _package_unpickler, glob_group, package_exporter, package_importer
@@ -44,6 +45,12 @@ OWN_MODULES = ("torch_package_importer", "_mock")
 
 IMPLICIT_EXTERNS = ("numpy", "numpy.core", "numpy.core._multiarray_umath", "builtins")
 """torch.package takes these from the server whatever its list of external modules says."""
+
+_MOCK_FILE = f"{OWN_MODULES[1]}.py"
+"""The member of an archive whose code stands in for what is mocked."""
+
+_MOCKED = "_name"
+"""The attribute of such a stand-in, or of a class derived from one, with the mocked object's name."""
 
 REDUCED = "reduce_package"
 """The first part of a pickle's reference to what packs itself."""
@@ -124,7 +131,22 @@ _PACKAGE_NAMES = (
         ("self", "u", "v"),
     ),
     PrivateName("torch.package._digraph:DiGraph.nodes", "packing/explain.py: what was noted of each module"),
-    PrivateName("torch.package._mock", "packing/settling.py knows this error", mentions=("was mocked out",)),
+    PrivateName(
+        f"{_EXPORTER}:PackageExporter._write_mock_file",
+        "packing/trial_load.py: whether a mock raised the error",
+        mentions=(_MOCK_FILE,),
+    ),
+    PrivateName(
+        "torch.package._mock:MockedObject.__new__",
+        "packing/trial_load.py: what was mocked, from the frame",
+        ("cls", "args", "kwargs"),
+        mentions=(_MOCKED,),
+    ),
+    PrivateName(
+        "torch.package._mock:install_method",
+        "packing/trial_load.py: what was mocked, from the frame",
+        mentions=("self", _MOCKED),
+    ),
     # Reading.
     PrivateName(
         f"{_IMPORTER}:PackageImporter.__init__",
@@ -369,6 +391,20 @@ def allow_torchscript() -> None:
     from torch.package import package_exporter
 
     package_exporter._gate_torchscript_serialization = False
+
+
+def mocked_in(frame: FrameType, member: str) -> str:
+    """What was mocked, if this frame is one of its stand-in's; "" if not.
+
+    Args:
+        frame: the frame.
+        member: the file of the frame's code, by its name in the archive.
+    """
+    if member != _MOCK_FILE:
+        return ""
+    # A method of a stand-in, or the __new__ of a class that was derived from one.
+    stand_in = frame.f_locals.get("self", frame.f_locals.get("cls"))
+    return str(getattr(stand_in, _MOCKED, ""))
 
 
 def replace_anomaly_mode(

@@ -20,7 +20,7 @@ inline Clock::duration seconds(double count) {
       std::chrono::duration<double>(std::min(count, kForever)));
 }
 
-// As Python writes it.
+// The shortest text that reads back as this number.
 inline std::string number_text(double number) {
   std::array<char, 32> text{};
   const auto [end, _] = std::to_chars(text.data(), text.data() + text.size(), number);

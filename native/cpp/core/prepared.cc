@@ -120,7 +120,7 @@ std::pair<Installation, Provisioner> read_prepared(const std::string& given) {
   }
   return {installation,
           {[prepared](const std::string& path, int slot) { return prepared->private_copy(path, slot); },
-           [prepared](int slot) { return prepared->libpython_copy(slot); }}};
+           [prepared](int slot) { return prepared->libpython_copy(slot); }, prepared->libpython.size()}};
 }
 
 }  // namespace interpool

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -194,6 +195,12 @@ Interpreter* Process::start_one(int slot, const std::vector<std::string>& search
     library = load(file);
   }
   return find<OpenInterpreter>(library, kOpenInterpreter)(options);
+}
+
+size_t Process::startable() {
+  const size_t slots = prepared().provisioner.slots;
+  const std::lock_guard lock(mutex_);
+  return slots - std::min(slots, static_cast<size_t>(slots_));
 }
 
 std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path) {

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -31,6 +33,7 @@ struct Installation {
 struct Provisioner {
   std::function<std::vector<std::string>(const std::string& path, int slot)> private_copy;
   std::function<std::string(int slot)> libpython_copy;
+  size_t slots = SIZE_MAX;  // for how many interpreters it can make them
 };
 
 // One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
@@ -51,6 +54,8 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // Throws InterpreterStartError before prepare() has succeeded.
   const Installation& installation() const { return prepared().installation; }
 
+  // How many further interpreters there can be copies for. Throws as installation().
+  size_t startable();
   // Starts that many further interpreters, at the same time. When one fails,
   // its error is thrown, and nobody uses the others.
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);

@@ -14,15 +14,23 @@ size_t cores() {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
+void require_times(const PoolSettings& settings) {
+  require_positive("a time", settings.park_after);
+  require_positive("a time", settings.grace);
+}
+
 }  // namespace
 
-PoolSize size_of(const PoolSettings& settings, size_t cores) {
+PoolSize size_of(const PoolSettings& settings, size_t cores, size_t startable) {
   const int64_t min_size = settings.min_size.value_or(static_cast<int64_t>(cores));
   if (min_size < 1) {
     throw ArgumentError("a pool needs at least one interpreter, not " + std::to_string(min_size));
   }
-  const int64_t max_size =
-      settings.max_size.value_or(settings.min_size.has_value() ? min_size : kGrowth * min_size);
+  // A pool that grew past what is prepared would fail to, time and again.
+  const size_t room = std::min(static_cast<size_t>(kGrowth * min_size), startable);
+  const int64_t by_default =
+      settings.min_size.has_value() ? min_size : std::max(min_size, static_cast<int64_t>(room));
+  const int64_t max_size = settings.max_size.value_or(by_default);
   if (max_size < min_size) {
     throw ArgumentError("a maximum size of " + std::to_string(max_size) + " is below the minimum size, " +
                         std::to_string(min_size));
@@ -32,13 +40,12 @@ PoolSize size_of(const PoolSettings& settings, size_t cores) {
 
 void check(const PoolSettings& settings) {
   size_of(settings, cores());
-  require_positive("a time", settings.park_after);
-  require_positive("a time", settings.grace);
+  require_times(settings);
 }
 
 std::shared_ptr<Pool> start_pool(const PoolSettings& settings, const std::vector<std::string>& search_path) {
-  check(settings);
-  const PoolSize size = size_of(settings, cores());
+  const PoolSize size = size_of(settings, cores(), Process::get().startable());
+  require_times(settings);
   PoolOptions options;
   options.max_size = size.max_size;
   options.park_after = settings.park_after;

@@ -4,6 +4,8 @@
 
 #include <interpool/manager.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +19,9 @@ struct PoolSize {
   size_t max_size;
 };
 
-// On a machine with that many cores. Throws ArgumentError for an invalid size.
-INTERPOOL_PUBLIC PoolSize size_of(const PoolSettings& settings, size_t cores);
+// On a machine with that many cores, where no more than `startable` interpreters can be started: the default
+// of the maximum keeps to that. Throws ArgumentError for an invalid size.
+INTERPOOL_PUBLIC PoolSize size_of(const PoolSettings& settings, size_t cores, size_t startable = SIZE_MAX);
 
 // Throws ArgumentError for settings that make no sense.
 INTERPOOL_PUBLIC void check(const PoolSettings& settings);

@@ -261,11 +261,9 @@ void leave_host() {
   HostGil::close();
 }
 
-// A Python function as a provisioner, callable from any thread without the GIL.
-// The process keeps it for ever, so the reference is never dropped.
-Provisioner provisioner_of(const py::object& private_copy, const py::object& libpython_copy) {
-  const py::handle copy = py::object(private_copy).release();
-  const py::handle libpython = py::object(libpython_copy).release();
+// Python functions as a provisioner, callable from any thread without the GIL. It has no
+// references of its own.
+Provisioner provisioner_of(py::handle copy, py::handle libpython) {
   const auto guarded = [](const auto& work) {
     const WithHostGil gil;
     try {
@@ -297,9 +295,14 @@ PYBIND11_MODULE(_native, module) {
                                   std::move(interposer), std::move(slot_library),  std::move(loader),
                                   std::move(search_path)};
         Provisioner provisioner = provisioner_of(private_copy, libpython_copy);
+        bool prepared = false;
         {
           const WithoutHostGil free;
-          Process::get().prepare(std::move(installation), std::move(provisioner));
+          prepared = Process::get().prepare(std::move(installation), std::move(provisioner));
+        }
+        if (prepared) {  // and the process keeps the provisioner for ever
+          private_copy.inc_ref();
+          libpython_copy.inc_ref();
         }
         Process::get().host();
         static bool leaves = false;  // guarded by the GIL
@@ -325,6 +328,8 @@ PYBIND11_MODULE(_native, module) {
            py::arg("min_size") = PoolSettings().min_size, py::arg("max_size") = PoolSettings().max_size,
            py::kw_only(), py::arg("park_after") = PoolSettings().park_after,
            py::arg("grace") = PoolSettings().grace)
+      .def_readonly("park_after", &PoolSettings::park_after)
+      .def_readonly("grace", &PoolSettings::grace)
       .def(
           "size",
           [](const PoolSettings& settings, size_t cores) {

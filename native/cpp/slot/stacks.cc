@@ -24,7 +24,7 @@ std::string text_attribute(PyObject* object, const char* name) {
 std::string name_of_thread(PyObject* active, unsigned long ident) {
   const Ref key(PyLong_FromUnsignedLong(ident));
   PyObject* known = active != nullptr && key ? PyDict_GetItemWithError(active, key.get()) : nullptr;
-  if (known == nullptr || std::string_view(Py_TYPE(known)->tp_name) == "_DummyThread") {
+  if (known == nullptr || std::string_view(Py_TYPE(known)->tp_name) == kForeignThread) {
     PyErr_Clear();
     return "";
   }

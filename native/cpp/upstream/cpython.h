@@ -1,4 +1,5 @@
-// What is CPython's own affair and code depends on, besides its API: 3.11 to 3.13, with a GIL.
+// What is CPython's own affair and code depends on, besides its API. Tested with CPython 3.11; the layouts
+// are those of 3.11 to 3.13, with a GIL.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,10 @@ inline bool is_foreign_function_module(std::string_view file) {
   return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.");
 }
 
-// threading's table of threads by their ident, and a thread's name.
+// threading's table of threads by their ident, a thread's name, and the class of those that threading did not
+// start. native/upstream/cpython_private.py checks them.
 inline constexpr const char* kThreadsByIdent = "_active";
 inline constexpr const char* kThreadName = "_name";
+inline constexpr const char* kForeignThread = "_DummyThread";
 
 }  // namespace interpool

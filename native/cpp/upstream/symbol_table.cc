@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <interpool/errors.h>
 #include "../elf/elf_image.h"
@@ -88,14 +89,14 @@ std::string for_what(const SymbolRow& row) {
 
 }  // namespace
 
-std::vector<void*> resolve_symbols(std::span<const SymbolRow> rows, const LibraryOf& library_of) {
+FoundSymbols find_symbols(std::span<const SymbolRow> rows, const LibraryOf& library_of) {
   const std::set<std::string_view> in_tables = called(rows, library_of);
-  std::vector<void*> addresses;
-  std::vector<std::string> problems;
+  FoundSymbols found;
+  std::vector<std::string>& problems = found.problems;
   for (const SymbolRow& row : rows) {
     void* library = library_of(row.library);
     void* address = library == nullptr ? nullptr : dlsym(library, row.mangled);
-    addresses.push_back(address);
+    found.addresses.push_back(address);
     if (row.kind == SymbolKind::kOptional) {
       continue;
     }
@@ -112,10 +113,15 @@ std::vector<void*> resolve_symbols(std::span<const SymbolRow> rows, const Librar
       problems.push_back(std::string(row.library) + " lacks " + for_what(row));
     }
   }
-  if (!problems.empty()) {
-    refuse(rows.size(), problems);
+  return found;
+}
+
+std::vector<void*> resolve_symbols(std::span<const SymbolRow> rows, const LibraryOf& library_of) {
+  FoundSymbols found = find_symbols(rows, library_of);
+  if (!found.problems.empty()) {
+    refuse(rows.size(), found.problems);
   }
-  return addresses;
+  return std::move(found.addresses);
 }
 
 }  // namespace interpool

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <interpool/export.h>
@@ -26,9 +27,15 @@ struct SymbolRow {
 // A loaded library by its SONAME, as a dlopen handle, or null.
 using LibraryOf = std::function<void*(const char* soname)>;
 
-// Their addresses, in order; null for optional ones that are not there. Throws
-// InterpreterStartError, which lists every other one that is missing, was given another
-// signature, or is to be patched and not called; and says what to do.
+struct FoundSymbols {
+  std::vector<void*> addresses;       // in the rows' order; null for those that are not there
+  std::vector<std::string> problems;  // every row that is missing and not optional, was given another
+                                      // signature, or is to be patched and not called
+};
+
+INTERPOOL_PUBLIC FoundSymbols find_symbols(std::span<const SymbolRow> rows, const LibraryOf& library_of);
+
+// Their addresses. Throws InterpreterStartError, which lists all problems and says what to do.
 INTERPOOL_PUBLIC std::vector<void*> resolve_symbols(std::span<const SymbolRow> rows,
                                                     const LibraryOf& library_of);
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <utility>
 
 namespace interpool {
 namespace {
@@ -49,5 +50,20 @@ TorchPythonSymbols torch_python_symbols(void* library) {
 }
 
 #undef INTERPOOL_SYMBOL_SET
+
+std::vector<std::string> torch_symbol_problems(const LibraryOf& library_of) {
+  std::vector<std::string> problems = find_symbols(kRows, library_of).problems;
+  for (std::string& problem : find_symbols(kPythonRows, library_of).problems) {
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+size_t interpool_torch_symbol_problems(void (*report)(const char* problem)) {
+  for (const std::string& problem : torch_symbol_problems(loaded)) {
+    report(problem.c_str());
+  }
+  return kRows.size() + kPythonRows.size();
+}
 
 }  // namespace interpool

@@ -1,8 +1,8 @@
 // Every symbol of torch's that is found by its mangled name: this table, and nothing else.
 //
 // To follow torch's next release: build (layout_checks.cc names the layouts that changed), and
-// start one interpreter. What that release lacks or has changed is listed in one
-// InterpreterStartError, row by row; correct the rows here. The other files of this folder hold
+// run `interpool doctor`. What that release lacks or has changed is listed row by row, as in the
+// InterpreterStartError of the first interpreter; correct the rows here. The other files of this folder hold
 // what else is torch's or CPython's own affair: its layouts (torch_layouts.h, cpython.h) and its
 // words (torch_words.h).
 #pragma once
@@ -237,5 +237,12 @@ void resolve_torch_symbols();
 
 // `library`: the dlopen handle of one interpreter's libtorch_python. Throws likewise.
 INTERPOOL_PUBLIC TorchPythonSymbols torch_python_symbols(void* library);
+
+// The problems of both tables together.
+INTERPOOL_PUBLIC std::vector<std::string> torch_symbol_problems(const LibraryOf& library_of);
+
+// The same, of the torch that this process has imported, for `interpool doctor`: calls `report` for each
+// problem, and returns how many rows there are. native/upstream/torch_symbols.py calls it.
+extern "C" INTERPOOL_PUBLIC size_t interpool_torch_symbol_problems(void (*report)(const char* problem));
 
 }  // namespace interpool

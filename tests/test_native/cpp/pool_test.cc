@@ -303,6 +303,18 @@ TEST(Pool, HasTheSizeThatItsSettingsSay) {
   EXPECT_EQ(size(3, 5), std::make_pair(size_t{3}, size_t{5}));
 }
 
+TEST(Pool, KeepsToWhatIsPreparedUnlessAMaximumIsNamed) {
+  const auto max_size = [](const PoolSettings& settings, size_t startable) {
+    return size_of(settings, 6, startable).max_size;
+  };
+  EXPECT_EQ(max_size({}, 6), 6U);
+  EXPECT_EQ(max_size({}, 10), 10U);
+  EXPECT_EQ(max_size({}, 100), 24U);
+  EXPECT_EQ(max_size({}, 2), 6U);  // its start says what is missing
+  EXPECT_EQ(max_size({{}, 8}, 6), 8U);
+  EXPECT_EQ(max_size({3, {}}, 2), 3U);
+}
+
 // What `work` throws says that.
 void expect_refused(const std::function<void()>& work, const std::string& text) {
   try {

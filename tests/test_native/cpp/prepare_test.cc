@@ -4,10 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 
+#include "core/prepared.h"
 #include "core/process.h"
+#include "core/start_pool.h"
 #include "threads.h"
 
 namespace interpool::testing {
@@ -17,9 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr int kThreads = 8;
 
+size_t cores() {
+  return std::max(1U, std::thread::hardware_concurrency());
+}
+
+// For two interpreters, and for a pool of the default size with one more.
 Provisioner provisioner() {
   return {[](const std::string& path, int) { return std::vector<std::string>{path}; },
-          [](int) { return std::string(FAKE_SLOT); }};
+          [](int) { return std::string(FAKE_SLOT); }, 2 + cores() + 1};
 }
 
 // One that can be loaded, except `broken` ones; `name` tells which it was.
@@ -106,6 +114,25 @@ TEST_F(PrepareTest, FailsWithoutATraceAndThenSucceedsOnce) {
   const auto started = process.start(2, {});
   EXPECT_EQ(started.size(), 2U);
   EXPECT_EQ(started.front()->id(), 1);  // what failed used no number up
+
+  // A pool of the default size grows no further than copies can be made.
+  EXPECT_EQ(process.startable(), cores() + 1);
+  const auto pool = start_pool({}, {});
+  EXPECT_EQ(pool->min_size(), cores());
+  EXPECT_EQ(pool->max_size(), cores() + 1);
+  EXPECT_EQ(process.startable(), 1U);
+  EXPECT_EQ(start_pool({1, 5}, {})->max_size(), 5U);  // somebody named it
+  EXPECT_EQ(process.startable(), 0U);
+  process.start(1, {});  // the provisioner itself says that it has no more
+  EXPECT_EQ(process.startable(), 0U);
+}
+
+TEST_F(PrepareTest, AFileSaysHowManyInterpretersItPrepares) {
+  const fs::path file = torch_ / "prepared.txt";
+  std::ofstream(file) << "interpool-prepared 1\nexecutable\tpython\nsymbol_prefix\tp_\ntorch_lib\t/t\n"
+                         "interposer\t/i\nslot_library\t/s\nloader\t/l\n"
+                         "libpython\t1\t/p1\nlibpython\t2\t/p2\nlibpython\t3\t/p3\n";
+  EXPECT_EQ(read_prepared(file).second.slots, 3U);
 }
 
 }  // namespace

@@ -99,5 +99,21 @@ TEST(TorchSymbols, OfLibtorchPythonAreListedAtOnceToo) {
   }
 }
 
+TEST(TorchSymbols, OfBothTablesAreReportedTogether) {
+  const auto rows = torch_symbol_rows();
+  const auto problems = torch_symbol_problems(other_torch);
+  EXPECT_EQ(problems.size(), find_symbols(rows, other_torch).problems.size() + 4);
+  EXPECT_TRUE(any(problems, "libtorch_cpu.so lacks torch::jit::setPrintHandler(void (*)(std::"));
+  EXPECT_TRUE(any(problems, "libtorch_python.so lacks THPVariableClass (for: tensors on their way out)"));
+
+  // This process has libtorch, and no libtorch_python.
+  static std::vector<std::string> reported;
+  const size_t count = interpool_torch_symbol_problems([](const char* each) { reported.emplace_back(each); });
+  EXPECT_EQ(count, rows.size() + 4);
+  ASSERT_EQ(reported.size(), 4U);
+  EXPECT_EQ(reported[2],
+            "libtorch_python.so, which is not loaded: THPVariableClass (for: tensors on their way out)");
+}
+
 }  // namespace
 }  // namespace interpool::testing

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from compile import build
 
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
+from interpool.native.upstream import torch_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +140,43 @@ def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.Mon
         "torch._C:_VariableFunctionsClass is gone",
     ]
     assert found.hint == "use CPython 3.11, and pip install 'torch==2.13.*'; or a later interpool"
+
+
+OTHER_TORCH = """
+unsigned long interpool_torch_symbol_problems(void (*report)(const char*)) {
+  report("libtorch_cpu.so lacks at::one()");
+  report("libtorch_python.so lacks THPOther");
+  return 9;
+}
+"""
+
+
+def test_every_symbol_that_cpp_misses_is_told_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "other_torch.c"
+    source.write_text(OTHER_TORCH)
+    library = build(source, "libother_torch.so", with_torch=False)
+    monkeypatch.setattr(doctor, "interposer_path", lambda: library)
+    monkeypatch.delattr("torch._C._VariableFunctionsClass")
+    assert answer("private names").detail.split("; ") == [
+        "torch._C:_VariableFunctionsClass is gone",
+        "libtorch_cpu.so lacks at::one()",
+        "libtorch_python.so lacks THPOther",
+    ]
+
+
+def test_all_private_symbols_are_in_this_torch() -> None:
+    count, problems = torch_symbols.check(provision.interposer_path())
+    assert problems == []
+    assert count >= 40
+
+
+def test_an_interposer_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "interposer_path", lambda: Path("/nowhere/lib.so"))
+    found = answer("private names")
+    assert not found.ok
+    assert found.detail.startswith("interpool's own library cannot be loaded: /nowhere/lib.so")
 
 
 def test_a_torch_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,9 @@ import json
 import math
 import threading
 import time
-from collections import Counter
 
 import pytest
-from interpool_testing import assert_clean, every_interpreter, nobody_leases, run_program, together
+from interpool_testing import assert_clean, every_interpreter, nobody_leases, run_program
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -88,18 +87,31 @@ def test_waiting_callers_are_served_in_turn(manager: InterpreterManager) -> None
 
 
 def test_no_waiter_starves(manager: InterpreterManager) -> None:
-    leases = Counter[int]()
+    """Who comes back waits behind all who asked before: each gets every 16th lease."""
+    number, rounds = 16, 20
+    turns: list[int] = []
+    threads = []
 
-    def work(number: int) -> None:
-        while min(leases[i] for i in range(16)) < 20:
-            with manager.acquire_session(timeout=60) as session:
-                session.global_("time", "sleep")(0.001)
-            leases[number] += 1
+    def wait_for_waiters(count: int) -> None:
+        wait_for(lambda: manager.stats()["waiting"] == count, f"{count} threads to wait", pause=0)
 
-    with every_interpreter(manager, len(manager) - 2):
-        together([lambda i=i: work(i) for i in range(16)])  # type: ignore[misc]
-    # In turn: whoever comes back waits until the others have been served.
-    assert max(leases.values()) <= 3 * min(leases.values())
+    def work(i: int) -> None:
+        for turn in range(rounds):
+            with manager.acquire_session(timeout=60):
+                # All others wait by now; in the last round, those that had no turn yet.
+                wait_for_waiters(number - 1 - (i if turn == rounds - 1 else 0))
+                turns.append(i)
+
+    with every_interpreter(manager) as sessions:
+        for i in range(number):
+            thread = threading.Thread(target=work, args=(i,), daemon=True)
+            thread.start()
+            wait_for_waiters(i + 1)
+            threads.append(thread)
+        sessions[0].close()
+        for thread in threads:
+            thread.join(60)
+    assert turns == [*range(number)] * rounds
 
 
 def test_an_interpreter_got_by_waiting_counts_like_a_free_one(manager: InterpreterManager) -> None:

@@ -6,6 +6,7 @@ from interpool_testing import assert_clean, run_program
 
 PROGRAM = """
 import atexit
+import sys
 from pathlib import Path
 from interpool import InterpreterManager
 from interpool.native import _native, provision
@@ -17,6 +18,7 @@ at_exit = []
 register = atexit.register
 atexit.register = lambda function, *rest: (at_exit.append(function), register(function, *rest))[1]
 
+references = sys.getrefcount(provision.private_copy)
 found = provision.torch_libraries
 provision.torch_libraries = lambda: Path("/nowhere/torch/lib")
 for _ in range(2):
@@ -27,6 +29,7 @@ for _ in range(2):
     else:
         raise AssertionError("it was prepared")
 assert at_exit == [], at_exit
+assert sys.getrefcount(provision.private_copy) == references  # what failed keeps nothing
 provision.torch_libraries = found
 
 def work():
@@ -36,9 +39,14 @@ def work():
 assert together([work] * 3) == [2.0] * 3
 assert len(at_exit) == 2, at_exit  # the process's, and the look at open leases
 
-# Later ones do nothing.
+# Later ones do nothing, and keep nothing.
+def never(*_):
+    raise AssertionError("asked for a copy")
+
+references = sys.getrefcount(never)
 _native.prepare(**{**manager.installation(), "interposer": "/nowhere"},
-                private_copy=None, libpython_copy=None)
+                private_copy=never, libpython_copy=never)
+assert sys.getrefcount(never) == references
 assert work() == 2.0
 assert len(at_exit) == 2, at_exit
 print("done")

@@ -19,7 +19,7 @@ class Pool;
 // same defaults and the same refusals (ArgumentError).
 struct PoolSettings {
   // How many interpreters at least and at most. Without either, the number of cores and four
-  // times that; a minimum alone is the exact number.
+  // times that, or as many as there are prepared copies for; a minimum alone is the exact number.
   std::optional<int64_t> min_size;
   std::optional<int64_t> max_size;
   double park_after = 60;  // seconds without need, after which one above min_size is parked
