@@ -3,6 +3,7 @@
 What is TorchServe's own and our code names, public or not, stands here with the reason. Nothing
 here imports it. ``differences`` holds an installed TorchServe to all of it at once: it reads the
 sources of the ``ts`` package and the strings of the Java frontend, and runs neither.
+``archiver_differences`` does so for torch-model-archiver, which is released with it.
 ``interpool doctor`` shows what it finds, and a test demands that it finds nothing.
 
 What is not here, because it must stand on its own, is in the same words there, and tests hold it
@@ -16,7 +17,7 @@ import ast
 import importlib.util
 import sys
 import zipfile
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +45,7 @@ MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 
 
 class Python(NamedTuple):
-    """A name in the sources of the ``ts`` package.
+    """A name in the sources of the ``ts`` or the ``model_archiver`` package.
 
     Attributes:
         module: where it is defined.
@@ -188,6 +189,35 @@ JAVA = (
     Java("wlm.ModelManager", ("setup_model_venv.py", "pip"), "what is installed for a model"),
     Java("archive.model.ModelArchive", ("MANIFEST.json",), "the manifest of a .mar"),
 )
+_PACKAGING_UTILS = "model_archiver.model_packaging_utils"
+ARCHIVER = (
+    Python("model_archiver.model_packaging", "generate_model_archive", "makes a .mar", "config"),
+    Python(
+        "model_archiver.model_archiver_config",
+        "ModelArchiverConfig",
+        "what mar.making asks for",
+        mentions=(
+            "model_name", "handler", "version", "serialized_file", "model_file", "extra_files", "runtime",
+            "export_path", "archive_format", "requirements_file", "config_file",
+        ),
+    ),
+    Python("model_archiver.model_archiver_error", "ModelArchiverError", "why there is no .mar"),
+    Python(_PACKAGING_UTILS, "model_handlers", "handlers that are no files of the user's"),
+    Python(
+        _PACKAGING_UTILS,
+        "ModelExportUtils.copy_artifacts",
+        "mar.making gives it a temporary directory, and tells wildcards from paths as it does",
+        mentions=("gettempdir", "*", "?", "[", "]"),
+    ),
+    Python(
+        _PACKAGING_UTILS,
+        "archiving_options",
+        "names of what it makes",
+        mentions=("tgz", ".tar.gz", "no-archive", "zip-store", "default", ".mar"),
+    ),
+    Python(_PACKAGING_UTILS, "MAR_INF", "the manifest of a .mar", mentions=(MANIFEST.partition("/")[0],)),
+    Python(_PACKAGING_UTILS, "MANIFEST_FILE_NAME", "the same", mentions=(MANIFEST.partition("/")[2],)),
+)  # fmt: skip
 
 
 def installed_ts() -> Path:
@@ -211,13 +241,18 @@ def installed_ts() -> Path:
 
 def differences(package: Path) -> list[str]:
     """Each way in which a ``ts`` package is not as this module says, in words; never raises."""
-    return [*_python_differences(package), *_java_differences(package)]
+    return [*_python_differences(package, PYTHON), *_java_differences(package)]
 
 
-def _python_differences(package: Path) -> list[str]:
+def archiver_differences(package: Path) -> list[str]:
+    """Each way in which a ``model_archiver`` package is not as this module says, in words; never raises."""
+    return _python_differences(package, ARCHIVER)
+
+
+def _python_differences(package: Path, names: Iterable[Python]) -> list[str]:
     sources: dict[str, ast.Module | None] = {}
     found = []
-    for relied in PYTHON:
+    for relied in names:
         if relied.module not in sources:
             sources[relied.module] = _source(package, relied.module)
         module = sources[relied.module]

@@ -8,10 +8,18 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend.overlay import overlay
-from interpool.handler.torchserve import JAVA, MINIMUM_JAVA, PYTHON, differences, installed_ts
+from interpool.handler.torchserve import (
+    JAVA,
+    MINIMUM_JAVA,
+    PYTHON,
+    archiver_differences,
+    differences,
+    installed_ts,
+)
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.upstream.requirements import pip_install, requirement, satisfies
 
@@ -72,9 +80,12 @@ def _yaml() -> Check:
 
 
 def _archiver() -> Check:
-    ok = importlib.util.find_spec("model_archiver") is not None
-    hint = "" if ok else pip_install("torch-model-archiver")
-    return Check("torch-model-archiver", ok, "installed" if ok else "not installed", hint)
+    name, hint = "torch-model-archiver", pip_install("torch-model-archiver")
+    spec = importlib.util.find_spec("model_archiver")
+    if spec is None or spec.origin is None:
+        return Check(name, False, "not installed", hint)
+    found = archiver_differences(Path(spec.origin).parent)
+    return Check(name, not found, "; ".join(found) or "installed", hint if found else "")
 
 
 def _overlay() -> Check:

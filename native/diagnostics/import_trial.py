@@ -97,8 +97,8 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
     alone = next(_try([name], 1, seconds))
     if not alone.failure:
         detail = (
-            f"{outcome.failure} with two interpreters; with one it works: it has state that is one for "
-            "the whole process"
+            f"{outcome.failure} with two interpreters; with one it works: it has state that all "
+            "interpreters of a process share"
         )
         return Check(what, False, detail, f"use a pool of one interpreter, or {_STOCK}")
     # The stack of one that crashes alone is not cut short by the other's crash.

@@ -8,10 +8,12 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import model_archiver
 import pytest
 
 import interpool.archiver_ext
 import interpool.handler
+from interpool.archiver_ext.mar.reading import MAR_MANIFEST
 from interpool.handler import torchserve
 from interpool.handler.frontend import doctor, shim
 from interpool.native.diagnostics.doctor import Check
@@ -98,6 +100,39 @@ def test_whatever_the_product_imports_from_torchserve_is_looked_at() -> None:
     assert imported - known == set()
 
 
+def test_the_installed_archiver_is_as_interpool_knows_it() -> None:
+    assert (doctors("torch-model-archiver").ok, doctors("torch-model-archiver").detail) == (True, "installed")
+    known = {(relied.module, relied.name) for relied in torchserve.ARCHIVER}
+    imported = {
+        (str(node.module), alias.name)
+        for package in PACKAGES
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "model_archiver"
+        for alias in node.names
+    }
+    assert ("model_archiver.model_packaging", "generate_model_archive") in imported
+    assert imported - known == set()
+
+
+def test_another_archiver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Path(str(model_archiver.__file__)).parent
+    shutil.copytree(package, tmp_path / "model_archiver")
+    utils = tmp_path / "model_archiver/model_packaging_utils.py"
+    edit(utils, "tempfile.gettempdir()", "tempfile.mkdtemp()")
+    edit(utils, "model_handlers = {", "known_handlers = {")
+    monkeypatch.setattr(model_archiver.__spec__, "origin", str(utils.with_name("__init__.py")))
+    check = doctors("torch-model-archiver")
+    where = "model_archiver.model_packaging_utils"
+    (relied,) = [each for each in torchserve.ARCHIVER if each.name == "ModelExportUtils.copy_artifacts"]
+    assert not check.ok
+    assert check.detail.split("; ") == [
+        f"{where}.model_handlers is missing (handlers that are no files of the user's)",
+        f"{where}.ModelExportUtils.copy_artifacts knows no gettempdir ({relied.why})",
+    ]
+    assert check.hint == pip_install("torch-model-archiver")
+
+
 def test_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.13.0")
     found = doctors("torchserve")
@@ -118,6 +153,6 @@ def test_the_shim_knows_the_same_torchserve() -> None:
         **{option[2:].replace("-", "_"): value for option, value in given.items()},
     }
     assert shim.WORKER_SCRIPT == torchserve.WORKER_SCRIPT
-    assert shim.MANIFEST == torchserve.MANIFEST
+    assert shim.MANIFEST == torchserve.MANIFEST == MAR_MANIFEST
     said = shim.started_lines(7, "3.11.2")
     assert [line for line in torchserve.STARTED_LINES if line not in said] == []
