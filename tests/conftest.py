@@ -1,14 +1,27 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from interpool.native import InterpreterManager, InterpreterSession
+
 HERE = Path(__file__).parent
 # Few tests that take long: started first, they do not leave one of two workers alone at the end.
-SLOW = [HERE / "system", HERE / "model_store", HERE / "test_documents.py"]
+SLOW = [HERE / "system", HERE / "test_model_store", HERE / "test_documents.py"]
 
 
 @pytest.hookimpl(tryfirst=True)  # a random order, where one is asked for, comes after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    assert all(slow.exists() for slow in SLOW), "a folder or file of slow tests has another name now"
     items.sort(key=lambda item: not any(item.path.is_relative_to(slow) for slow in SLOW))
+
+
+@pytest.fixture
+def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
+    """One interpreter of the pool that the test's own folder or file calls ``manager``."""
+    with manager.acquire_session(timeout=60) as leased:
+        yield leased

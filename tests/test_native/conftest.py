@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch  # noqa: F401  (the host of the shared pool has its own torch, imported before)
 
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterManager
 
 if TYPE_CHECKING:
     from serving_client import Client, Connect
@@ -18,12 +18,6 @@ def manager() -> Iterator[InterpreterManager]:
     """One pool of four for all tests that need no process of their own: starting one takes seconds."""
     with InterpreterManager(4) as pool:
         yield pool
-
-
-@pytest.fixture
-def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
-    with manager.acquire_session(timeout=60) as leased:
-        yield leased
 
 
 @pytest.fixture

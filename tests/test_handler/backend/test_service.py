@@ -26,12 +26,6 @@ def manager() -> Iterator[InterpreterManager]:
 
 
 @pytest.fixture
-def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
-    with manager.acquire_session(timeout=60) as leased:
-        yield leased
-
-
-@pytest.fixture
 def canary(tmp_path: Path) -> Path:
     """Holds the name of what has run of an archive."""
     return tmp_path / "canary"
