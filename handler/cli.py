@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +20,10 @@ from interpool.handler.frontend import shim
 from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA
 from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install
+
+if TYPE_CHECKING:
+    from interpool.native.diagnostics.doctor import Check
+METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 
 # What the torchserve command does.
 _START = "from ts.model_server import start; sys.exit(start())"
@@ -61,6 +68,14 @@ Exit status:
   3  the archive is refused: damaged, unsigned, not what its manifest says, ...
   4  what was asked for cannot be packed, or wrapped
   5  the serving side: no Java, no overlay, bad settings, ...
+"""
+
+
+CHECK_STATUS = """\b
+Exit status of --check, for probes:
+  0  ready: every worker is connected, and an interpreter can answer
+  1  not ready, for the reasons that are printed
+  5  no pool serves a model of that name
 """
 
 
@@ -133,6 +148,8 @@ def serve(ctx: click.Context) -> None:
     if program is None:
         _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
     os.environ[HOME_VARIABLE] = str(home)
+    if address := os.environ.get(METRICS_ADDRESS) if "--start" in ctx.args else None:
+        _start_exporter(address, foreground="--foreground" in asked)
     sys.stdout.flush()
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
@@ -140,6 +157,49 @@ def serve(ctx: click.Context) -> None:
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
         os.execv(sys.executable, [sys.executable, "-P", "-c", start, *ctx.args])
     os.execv(program, [program, *ctx.args])
+
+
+def _start_exporter(address: str, foreground: bool) -> None:
+    """Beside what this process becomes; it ends with that, or with the TorchServe left behind."""
+    from interpool.handler.host.exporter import listen, url_of
+
+    with listen(address) as listener:
+        descriptor = listener.fileno()
+        program = [sys.executable, "-P", "-m", "interpool.handler.host.exporter"]
+        said = None if foreground else subprocess.DEVNULL
+        subprocess.Popen(
+            [*program, f"--socket={descriptor}", f"--beside={os.getpid()}"],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        click.echo(f"interpool: the pools' metrics are at {url_of(listener)}")
+
+
+@main.command()
+@click.option(
+    "--listen",
+    "address",
+    default="127.0.0.1:9191",
+    envvar=METRICS_ADDRESS,
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="where Prometheus asks; without HOST, this machine only",
+)
+def exporter(address: str) -> None:
+    """Serve the metrics of all live pools of this user to Prometheus, until interrupted.
+
+    `interpool serve` does so by itself where INTERPOOL_METRICS_ADDRESS is set.
+    """
+    from interpool.handler.host.exporter import listen, serve_metrics, url_of
+
+    with listen(address) as listener:
+        click.echo(f"the pools' metrics are at {url_of(listener)}")
+        with contextlib.suppress(KeyboardInterrupt):
+            serve_metrics(listener, until=lambda: False)
 
 
 @main.command()
@@ -156,20 +216,64 @@ def handler() -> None:
     click.echo(_handler_file())
 
 
-@main.command()
+@main.command(epilog=CHECK_STATUS)
 @click.option("--json", "as_json", is_flag=True, help="print the hosts' own answers")
 @click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
-def status(as_json: bool, stacks: bool) -> None:
+@click.option("--watch", is_flag=True, help="show it again every second, until interrupted")
+@click.option("--times", type=click.IntRange(min=1), help="with --watch: this often, instead of for ever")
+@click.option("--check", metavar="MODEL", help="say whether MODEL, or MODEL/VERSION, is ready; *: all")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="with --check: how long a call may wait for an interpreter",
+)
+def status(
+    as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
+) -> None:
     """Show the live pools: interpreters, models, workers, memory."""
     from interpool.handler.host.status import describe_pool, live_pools
 
+    if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
+        raise click.UsageError("only --json and --stacks go together")
+    nobody = f"no pool host is running (looked in {shim.runtime_base()})"
+    if check is not None:
+        _check(check, live_pools(), patience, nobody)
+        return
+    if watch:
+        from interpool.handler.host.watch import watch as show
+
+        show(live_pools, nobody, times=times)
+        return
     pools = live_pools(stacks)
     if as_json:
         click.echo(json.dumps(pools, indent=2))
     elif not pools:
-        click.echo(f"no pool host is running (looked in {shim.runtime_base()})")
+        click.echo(nobody)
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
+
+
+def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
+    """Say whether a model is ready in every pool that serves it, and exit so."""
+    from interpool.handler.host.model_view import models_of, why_not_ready
+
+    found = [(pool, view) for pool in pools for view in models_of(pool) if view.is_called(name)]
+    registered = [(pool, view) for pool, view in found if view.registered]
+    if not registered:
+        why = "".join(f"; it could not be loaded: {view.reason}" for _, view in found if view.reason)
+        what = "any model" if name == "*" else f"a model {name!r}"
+        _fail(f"no pool serves {what}{why}" if pools else nobody, NOT_SERVED)
+    failed = False
+    for pool, view in registered:
+        reasons = why_not_ready(pool, view, patience_s)
+        failed = failed or bool(reasons)
+        said = "not ready: " + "; ".join(reasons) if reasons else "ready"
+        click.echo(f"{view.name}/{view.version} in pool {pool['pool']!r}: {said}")
+    if failed:
+        sys.exit(OTHER)
 
 
 @main.command()
@@ -196,21 +300,33 @@ def cmake_dir() -> None:
 
 @main.command()
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
+@click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
 @click.argument("names", nargs=-1, metavar="[--imports NAME...]")
-def doctor(imports: bool, names: tuple[str, ...]) -> None:
+def doctor(imports: bool, mar: Path | None, names: tuple[str, ...]) -> None:
     """Check whether this machine can do it; every line says how to fix what is wrong.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
     interpreters at once, in a process of its own: a crash is a line of the answer.
+
+    `interpool doctor --mar model.mar` tries whether a pool can serve an archive that was made
+    without interpool, as a server with INTERPOOL_ORDINARY_ARCHIVES=pool does.
     """
     from interpool.handler.frontend.doctor import checks as serving_checks
+    from interpool.handler.host.mar_trial import checks as mar_checks
     from interpool.native.diagnostics.doctor import checks as native_checks
     from interpool.native.diagnostics.import_trial import checks as import_checks
 
     if imports != bool(names):
         raise click.UsageError("--imports and the modules' names go together")
+    if imports and mar:
+        raise click.UsageError("--imports and --mar are two questions")
     failed = 0
-    for check in import_checks(names) if imports else (*native_checks(), *serving_checks()):
+    checks: Iterable[Check] = (*native_checks(), *serving_checks()) if not (imports or mar) else ()
+    if imports:
+        checks = import_checks(names)
+    elif mar:
+        checks = mar_checks(mar)
+    for check in checks:
         failed += not check.ok
         click.echo(f"{check.mark:4}  {check.name}: {check.detail}")
         if check.hint:

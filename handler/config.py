@@ -11,33 +11,55 @@ key                   default      meaning
                                    most.
 ``interpreters``      (below)      interpreters in that pool, 1 to 256. Counts when the pool's
                                    host starts; a host that runs keeps the number it has.
+``state``             (below)      ``interpreter``: a handler's state is one in each interpreter, which all
+                                   workers of the model use. ``worker``: each worker has a state of its
+                                   own, as a process has, and stays in one interpreter.
+``share``             (below)      the most interpreters that the model's batches may have at once:
+                                   a number, or a part of the pool's minimum size, as 0.5.
 ``tracebacks``        ``false``    put the model's traceback into the answer of a request that
                                    made it raise. It is in the model log either way.
 ``self_test``         ``false``    serve the model only if it answers the example inputs in its
                                    archive as it did when it was packed.
+``ordinary``          ``pool``     for an archive that is not hermetic, where the server or its
+                                   ``pool`` says that the pool serves it: ``stock`` leaves it to
+                                   TorchServe's own workers.
 ====================  ===========  ============================================================
 
 The environment TorchServe is started with configures the host:
 
-===========================  ==============  ===================================================
-variable                     default         meaning
-===========================  ==============  ===================================================
-``INTERPOOL_INTERPRETERS``   cores           interpreters in a pool whose models name no number
-``INTERPOOL_CEILING``        see below       the maximum size that a pool may grow to, 1 to 256
-``INTERPOOL_IDLE_EXIT_S``    ``30``          seconds after its last worker left that a host stays
-``INTERPOOL_SIGNATURE_KEYS`` none            PEM files of public keys, separated like ``PATH``: only
-                                             archives signed by one of them are served
-``INTERPOOL_VERIFY``         ``digests``     ``digests``: the content of every file in an archive is
-                                             checked before it is served; ``structure``: it is not
-``INTERPOOL_SELF_TEST``      ``0``           ``1``: as if every model had ``self_test: true``
-``INTERPOOL_STOCK_ARCHIVES`` see below       ``allow`` or ``refuse`` archives that are not hermetic
-``INTERPOOL_RUNTIME_DIR``    see below       directory for sockets and locks, made with mode 0700
-``INTERPOOL_CACHE``          see below       directory for overlays and private copies
-===========================  ==============  ===================================================
+=============================== ==============  =================================================
+variable                        default         meaning
+=============================== ==============  =================================================
+``INTERPOOL_INTERPRETERS``      cores           interpreters in a pool whose models name no number
+``INTERPOOL_CEILING``           see below       the maximum size that a pool may grow to, 1 to 256
+``INTERPOOL_SHARE``             no limit        the ``share`` of models that name none
+``INTERPOOL_IDLE_MODEL_S``      ``600``         seconds without a request after which all but one of
+                                                the interpreters that have a model drop it; 0: never
+``INTERPOOL_IDLE_EXIT_S``       ``30``          seconds after its last worker left that a host stays
+``INTERPOOL_SIGNATURE_KEYS``    none            PEM files of public keys, separated like ``PATH``:
+                                                only archives signed by one of them are served
+``INTERPOOL_VERIFY``            ``digests``     ``digests``: the content of every file in an archive
+                                                is checked before it is served; ``structure``: not
+``INTERPOOL_SELF_TEST``         ``0``           ``1``: as if every model had ``self_test: true``
+``INTERPOOL_STOCK_ARCHIVES``    see below       ``allow`` or ``refuse`` archives that are not hermetic
+``INTERPOOL_ORDINARY_ARCHIVES`` ``stock``       who serves archives that are not hermetic: ``stock``,
+                                                TorchServe's own workers, or ``pool``
+``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
+                                                `interpool serve`
+``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
+``INTERPOOL_CACHE``             see below       directory for overlays and private copies
+=============================== ==============  =================================================
 
-A pool grows while requests wait and most running calls wait for something other than the CPU.
+A pool grows while requests wait and most running calls wait for something other than the CPU, and
+for a model that would otherwise wait for the end of other models' calls.
 Where somebody names a number of interpreters, the pool has exactly that many unless a maximum is
 set; where nobody does, it may grow to four times the number of cores.
+
+A model's ``state`` is each worker's own where TorchServe relies on it: with sequence batching or
+continuous batching in its configuration.
+
+An archive that is not hermetic is served by the pool if the server says so, or if its own settings
+name a ``pool``, and if it can share a process with others; see docs/ordinary-archives.md.
 
 Archives that are not hermetic cannot be checked. Where signatures are asked for, they are refused
 unless ``INTERPOOL_STOCK_ARCHIVES`` is ``allow``; elsewhere they are served as by TorchServe itself.
@@ -46,7 +68,7 @@ The runtime directory is ``$XDG_RUNTIME_DIR/interpool``, else ``/tmp/interpool-U
 ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
 
 As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool
-that a model's settings name, and nothing if they are refused.
+that a model's settings name, and nothing if they name none or are refused.
 """
 
 from __future__ import annotations
@@ -64,9 +86,27 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
-from interpool.handler.torchserve import MANIFEST
+from interpool.handler.torchserve import KEEPS_STATE, MANIFEST
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
+
+
+def _share_of(value: object) -> object:
+    """A whole number of interpreters, or a part of them; numbers come as text from the environment."""
+    share = value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            share = float(value) if "." in value else int(value)
+    is_count = type(share) is int and 1 <= share <= 256
+    if not (is_count or (type(share) is float and 0 < share < 1)):
+        raise ValueError(
+            "a share is a number of interpreters, 1 to 256, or a part of them between 0 and 1, as 0.5; "
+            f"not {value!r}"
+        )
+    return share
+
+
+Share = Annotated[int | float, BeforeValidator(_share_of)]
 
 
 def _key_files(value: object) -> object:
@@ -99,25 +139,28 @@ class ModelSettings(BaseModel):
 
     pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,32}$")] = DEFAULT_POOL
     interpreters: Interpreters | None = None
+    state: Literal["interpreter", "worker"] = "interpreter"
+    share: Share | None = None
     tracebacks: bool = False
     self_test: bool = False
+    ordinary: Literal["pool", "stock"] = "pool"
 
     @classmethod
     def of_model(cls, model_dir: str | Path) -> Self:
         """The settings of the model extracted in ``model_dir``; raises SettingsError."""
-        name = model_manifest(model_dir).get("configFile")
-        return cls.of_file(Path(model_dir) / str(name)) if name else cls()
+        file = _configuration_file(model_dir)
+        return cls.of_file(file) if file else cls()
 
     @classmethod
     def of_file(cls, file: Path) -> Self:
         """The settings in a model's configuration file; raises SettingsError."""
-        section = _read_yaml(file).get("interpool")
-        if section is None:
-            return cls()
-        if not isinstance(section, dict):
+        document = _read_yaml(file)
+        section = document.get("interpool", {})
+        if not isinstance(section, dict | None):
             raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {section!r}")
+        usual = {"state": "worker"} if any(document.get(key) for key in KEEPS_STATE) else {}
         try:
-            return cls.model_validate(section)
+            return cls.model_validate({**usual, **(section or {})})
         except ValidationError as error:
             raise SettingsError(f"{file}: {_explain(error, 'interpool.', cls)}") from None
 
@@ -132,11 +175,14 @@ class HostSettings(BaseModel):
         alias="INTERPOOL_INTERPRETERS",
     )
     max_interpreters: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
+    share: Share | None = Field(default=None, alias="INTERPOOL_SHARE")
+    idle_model_s: Annotated[float, Field(ge=0)] = Field(default=600.0, alias="INTERPOOL_IDLE_MODEL_S")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
     signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
     self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
     stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
+    ordinary_archives: Literal["stock", "pool"] = Field(default="stock", alias="INTERPOOL_ORDINARY_ARCHIVES")
 
     @model_validator(mode="after")
     def _signatures_can_be_checked(self) -> Self:
@@ -163,6 +209,13 @@ class HostSettings(BaseModel):
         except ValidationError as error:
             raise SettingsError(f"environment: {_explain(error, '', cls)}") from None
 
+    def share_of(self, model: ModelSettings, interpreters: int) -> int | None:
+        """The most of so many interpreters that the model may have at once; None: all there are."""
+        share = model.share if model.share is not None else self.share
+        if isinstance(share, float):
+            return max(1, int(share * interpreters))
+        return share
+
     def pool_size(self, wanted: int | None) -> tuple[int, int]:
         """Minimum and maximum size of a pool whose first model asks for ``wanted`` interpreters."""
         smallest = wanted or self.interpreters
@@ -182,6 +235,17 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
     if not isinstance(model, dict):
         raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {model!r}")
     return model
+
+
+def model_configuration(model_dir: str | Path) -> dict[str, Any]:
+    """What a model's configuration file says to TorchServe, {} if it has none; raises SettingsError."""
+    file = _configuration_file(model_dir)
+    return _read_yaml(file) if file else {}
+
+
+def _configuration_file(model_dir: str | Path) -> Path | None:
+    name = model_manifest(model_dir).get("configFile")
+    return Path(model_dir) / str(name) if name else None
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
@@ -210,9 +274,11 @@ def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> 
 
 
 def main(model_dir: str) -> None:
-    """Print the pool of the model in ``model_dir``, or nothing if its settings are refused."""
+    """Print the pool that the model in ``model_dir`` names; nothing if it names none, or is refused."""
     with contextlib.suppress(SettingsError):
-        print(ModelSettings.of_model(model_dir).pool)
+        settings = ModelSettings.of_model(model_dir)
+        if "pool" in settings.model_fields_set:
+            print(settings.pool)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ ServeError
 ├── HostStartError    the pool host cannot start
 ├── SettingsError     a setting is unknown or has a value that it cannot have
 ├── WorkerRefused     the pool host does not take this worker
+├── NotPoolable       an ordinary archive's model needs a process of its own
 └── InputError        a request's input cannot be used
 
 This is the one place where an exception becomes an HTTP status, that of a registration
@@ -44,6 +45,10 @@ class SettingsError(ServeError):
 
 class WorkerRefused(ServeError):
     """The pool host does not take this worker; the message goes to its model log."""
+
+
+class NotPoolable(ServeError):
+    """An ordinary archive's model cannot share a process with others: it needs one of its own."""
 
 
 class InputError(ServeError):

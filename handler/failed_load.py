@@ -6,7 +6,8 @@ interrupted in that, and keeps the model: registered, without workers, its name 
 interpreter in which the load failed asks the host to end the shims, waits, and answers then.
 
 One socket pair for each worker connects the two sides: ``end_shims`` runs in the interpreter,
-``ShimsEnding`` in the host.
+``ShimsEnding`` in the host. Through it an interpreter also says that an ordinary model turned out to
+need a process of its own, while it was served (``ask_for_own_process``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import socket
 import time
 
 WHOLE_MODEL = b"m"
+OWN_PROCESS = b"p"  # and the reason
+MESSAGE_LIMIT = 4096
 _THIS_WORKER = b"w"
 _GONE = b"."
 
@@ -41,6 +44,27 @@ def end_shims(host: int, whole_model: bool) -> None:
         connection.sendall(WHOLE_MODEL if whole_model else _THIS_WORKER)
         connection.recv(1)
         time.sleep(_REAP_S)
+
+
+def ask_for_own_process(host: int, reason: str) -> None:
+    """Have the host leave the worker's model to TorchServe's own workers, from the next worker on.
+
+    For the thread that is about to answer a batch and to close the connection.
+
+    Args:
+        host: descriptor of the interpreter's end of the worker's socket pair.
+        reason: for the model log.
+    """
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(host)) as connection:
+        connection.settimeout(_PATIENCE_S)
+        connection.sendall(OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
+        connection.recv(1)
+
+
+def take_note(waiting: socket.socket) -> None:
+    """Let the interpreter that waits for the host go on."""
+    with contextlib.suppress(OSError):
+        waiting.send(_GONE, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 class ShimsEnding:
@@ -72,5 +96,4 @@ class ShimsEnding:
     def answer_if_done(self) -> None:
         """Let the interpreter answer, if nobody is left to wait for."""
         if not self._left:
-            with contextlib.suppress(OSError):
-                self._waiting.send(_GONE, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            take_note(self._waiting)

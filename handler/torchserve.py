@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import struct
 import sys
+import tempfile
 import zipfile
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -38,10 +40,17 @@ REQUIRED_FILES = (
 )
 WORKER_OPTIONS = ("--sock-type", "--sock-name", "--host", "--port", "--metrics-config", "--async")
 STARTED_LINES = ("[PID]", "Torch worker started.")  # what the frontend waits for in a worker's stdout
+# A line of a worker's stdout that begins so and is no metric is an error in the frontend's own log.
+METRICS_LINE = "[METRICS]"
+NO_METRIC = 'Failed to parse metrics line: "{}".'
 # What the frontend starts a worker with, besides Python itself.
 CPU_LAUNCHER = "torch.backends.xeon.run_cpu"
 TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
+PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
+FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
+# In a model's configuration: requests that belong together go to one worker, whose handler remembers.
+KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
 
 
 class Python(NamedTuple):
@@ -172,7 +181,14 @@ PYTHON = (
     Python("ts.metrics.dimension", "Dimension", "a metric's dimension", "name value"),
     Python("ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", "request_ids model_name"),
     # ---- starting
-    Python("ts.model_server", "start", "is what `interpool serve` runs", "", ("executable",)),
+    Python(
+        "ts.model_server",
+        "start",
+        "is what `interpool serve` runs, and says which process it started",
+        "",
+        ("executable", PID_FILE),
+    ),
+    Python("ts.model_server", "TS_NAMESPACE", "tells the frontend's process", mentions=(FRONTEND_CLASS,)),
     Python("ts.arg_parser", "ArgParser.model_service_worker_args", "what a shim is told", "", WORKER_OPTIONS),
 )
 JAVA = (
@@ -186,8 +202,14 @@ JAVA = (
         "how a worker is started",
     ),
     Java("wlm.WorkerLifeCycle$ReaderThread", STARTED_LINES, "how it says that it started"),
+    Java(
+        "wlm.WorkerLifeCycle$ReaderThread",
+        (r"^(INFO > )?(\[METRICS])(.*)", NO_METRIC),
+        "how ts_log gets what went wrong",
+    ),
     Java("wlm.ModelManager", ("setup_model_venv.py", "pip"), "what is installed for a model"),
     Java("archive.model.ModelArchive", ("MANIFEST.json",), "the manifest of a .mar"),
+    Java("archive.model.ModelConfig", KEEPS_STATE, "whose handlers need a state for each worker"),
 )
 _PACKAGING_UTILS = "model_archiver.model_packaging_utils"
 ARCHIVER = (
@@ -220,6 +242,29 @@ ARCHIVER = (
 )  # fmt: skip
 
 
+def load_command(model_name: str, model_dir: str, handler: str) -> bytes:
+    """The frontend's first message to a worker without a GPU: load this model, for single requests."""
+
+    def integer(value: int) -> bytes:
+        return struct.pack(">i", value)
+
+    def text(value: str) -> bytes:
+        return integer(len(value.encode())) + value.encode()
+
+    no_gpu, no_envelope, limit_image_pixels = integer(-1), text(""), b"\1"
+    model = text(model_name) + text(model_dir) + integer(1) + text(handler)
+    return b"L" + model + no_gpu + no_envelope + limit_image_pixels
+
+
+def ts_log_line(text: str) -> str:
+    """A line for a worker's stdout that stands in ``ts_log.log``, beside the frontend's own.
+
+    All else that workers print goes to ``model_log.log`` or is a metric, and of what a worker
+    answers to a load the frontend keeps the status code alone.
+    """
+    return f"{METRICS_LINE}interpool: {' '.join(text.split())}"
+
+
 def installed_ts() -> Path:
     """The installed ``ts`` package's directory; raises OverlayError if TorchServe is absent.
 
@@ -237,6 +282,16 @@ def installed_ts() -> Path:
             f"{', '.join(missing)} is missing; reinstall torchserve"
         )
     return package
+
+
+def running_frontend() -> int | None:
+    """The process of the TorchServe that was started with this temporary directory, if it runs."""
+    try:
+        pid = int(Path(tempfile.gettempdir(), PID_FILE).read_text(encoding="ascii"))
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    return pid if FRONTEND_CLASS.encode() in words else None
 
 
 def differences(package: Path) -> list[str]:

@@ -7,7 +7,7 @@ process: descriptors mean the same to them.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from interpool.handler.admission import Admission
@@ -25,6 +25,13 @@ class WorkerToken:
         tracebacks: its model's setting of that name.
         failed_load: descriptor of the interpreter's end of its socket pair (failed_load.py).
         admission: what its archive must prove.
+        ordinary: whether its archive is ordinary.
+        own_directory: whether the threads of its calls have a working directory of their own.
+        arguments: the ``sys.argv`` of a worker in its place.
+        pid: its shim's process.
+        reports: descriptor for what the host is to hear of it (worker_reports.py), or -1.
+        state: number of the model's state that its calls change; a later one is another state.
+        own_state: whether no other worker has that state.
     """
 
     stdout: int
@@ -34,6 +41,13 @@ class WorkerToken:
     tracebacks: bool
     failed_load: int
     admission: Admission
+    ordinary: bool = False
+    own_directory: bool = False
+    arguments: list[str] = field(default_factory=list)
+    pid: int = 0
+    reports: int = -1
+    state: int = 0
+    own_state: bool = False
 
     def as_text(self) -> str:
         """JSON."""

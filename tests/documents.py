@@ -128,7 +128,7 @@ def run_document(document: Path, directory: Path) -> tuple[int, str]:
             start_new_session=True,
         )
         try:
-            status = shell.wait(timeout=200)
+            status = shell.wait(timeout=500)
         except subprocess.TimeoutExpired:
             os.killpg(shell.pid, signal.SIGKILL)
             status = shell.wait()

@@ -58,6 +58,12 @@ class Handler:
 
     def handle(self, data, context):
         return [{{"name": self.name, "at": str(context.system_properties["model_dir"])}} for _ in data]
+
+
+class Replaces(Handler):
+    def initialize(self, context):
+        super().initialize(context)
+        self.handle = lambda data, context: ["replaced"] * len(data)
 """
 
 
@@ -76,7 +82,7 @@ def build_archive(
     Args:
         path: of the archive; its stem is the zip's root folder.
         canary: exists once code of the archive has run.
-        entry: ``Model`` (a module: three numbers to two), ``Handler``, ``Raises`` or ``Dies``.
+        entry: ``Model`` (a module: three numbers to two), ``Handler``, ``Replaces``, ``Raises`` or ``Dies``.
         expected: the self-test's answer; None for an archive without a self-test.
         args: the self-test's arguments.
         seed: of the self-test.
@@ -98,7 +104,13 @@ def build_archive(
                 exporter.save_pickle(MANIFEST_PACKAGE, SELF_TEST_RESOURCE, held)
     finally:
         del sys.modules[MODULE]
-    kind = {"Model": "module", "Handler": "handler", "Raises": "callable", "Dies": "callable"}[entry]
+    kind = {
+        "Model": "module",
+        "Handler": "handler",
+        "Replaces": "handler",
+        "Raises": "callable",
+        "Dies": "callable",
+    }[entry]
     self_test = {
         "package": MANIFEST_PACKAGE,
         "resource": SELF_TEST_RESOURCE,

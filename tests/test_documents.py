@@ -1,4 +1,4 @@
-"""The commands in the README, and in the page for a newcomer's first archive, work as written."""
+"""The commands in the README, and in the pages that take a newcomer through something, work as written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from paths import ROOT
 
 README = ROOT / "README.md"
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
+MIGRATING = ROOT / "docs" / "migrating.md"
 
 
 def plain_answer(folder: Path, code: str) -> Any:
@@ -61,6 +62,20 @@ def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() ->
             "[mock]",
             '"pandas.**"',
         ]
+        wait_for_the_end(directory)
+
+
+def test_a_stock_server_moves_to_the_pool_and_back_under_load() -> None:
+    with checkout() as directory:
+        status, output = run_document(MIGRATING, directory)
+        assert status == 0, output
+        (counts,) = [json.loads(text) for text in re.findall(r'\{"answers"[^}]*\}', output)]
+        assert counts["answers"] > 0
+        assert (counts["failed"], counts["wrong"]) == (0, 0), output
+        assert len(re.findall(r"^ok +load in interpreter", output, re.MULTILINE)) == 4, output
+        served = output.partition("touch")[0]
+        assert "eager/1.0" in served, output
+        assert "scripted/1.0" in served, output
         wait_for_the_end(directory)
 
 

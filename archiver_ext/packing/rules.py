@@ -150,6 +150,8 @@ class Rules:
         top = module.partition(".")[0]
         if top == "interpool":
             return Verdict("extern", "part of the server", Origin.SERVER)
+        if top == "__main__":
+            return Verdict("extern", "the program that runs the model, whichever", Origin.SERVER)
         path = module_file(module) or module_file(top)
         if path is not None and self.is_own(path):
             return Verdict("intern", "in the project", Origin.PROJECT)

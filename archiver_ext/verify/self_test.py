@@ -91,11 +91,12 @@ def _handled(entry: Any, sample: Sample, seed: int, opaque: list[str] | None) ->
     (rows,) = sample.args
     with TemporaryDirectory(prefix="interpool-model-") as model_dir:
         context = handler_context(rows, Path(model_dir))
+        handle = getattr(entry, "handle", None)  # before initialize, as a server takes it
         if callable(getattr(entry, "initialize", None)):
             entry.initialize(context)
         _seed(seed)
-        if callable(getattr(entry, "handle", None)):
-            return plain(entry.handle(rows, context), opaque)
+        if callable(handle):
+            return plain(handle(rows, context), opaque)
         return plain(entry.postprocess(entry.inference(entry.preprocess(rows))), opaque)
 
 

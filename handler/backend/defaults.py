@@ -1,7 +1,8 @@
 """How a packed torch.nn.Module or plain callable is served: no handler code needed.
 
 ``interpool.handler.backend.inputs`` says what a request's body means, ``interpool.handler.backend.outputs``
-what becomes of the answer.
+what becomes of the answer; ``interpool.handler.backend.envelopes`` what either is on a server, or for a
+model, with one of TorchServe's request envelopes.
 
 - A **module** sees batches: a request is one sample, without a batch dimension. The requests
   of a TorchServe batch are stacked if their tensors have the same shapes and types, and run
@@ -14,91 +15,149 @@ what becomes of the answer.
 
 A request that cannot be understood answers 400, one that makes the model raise answers 503, and
 the others of its batch are answered.
+
+Requests for explanations call the entry's method ``explain`` in the entry's place, without inference
+mode, as explanations may need gradients; 501 where it has none.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
 from interpool.handler.backend.error_text import describe
-from interpool.handler.backend.inputs import Arguments, arguments
-from interpool.handler.backend.outputs import CannotSplit, content_type, sendable, split
+from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.outputs import CannotSplit, content_type, split
 from interpool.handler.errors import InputError, out_of_memory, predict_failure_code
 
 logger = logging.getLogger(__name__)
 
 
-class DefaultHandler:
-    """Serves a module or another callable as TorchServe's handlers are served."""
+class _Failure(NamedTuple):
+    """Why one call has no answer."""
 
-    def __init__(self, entry: Callable[..., Any], model_name: str, *, tracebacks: bool) -> None:
+    code: int
+    text: str
+
+
+class DefaultHandler:
+    """Serves a module or another callable as TorchServe's handlers are served.
+
+    Args:
+        entry: what was packed.
+        model_name: for messages.
+        tracebacks: whether answers hold the traceback of what the model raised.
+        envelope: the form of requests and answers (``envelopes``), by its name.
+        manifest: what the .mar's manifest says of the model, for answers that name it.
+    """
+
+    def __init__(
+        self,
+        entry: Callable[..., Any],
+        model_name: str,
+        *,
+        tracebacks: bool,
+        envelope: str = "",
+        manifest: Mapping[str, Any] | None = None,
+    ) -> None:
         self._entry = entry
         self._model_name = model_name
         self._tracebacks = tracebacks
         self._is_module = isinstance(entry, torch.nn.Module)
         self._splits = self._is_module
+        self._parse = ENVELOPES[envelope]
+        self._manifest = manifest or {}
         if isinstance(entry, torch.nn.Module):
             entry.eval()
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """One answer per request; statuses other than 200 are set in ``context``."""
         answers: list[Any] = [None] * len(data)
-        calls: dict[int, Arguments] = {}
-        for index, row in enumerate(data):
-            try:
-                calls[index] = self._arguments(row, context.get_all_request_header(index))
-            except InputError as error:
-                answers[index] = _fail(context, index, predict_failure_code(error), str(error))
-        if not self._run_batch(calls, answers):
-            for index, call in calls.items():
-                self._run_one(index, call, answers, context)
+        for explains in (False, True):
+            asked = [i for i in range(len(data)) if _wants_explanations(context, i) == explains]
+            if asked:
+                self._answer(asked, data, context, answers, explains=explains)
         for index in range(len(data)):
             if context.get_response_content_type(index) is None:
                 context.set_response_content_type(index, content_type(answers[index]))
         return answers
 
-    def _arguments(self, row: dict[str, Any], headers: dict[str, Any]) -> Arguments:
-        call = arguments(row, headers)
-        raw = call.bytes_fields() if self._is_module else []
+    def _answer(
+        self,
+        asked: list[int],
+        data: Sequence[dict[str, Any]],
+        context: Any,
+        answers: list[Any],
+        *,
+        explains: bool,
+    ) -> None:
+        """Answer those of a batch that want predictions, or those that want explanations."""
+        function = getattr(self._entry, "explain", None) if explains else self._entry
+        if not callable(function):
+            text = f"Model {self._model_name!r} has no explanations"
+            for index in asked:
+                answers[index] = _fail(context, index, _Failure(501, text))
+            return
+        requests: dict[int, Request] = {}
+        for index in asked:
+            try:
+                requests[index] = self._request(index, data[index], context, explains=explains)
+            except InputError as error:
+                answers[index] = _fail(context, index, _Failure(predict_failure_code(error), str(error)))
+        found = self._run(function, list(requests.values()))
+        for index, request in requests.items():
+            parts = [next(found) for _ in request.calls]
+            failure = next((part for part in parts if isinstance(part, _Failure)), None)
+            answers[index] = _fail(context, index, failure) if failure else request.answer(parts)
+
+    def _request(self, index: int, row: dict[str, Any], context: Any, *, explains: bool) -> Request:
+        subject = Subject(self._is_module, explains, context.get_request_id(index) or "", self._manifest)
+        request = self._parse(row, context.get_all_request_header(index), subject)
+        raw = {name for call in request.calls for name in call.bytes_fields()} if self._is_module else ()
         if raw:
             raise InputError(
-                f"{', '.join(raw)}: the model takes tensors, not bytes; send JSON, or a file "
+                f"{', '.join(sorted(raw))}: the model takes tensors, not bytes; send JSON, or a file "
                 "that torch.save wrote"
             )
-        return call
+        return request
 
-    def _run_batch(self, calls: dict[int, Arguments], answers: list[Any]) -> bool:
-        """Answer all calls at once; False if they have to run one at a time."""
-        batch = _stack(list(calls.values())) if self._splits and calls else None
+    def _run(self, function: Callable[..., Any], requests: list[Request]) -> Iterator[Any]:
+        """What the requests' calls returned, made sendable, or why they failed, in order."""
+        calls = [(request, call) for request in requests for call in request.calls]
+        parts = self._run_batch(function, calls)
+        return iter(parts) if parts else (self._run_one(function, *each) for each in calls)
+
+    def _run_batch(
+        self, function: Callable[..., Any], calls: list[tuple[Request, Arguments]]
+    ) -> list[Any] | None:
+        """The parts of all calls at once; None if they have to run one at a time."""
+        stacks = self._splits and calls and not any(request.batched for request, _ in calls)
+        batch = _stack([call for _, call in calls]) if stacks else None
         if batch is None:
-            return False
+            return None
         try:
-            parts = split(self._call(batch), len(calls))
-            found = [sendable(part) for part in parts]
+            parts = split(self._call(function, batch), len(calls))
+            return [request.finish(part) for (request, _), part in zip(calls, parts, strict=True)]
         except CannotSplit:
             self._splits = False
-            return False
         except Exception as error:
             if out_of_memory(error):
                 raise
-            return False  # which request is at fault shows when each runs alone
-        for index, part in zip(calls, found, strict=True):
-            answers[index] = part
-        return True
+        return None  # which request is at fault shows when each runs alone
 
-    def _run_one(self, index: int, call: Arguments, answers: list[Any], context: Any) -> None:
+    def _run_one(self, function: Callable[..., Any], request: Request, call: Arguments) -> Any:
         try:
-            batch = _stack([call]) if self._is_module else None
-            output = self._call(batch or call)
+            batch = _stack([call]) if self._is_module and not request.batched else None
+            output = self._call(function, batch or call)
             if batch is not None and self._splits:
                 output = split(output, 1)[0]
-            answers[index] = sendable(output)
+            return request.finish(output)
         except Exception as error:
             if out_of_memory(error):
                 raise
@@ -106,13 +165,17 @@ class DefaultHandler:
             logger.warning("%s", text, exc_info=True)
             if self._tracebacks:
                 text += "\n" + "".join(traceback.format_exception(error))
-            answers[index] = _fail(context, index, predict_failure_code(error), text)
+            return _Failure(predict_failure_code(error), text)
 
-    def _call(self, call: Arguments) -> Any:
-        if not self._is_module:
-            return self._entry(*call.positional, **call.named)
+    def _call(self, function: Callable[..., Any], call: Arguments) -> Any:
+        if not self._is_module or function is not self._entry:
+            return function(*call.positional, **call.named)
         with torch.inference_mode():
-            return self._entry(*call.positional, **call.named)
+            return function(*call.positional, **call.named)
+
+
+def _wants_explanations(context: Any, index: int) -> bool:
+    return bool(context.get_request_header(index, "explain") == "True")
 
 
 def _stack(calls: list[Arguments]) -> Arguments | None:
@@ -142,8 +205,9 @@ def _stack(calls: list[Arguments]) -> Arguments | None:
     return Arguments(tuple(stacked[:count]), dict(zip(first.named, stacked[count:], strict=True)))
 
 
-def _fail(context: Any, index: int, code: int, message: str) -> dict[str, Any]:
+def _fail(context: Any, index: int, failure: _Failure) -> dict[str, Any]:
     """Set one request's status; its answer looks like the frontend's own errors."""
+    code = failure.code
     context.set_response_status(code, HTTPStatus(code).phrase, index)
     kind = "BadRequestException" if code == 400 else "InternalServerException"
-    return {"code": code, "type": kind, "message": message}
+    return {"code": code, "type": kind, "message": failure.text}

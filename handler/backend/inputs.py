@@ -67,30 +67,41 @@ def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
     Raises:
         InputError: the request cannot be understood.
     """
+    refuse_form(headers)
+    if not row:
+        raise InputError("the request has no body")
+    values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
+    if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
+        return call_with(next(iter(values.values())))
+    return Arguments((), {name: _tensors(value, None, name) for name, value in values.items()})
+
+
+def refuse_form(headers: Mapping[str, Any]) -> None:
+    """Raise InputError for a body that came as an HTML form's fields."""
     if any(name.lower() == "content-type" and _FORM in str(value) for name, value in headers.items()):
         raise InputError(
             f"the body came as {_FORM}, which is what curl -d says on its own: "
             "add -H 'Content-Type: application/json'"
         )
-    if not row:
-        raise InputError("the request has no body")
-    values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
-    if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
-        return _call(next(iter(values.values())))
-    return Arguments((), {name: _tensors(value, None, name) for name, value in values.items()})
 
 
-def _call(value: Any) -> Arguments:
-    dtype = None
+def call_with(value: Any, dtype: torch.dtype | None = None) -> Arguments:
+    """The arguments that one value means; raises InputError.
+
+    Args:
+        value: of a JSON body, or a tensor.
+        dtype: of the tensors that are made, if the value does not say so itself.
+    """
     if isinstance(value, dict) and "inputs" in value and value.keys() <= {"inputs", "dtype"}:
-        dtype = _dtype(value.get("dtype"))
+        dtype = tensor_type(value.get("dtype")) or dtype
         value = value["inputs"]
     if isinstance(value, dict):
         return Arguments((), {str(k): _tensors(v, dtype, str(k)) for k, v in value.items()})
     return Arguments((_tensors(value, dtype, "the body"),), {})
 
 
-def _dtype(name: Any) -> torch.dtype | None:
+def tensor_type(name: Any) -> torch.dtype | None:
+    """The type of a ``dtype`` in a request, None for none; raises InputError."""
     if name is None:
         return None
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
@@ -100,7 +111,7 @@ def _dtype(name: Any) -> torch.dtype | None:
 
 
 def _tensors(value: Any, dtype: torch.dtype | None, name: str) -> Any:
-    if not isinstance(value, list) or not _numeric(value):
+    if not isinstance(value, list) or not is_numeric(value):
         return value
     try:
         return torch.tensor(value, dtype=dtype)
@@ -108,10 +119,10 @@ def _tensors(value: Any, dtype: torch.dtype | None, name: str) -> Any:
         raise InputError(f"{name} is not a rectangular array of numbers: {error}") from None
 
 
-def _numeric(value: Any) -> bool:
+def is_numeric(value: Any) -> bool:
     """Whether the leaves of a nested list are all numbers; an empty list is."""
     if isinstance(value, list):
-        return all(_numeric(item) for item in value)
+        return all(is_numeric(item) for item in value)
     return isinstance(value, _NUMBERS)
 
 
@@ -131,6 +142,11 @@ def _value(name: str, value: Any, headers: Any) -> Any:
     if media_type == "" and name not in _BODY_FIELDS:
         return _guess(data)
     return data
+
+
+def decoded(name: str, data: bytes) -> Any:
+    """Bytes without a content type: what ``torch.save`` wrote, loaded, else the bytes; raises InputError."""
+    return _torch_load(name, data) if _is_torch_save(data) else data
 
 
 def _json(name: str, data: bytes) -> Any:

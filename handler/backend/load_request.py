@@ -21,6 +21,9 @@ class LoadRequest:
         limit_max_image_pixels: TorchServe's setting, for handlers that read images.
         metrics_config: TorchServe's file of the metrics that models declare.
         tracebacks: whether answers hold the traceback of what the model raised (ModelSettings).
+        envelope: TorchServe's request envelope, by name; none in a stock worker, which opens
+            envelopes itself.
+        alone: whether nobody shares the model's state in an interpreter.
     """
 
     model_name: str
@@ -30,3 +33,5 @@ class LoadRequest:
     limit_max_image_pixels: bool
     metrics_config: str
     tracebacks: bool
+    envelope: str = ""
+    alone: bool = False

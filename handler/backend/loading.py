@@ -52,4 +52,11 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
         metrics,
         get_yaml_config(os.path.join(request.model_dir, config_file)) if config_file else {},
     )
-    return PackedModel(context, admission, tracebacks=request.tracebacks), context
+    model = PackedModel(
+        context,
+        admission,
+        tracebacks=request.tracebacks,
+        envelope=request.envelope,
+        alone=request.alone,
+    )
+    return model, context

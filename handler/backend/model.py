@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,14 @@ from ts.utils.util import PredictionException
 from interpool.handler.admission import Admission
 from interpool.handler.backend import requirements
 from interpool.handler.backend.defaults import DefaultHandler
+from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe
+from interpool.handler.backend.outputs import sendable
 from interpool.handler.errors import out_of_memory, predict_failure_code
 from interpool.native.errors import ArchiveError
 from interpool.native.inside.packages import close_package, open_package
+
+_users: Counter[str] = Counter()  # models of this interpreter by their package's path
 
 
 class PackedModel:
@@ -25,47 +30,57 @@ class PackedModel:
         context: TorchServe's.
         admission: what the package must prove before anything in it runs.
         tracebacks: whether answers hold the traceback of what the model raised.
+        envelope: TorchServe's request envelope, for a model that is no handler; handlers are
+            wrapped by TorchServe's own class.
+        alone: whether the entry must be nobody else's, and be made anew; its modules are not.
 
     Attributes:
         directory: where TorchServe extracted the .mar, which it removes when the model goes.
+        takes_envelope: whether the model knows its envelope itself.
 
     Raises:
         ArchiveError: the package is missing, damaged, or refused (see Admission).
         Exception: whatever the package's own code raises while it is loaded.
     """
 
-    def __init__(self, context: Any, admission: Admission, *, tracebacks: bool) -> None:
+    def __init__(
+        self, context: Any, admission: Admission, *, tracebacks: bool, envelope: str = "", alone: bool = False
+    ) -> None:
         self._name = context.model_name
+        self._envelope = envelope
         self._tracebacks = tracebacks
         self.directory = str(context.system_properties["model_dir"])
         self._path = self._package_path(context.manifest)
         if not admission.keys:  # a signature does not cover what pip installed beside the archive
             requirements.make_importable(self.directory, context.manifest)
         package = open_package(self._path)
+        _users[self._path] += 1
         try:
             self._manifest = admission.check(package)
             admission.test(package, self._manifest)
             where = self._manifest["entry"]
-            entry = package.load_pickle(where["package"], where["resource"])
+            load = package.make if alone else package.load_pickle
+            entry = load(where["package"], where["resource"])
             self._answer = self._answerer(entry, context)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close the package: this interpreter opens it again when it is next needed."""
-        close_package(self._path)
+        """Close the package, after its last user: this interpreter opens it again when it is next needed."""
+        _users[self._path] -= 1
+        if not _users[self._path]:
+            del _users[self._path]
+            close_package(self._path)
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """Answer a batch; a model's exception becomes one that names the model and itself.
 
         Raises PredictionException, or what TorchServe itself answers with 507.
         """
-        if self._is_default and context.get_request_header(0, "explain") == "True":
-            raise PredictionException(f"Model {self._name!r} has no explanations", 501)
-        if self._is_default and context.get_request_header(0, "describe") == "True":
-            return [self._describe()] * len(data)
         try:
+            if self._is_default and context.get_request_header(0, "describe") == "True":
+                return [self._describe()] * len(data)
             return self._answer(data, context)
         except PredictionException:
             raise
@@ -77,8 +92,13 @@ class PackedModel:
                 text += "\n" + "".join(traceback.format_exception(error))
             raise PredictionException(text, predict_failure_code(error)) from error
 
-    def _describe(self) -> dict[str, Any]:
-        """What GET /models/NAME?customized=true shows of a model without a handler of its own."""
+    def _describe(self) -> Any:
+        """What GET /models/NAME?customized=true shows of a model without a handler of its own.
+
+        What its method ``describe`` says, if it has one, else where it comes from.
+        """
+        if callable(getattr(self._entry, "describe", None)):
+            return sendable(self._entry.describe())
         return {name: self._manifest[name] for name in ("entry", "made_with", "externs")}
 
     def _package_path(self, mar_manifest: dict[str, Any]) -> str:
@@ -94,20 +114,29 @@ class PackedModel:
         return path
 
     def _answerer(self, entry: Any, context: Any) -> Callable[..., list[Any]]:
-        self._is_default = False
+        self._is_default = self.takes_envelope = False
+        self._entry = entry
         stages = [getattr(entry, name, None) for name in ("preprocess", "inference", "postprocess")]
         if callable(getattr(entry, "handle", None)) or all(map(callable, stages)):
+            # Before initialize, as in TorchServe, where a handle that is set there is never called.
+            handle: Callable[..., list[Any]] = getattr(entry, "handle", None) or _pipeline(*stages)
             if callable(getattr(entry, "initialize", None)):
                 entry.initialize(context)
-            return entry.handle if hasattr(entry, "handle") else _pipeline(*stages)
+            return handle
         if not callable(entry):
             raise ArchiveError(
                 f"{self._path}: its entry is a {type(entry).__qualname__}, which cannot "
                 "be called and has no handle()"
             )
         self._is_default = True
-        default = DefaultHandler(entry, self._name, tracebacks=self._tracebacks)
-        return default.handle
+        self.takes_envelope = self._envelope in ENVELOPES
+        return DefaultHandler(
+            entry,
+            self._name,
+            tracebacks=self._tracebacks,
+            envelope=self._envelope if self.takes_envelope else "",
+            manifest=context.manifest.get("model"),
+        ).handle
 
 
 def _pipeline(preprocess: Any, inference: Any, postprocess: Any) -> Callable[..., list[Any]]:

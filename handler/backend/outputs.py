@@ -40,7 +40,7 @@ def sendable(value: Any) -> Any:
         return value
     if isinstance(value, bytearray):
         return bytes(value)
-    return _jsonable(value)
+    return jsonable(value)
 
 
 def content_type(value: Any) -> str:
@@ -50,17 +50,18 @@ def content_type(value: Any) -> str:
     return "application/octet-stream" if isinstance(value, bytes) else "application/json"
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """``value`` as JSON's kinds of values; raises TypeError naming a type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, Mapping):
-        return {str(name): _jsonable(item) for name, item in value.items()}
+        return {str(name): jsonable(item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_jsonable(item) for item in value]
+        return [jsonable(item) for item in value]
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return _jsonable(value.tolist())
+        return jsonable(value.tolist())
     raise TypeError(
         f"a {type(value).__module__}.{type(value).__qualname__} cannot be sent as JSON: return "
         "tensors, numbers, strings, lists or dicts, or pack an object with handle()"

@@ -7,13 +7,16 @@ differs where one process per worker was taken for granted:
 
 - any interpreter may get a worker's next batch, so a model is loaded from the connection's
   first frame, the load command, wherever it is first needed, once per interpreter and not per
-  worker;
-- the handler file in a .mar is a name and nothing more: it makes the archive hermetic, and what
-  it holds is never run here. So an archive that is refused has run nothing at all;
+  worker, unless the worker has a state of its own (ModelSettings);
+- a model's state ends with its last worker, and not with a process: the host numbers states;
+- the handler file in a hermetic .mar is a name and nothing more: it makes the archive hermetic, and
+  what it holds is never run here. So an archive that is refused has run nothing at all;
+- an ordinary archive is loaded by TorchServe's own loader, with modules of its own
+  (``ordinary.OrdinaryModel``);
+- what a process has once, each model has for itself (``process_view``);
 - what a call prints or logs goes to its own worker's pipes;
 - a failed load says what failed; a call that ends the worker's process in TorchServe ends the
-  worker's connection here;
-- the working directory is the process's and not the model's.
+  worker's connection here.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -41,12 +46,25 @@ from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.model import PackedModel
-from interpool.handler.backend.wire import FrameReader, ReplyWriter
-from interpool.handler.errors import ServeError, SettingsError, load_failure_code, predict_failure_code
-from interpool.handler.failed_load import end_shims
+from interpool.handler.backend.ordinary import OrdinaryModel
+from interpool.handler.backend.process_view import ProcessView
+from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter
+from interpool.handler.errors import (
+    NotPoolable,
+    ServeError,
+    SettingsError,
+    load_failure_code,
+    predict_failure_code,
+)
+from interpool.handler.failed_load import ask_for_own_process, end_shims
 from interpool.handler.frontend.shim import HANDLER_STEM
+from interpool.handler.torchserve import ts_log_line
+from interpool.handler.worker_reports import Kind, Report
 from interpool.handler.worker_token import WorkerToken
-from interpool.native.inside.parking import when_parked
+from interpool.native.inside import interpreter_id
+from interpool.native.inside.parking import give_memory_back, when_parked
+from interpool.native.inside.refusals import take_refusals
+from interpool.native.upstream.cpython_private import filter_warnings
 
 SWEEP_S = 5.0
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
@@ -59,6 +77,7 @@ class _Key(NamedTuple):
     load_command: bytes
     metrics_config: str
     tracebacks: bool
+    state: int = 0  # of a worker that shares it with none
 
 
 class _PoolService(Service):  # type: ignore[misc]
@@ -68,9 +87,34 @@ class _PoolService(Service):  # type: ignore[misc]
     """
 
     def __init__(self, model: PackedModel, context: Context, envelope: type[Any] | None) -> None:
-        self.model = model
         self._context = context
-        self._entry_point = envelope(model.handle).handle if envelope else model.handle
+        if envelope is not None and not model.takes_envelope:
+            self._entry_point = envelope(model.handle).handle
+        else:
+            self._entry_point = model.handle
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A model in this interpreter.
+
+    Attributes:
+        service: answers its batches.
+        view: what must be in place meanwhile.
+        directory: where TorchServe extracted its .mar, which it removes when the model goes.
+        close: forgets it; it can be loaded again.
+        ordinary: whether its archive is.
+        state: the number of the state that its calls change (WorkerToken).
+        weights: what became of an ordinary model's weights, for people.
+    """
+
+    service: Service
+    view: ProcessView
+    directory: str
+    close: Callable[[], None]
+    ordinary: bool
+    state: int
+    weights: str = ""
 
 
 class _LoadError(Exception):
@@ -83,13 +127,17 @@ class _LoadError(Exception):
 
 
 _token = lru_cache(maxsize=1024)(WorkerToken.of_text)
-_services: dict[_Key, _PoolService] = {}
+_models: dict[_Key, _Loaded] = {}
+_ended_states: set[int] = set()
 _next_sweep = 0.0
 
 
 def _set_up() -> None:
-    """Once per interpreter: what the top of TorchServe's worker script does."""
+    """Once per interpreter: what the top of TorchServe's worker script does, and Python before it."""
     stdio.install()
+    # Private interpreters look at no variable of Python's.
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    filter_warnings(os.environ.get("PYTHONWARNINGS", ""))
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO, force=True)
 
 
@@ -110,39 +158,77 @@ def answer(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
         whose connection ends.
     """
     token = _token(worker)
-    with stdio.to_worker(token.stdout, token.stderr):
+    load_command = bytes(load_command)
+    with stdio.to_worker(token.stdout, token.stderr, load_command):
         try:
-            return _answer(token, fd, bytes(load_command), bytes(frame))
-        except (Exception, SystemExit, KeyboardInterrupt):
-            logger.exception("Backend worker process died.")
+            return _answer(token, fd, load_command, bytes(frame))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, Exception) or not token.ordinary:  # as TorchServe's own worker
+                logger.exception("Backend worker process died.")
+            _report(token, "ended", f"a worker of {_model_name(load_command)!r} ended: {describe(error)}")
             return b"", False
 
 
 def _answer(token: WorkerToken, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     _sweep_now_and_then()
-    key = _Key(load_command, token.metrics_config, token.tracebacks)
+    key = _key(load_command, token)
     command, message = retrieve_msg(FrameReader(frame))
     if command == LOAD_MSG:
         try:
-            _service(key, token)
+            _model(key, token)
         except _LoadError as error:
+            _report(token, "not_started")
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
         name = message["modelName"].decode()
+        _report(token, "started")
         return bytes(create_load_model_response(200, f"loaded model {name}")), True
+    if token.own_state and key not in _models:
+        logger.warning(
+            "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
+        )
     try:
-        service = _service(key, token)
+        model = _model(key, token)
     except _LoadError as error:
-        return _refusal(message, error.text, error.code), True
-    service.set_cl_socket(ReplyWriter(fd))
+        if token.ordinary:  # it was loaded in others, and a process of its own can load it again
+            ask_for_own_process(token.failed_load, error.text)
+        return _refusal(message, error.text, error.code), not token.ordinary
+    if model.state > token.state:
+        return b"", False  # the worker has ended: its requests must not change the next one's state
+    model.service.set_cl_socket(ReplyWriter(fd))
+    with model.view.entered(token.arguments):
+        reply = _predict(model, message)
+    if model.ordinary and (refusals := take_refusals()):
+        logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
+        ask_for_own_process(token.failed_load, refusals[0])
+        return reply, False
+    return reply, True
+
+
+def _predict(model: _Loaded, message: list[dict[str, Any]]) -> bytes:
     try:
-        return bytes(service.predict(message)), True
+        return bytes(model.service.predict(message))
     except Exception as error:
+        if model.ordinary:
+            raise
         # TorchServe's worker dies of what its encoder does not expect in a model's answer.
-        logger.exception("The answer of model %s cannot be sent", service.context.model_name)
-        text = f"Model {service.context.model_name!r}: its answer cannot be sent: {describe(error)}"
-        return _refusal(message, text, predict_failure_code(error)), True
+        name = model.service.context.model_name
+        logger.exception("The answer of model %s cannot be sent", name)
+        text = f"Model {name!r}: its answer cannot be sent: {describe(error)}"
+        return _refusal(message, text, predict_failure_code(error))
+
+
+def _report(token: WorkerToken, kind: Kind, reason: str = "", began: float | None = None) -> None:
+    """Tell the host, and TorchServe's own log why, if there is a reason."""
+    if reason:
+        print(ts_log_line(reason))
+    seconds = 0.0 if began is None else time.monotonic() - began
+    Report(kind, token.pid, interpreter_id() or 0, seconds, reason).send(token.reports)
+
+
+def _model_name(load_command: bytes) -> str:
+    return str(retrieve_msg(FrameReader(bytes(load_command)))[1]["modelName"].decode())
 
 
 def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
@@ -153,15 +239,49 @@ def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
 # ---- loading ----------------------------------------------------------------------------------
 
 
-def _service(key: _Key, token: WorkerToken) -> _PoolService:
-    """The loaded service in this interpreter; raises _LoadError."""
-    service = _services.get(key)
-    if service is None:
-        service = _services[key] = _load(key, token)
-    return service
+def try_to_load(worker: str, fd: int) -> tuple[str, str]:
+    """Load an ordinary model for a worker whose load command waits in its socket, and is left there.
+
+    Args:
+        worker: the host's WorkerToken for the worker, as text.
+        fd: the connection.
+
+    Returns:
+        Why it cannot be loaded in this interpreter, "" if it was; what became of its weights.
+    """
+    token = WorkerToken.of_text(worker)
+    reader = FramePeeker(fd)
+    retrieve_msg(reader)
+    with stdio.to_worker(token.stdout, token.stderr, reader.frame):
+        try:
+            model = _model(_key(reader.frame, token), token)
+        except _LoadError as error:
+            return error.text, ""
+        return "", model.weights
 
 
-def _load(key: _Key, token: WorkerToken) -> _PoolService:
+def forget(directory: str) -> None:
+    """Unload the models of a directory."""
+    _unload([key for key, model in _models.items() if model.directory == directory])
+
+
+def _key(load_command: bytes, token: WorkerToken) -> _Key:
+    own = token.state if token.own_state else 0
+    return _Key(load_command, token.metrics_config, token.tracebacks, own)
+
+
+def _model(key: _Key, token: WorkerToken) -> _Loaded:
+    """The loaded model in this interpreter; raises _LoadError."""
+    model = _models.get(key)
+    if model is not None and model.state < token.state:
+        _unload([k for k, m in _models.items() if m.directory == model.directory and m.state < token.state])
+        model = None
+    if model is None:
+        model = _models[key] = _load(key, token)
+    return model
+
+
+def _load(key: _Key, token: WorkerToken) -> _Loaded:
     """Load a model as ``TorchModelServiceWorker.load_model`` does; raises _LoadError."""
     _, command = retrieve_msg(FrameReader(key.load_command))
     request = LoadRequest(
@@ -172,23 +292,58 @@ def _load(key: _Key, token: WorkerToken) -> _PoolService:
         limit_max_image_pixels=bool(command["limitMaxImagePixels"]),
         metrics_config=key.metrics_config,
         tracebacks=key.tracebacks,
+        envelope=command["envelope"].decode(),
+        alone=token.own_state,
     )
-    name = request.model_name
+    name, handler, envelope = request.model_name, command["handler"].decode(), request.envelope
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)
+    take_refusals()
+    began = time.monotonic()
     try:
         if token.refusal:
             raise SettingsError(token.refusal)
-        _require_no_other_handler(command["handler"].decode())
         if not os.path.isdir(request.model_dir):
             raise ServeError(f"its directory {request.model_dir} is gone: was it unregistered?")
-        envelope = _envelope(command["envelope"].decode())
-        model, context = load_model(request, token.admission)
-        return _PoolService(model, context, envelope)
+        if token.ordinary:
+            ordinary = OrdinaryModel(request, handler, envelope, token.arguments)
+            if refusals := take_refusals():
+                ordinary.close()
+                raise NotPoolable(refusals[0])
+            model = _Loaded(
+                ordinary.service,
+                ordinary.view,
+                ordinary.directory,
+                ordinary.close,
+                ordinary=True,
+                state=token.state,
+                weights=str(ordinary.weights),
+            )
+        else:
+            model = _load_hermetic(request, handler, envelope, token)
     except (Exception, SystemExit) as error:
         code = load_failure_code(error)
         text = f"Model {name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", name, code, text)
+        _report(token, "load_failed", text, began)
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None
+    _report(token, "loaded", began=began)
+    return model
+
+
+def _load_hermetic(request: LoadRequest, handler: str, envelope: str, token: WorkerToken) -> _Loaded:
+    _require_no_other_handler(handler)
+    wrapper = _envelope(envelope)
+    view = ProcessView(request.model_dir if token.own_directory else None)
+    with view.entered(token.arguments):
+        model, context = load_model(request, token.admission)
+        view.loaded()
+    service = _PoolService(model, context, wrapper)
+
+    def close() -> None:
+        model.close()
+        view.close()
+
+    return _Loaded(service, view, model.directory, close, ordinary=False, state=token.state)
 
 
 def _require_no_other_handler(handler: str) -> None:
@@ -205,9 +360,19 @@ def _envelope(name: str) -> type[Any] | None:
     return found
 
 
+def _unload(keys: Iterable[_Key]) -> None:
+    gone = [_models.pop(key) for key in keys]
+    for model in gone:
+        model.close()
+    if gone:
+        del model
+        gone.clear()
+        gc.collect()  # a model's importer, or modules, refer to each other
+
+
 def _unload_all() -> None:
     """Unload every model: this interpreter is parked. What is needed is loaded again."""
-    _services.clear()
+    _unload(list(_models))
 
 
 when_parked(_unload_all)
@@ -222,9 +387,44 @@ def _sweep_now_and_then() -> None:
 
 
 def sweep() -> None:
-    """Unload models whose directory is gone: unregistering a model removes it."""
-    gone = [key for key, service in _services.items() if not os.path.isdir(service.model.directory)]
-    for key in gone:
-        _services.pop(key).model.close()
-    if gone:
-        gc.collect()  # a package's importer and its modules refer to each other
+    """Unload models whose directory is gone (unregistering removes it), and those in states that ended."""
+    _unload(
+        [
+            key
+            for key, model in _models.items()
+            if model.state in _ended_states or not os.path.isdir(model.directory)
+        ]
+    )
+
+
+def end_states(numbers: str) -> None:
+    """Note states that no worker has any more; the next sweep unloads the models in them.
+
+    Called beside whatever runs here: nothing is unloaded yet.
+    """
+    _ended_states.update(map(int, numbers.split()))
+
+
+def drop(directory: str) -> None:
+    """Unload the model in that directory; its next batch in this interpreter loads it again.
+
+    Workers with states of their own keep them.
+    """
+    _unload([key for key, model in _models.items() if model.directory == directory and not key.state])
+    give_memory_back()
+
+
+def warm(worker: str, load_command: bytes) -> bool:
+    """Load a worker's model ahead of its first batch in this interpreter; False if that fails.
+
+    Args:
+        worker: the host's WorkerToken for the worker, as text.
+        load_command: the first frame of the worker's connection.
+    """
+    token = _token(worker)
+    with stdio.to_worker(token.stdout, token.stderr):
+        try:
+            _model(_key(bytes(load_command), token), token)
+        except _LoadError:
+            return False
+    return True

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import os
 import select
+import socket
+import time
+
+_PEEK_PATIENCE_S = 30.0
+_PEEK_PAUSE_S = 0.001
 
 
 class TruncatedFrameError(ValueError):
@@ -30,6 +35,33 @@ class FrameReader:
         part = self._frame[self._at : end]
         self._at = end
         return part
+
+
+class FramePeeker:
+    """Gives out what waits in a socket and leaves it there.
+
+    Attributes:
+        frame: all that was given out.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.frame = b""
+
+    def recv(self, length: int) -> bytes:
+        """The next ``length`` bytes; raises TruncatedFrameError if they do not come."""
+        begin, end = len(self.frame), len(self.frame) + length
+        give_up = time.monotonic() + _PEEK_PATIENCE_S
+        with socket.socket(fileno=os.dup(self._descriptor)) as stream:
+            while len(self.frame) < end:
+                self.frame = stream.recv(end, socket.MSG_PEEK)
+                if len(self.frame) < end:  # there is no waiting for more than what is there already
+                    if not self.frame or time.monotonic() > give_up:
+                        raise TruncatedFrameError(
+                            f"the stream has {len(self.frame)} bytes, {end} or more were announced"
+                        )
+                    time.sleep(_PEEK_PAUSE_S)
+        return self.frame[begin:end]
 
 
 class ReplyWriter:

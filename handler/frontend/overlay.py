@@ -32,6 +32,7 @@ from interpool.handler.torchserve import (
     WORKER_SCRIPT,
     installed_ts,
 )
+from interpool.native.provision import standby_path
 from interpool.native.provision.store import cache_root
 
 SHIM_MODULE = "interpool_shim.py"
@@ -69,7 +70,12 @@ def overlay() -> Path:
     package = installed_ts()
     worker = Path(__file__).resolve().with_name("worker_script.py")
     version = (package / "version.txt").read_text(encoding="utf-8").strip()
-    record = {"python": sys.executable, "ts": str(package), "version": version}
+    record = {
+        "python": sys.executable,
+        "ts": str(package),
+        "version": version,
+        "standby": str(standby_path()),
+    }
     entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
     identity = "\n".join([*entries, str(worker), *map("=".join, record.items())]).encode()
     identity += worker.read_bytes() + worker.with_name("shim.py").read_bytes()

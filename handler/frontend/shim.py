@@ -3,7 +3,8 @@
 TorchServe starts one such process per worker, reads its log lines, connects to the socket
 named on its command line, and kills it. For a hermetic model this process is only a stand-in:
 it asks the pool host to listen on that socket, hands over its own stdout and stderr, and
-waits. For every other model it becomes TorchServe's stock worker.
+waits; likewise for an ordinary model that the pool is to serve and can. For every other model it
+becomes TorchServe's stock worker, also when it turns out late that the pool cannot.
 
 One file and the standard library only, because it runs under a model's own virtual
 environment too. Imports are counted: every worker pays for them in memory, so there is no
@@ -25,6 +26,18 @@ import time
 
 class Refused(Exception):
     """This worker cannot start; the message is for TorchServe's model log."""
+
+
+class LeftToStock(Exception):
+    """The pool does not serve this worker's model, and TorchServe's own worker does; the message says why.
+
+    Attributes:
+        connection: descriptor of TorchServe's connection, where it has connected already, or -1.
+    """
+
+    def __init__(self, why: str, connection: int = -1) -> None:
+        super().__init__(why)
+        self.connection = connection
 
 
 # ---- TorchServe, as its workers meet it (in handler/torchserve.py for all others) ----------------
@@ -60,6 +73,11 @@ class Arguments:
 def started_lines(pid: int, python_version: str) -> str:
     """What TorchServe waits for in a worker's stdout."""
     return f"[PID]{pid}\nTorch worker started.\nPython runtime: {python_version}\n"
+
+
+def ts_log_line(text: str) -> str:
+    """A line for stdout that stands in ts_log.log, as it begins like a metric and is none."""
+    return f"[METRICS]interpool: {' '.join(text.split())}"
 
 
 def model_directory(cwd: str) -> str:
@@ -139,7 +157,8 @@ def overlay_record(home: str) -> dict[str, str]:
 
 # ---- where the shims and the host of a pool meet -------------------------------------------------
 
-PROTOCOL = "1"  # of what they say to each other: see host/control.py
+PROTOCOL = "2"  # of what they say to each other: see host/control.py
+ARGUMENT_SEPARATOR = "\x1f"
 
 
 def runtime_base() -> str:
@@ -249,7 +268,17 @@ def is_hermetic(model_dir: str) -> bool:
     return b'"handler":"' + HANDLER_STEM.encode() in manifest
 
 
+def is_pooled(cwd: str, environment: dict[str, str], record: dict[str, str]) -> bool:
+    """Whether the pool is to serve the ordinary model in ``cwd``, if it can; raises Refused."""
+    wish = environment.get("INTERPOOL_ORDINARY_ARCHIVES", "") or "stock"
+    if wish not in ("pool", "stock"):
+        raise Refused(f"INTERPOOL_ORDINARY_ARCHIVES must be pool or stock, not {wish!r}")
+    return wish == "pool" or bool(named_pool(cwd, record))
+
+
 # ---- the stock worker ----------------------------------------------------------------------------
+
+CONNECTION_VARIABLE = "INTERPOOL_CONNECTION"  # in connected_worker.py as well
 
 
 def require_isolation(environment: dict[str, str]) -> None:
@@ -287,13 +316,22 @@ def refuse_stock(environment: dict[str, str]) -> None:
     )
 
 
-def become_stock_worker(home: str, record: dict[str, str]) -> None:
+def become_stock_worker(home: str, record: dict[str, str], connection: int = -1) -> None:
     """Replace this process by TorchServe's own worker, with the same arguments.
 
     Its environment is made what an unchanged TorchServe gives it: there the server's home lies
     in site-packages, and TorchServe then leaves it out of PYTHONPATH.
+
+    Args:
+        home: the overlay.
+        record: of the overlay.
+        connection: descriptor of TorchServe's connection, if it has connected already.
     """
     script = os.path.join(record["ts"], WORKER_SCRIPT)
+    if connection >= 0:
+        os.environ[CONNECTION_VARIABLE] = str(connection)
+        os.set_inheritable(connection, True)
+        script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "connected_worker.py")
     command = list(sys.orig_argv)
     at = command.index(sys.argv[0])
     # Without -I, which a launcher of ours has added.
@@ -330,8 +368,10 @@ def host_environment(record: dict[str, str]) -> dict[str, str]:
     return environment
 
 
-def pool_name(model_dir: str, record: dict[str, str]) -> str:
-    """The pool that the model's configuration names.
+def named_pool(model_dir: str, record: dict[str, str]) -> str:
+    """The pool that the model's configuration names, or ''.
+
+    Settings that are refused name no pool: any host says why.
 
     YAML is not parsed here: only where a file could name a pool, the host's Python is asked.
     """
@@ -342,7 +382,7 @@ def pool_name(model_dir: str, record: dict[str, str]) -> str:
             if b"interpool" in text and b"pool" in text.replace(b"interpool", b""):
                 break
     else:
-        return DEFAULT_POOL
+        return ""
     read_end, write_end = os.pipe()
     pid = os.posix_spawn(
         record["python"],
@@ -355,7 +395,7 @@ def pool_name(model_dir: str, record: dict[str, str]) -> str:
     with open(read_end, "rb") as output:
         name = output.read().decode().strip()
     os.waitpid(pid, 0)
-    return name or DEFAULT_POOL  # settings that are refused name no pool: any host says why
+    return name
 
 
 def start_host(frontend: int, runtime_dir: str, pool: str, record: dict[str, str]) -> None:
@@ -445,28 +485,41 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
         return "again"
     if kind == "refused":
         raise Refused(text)
+    if kind == "stock":
+        raise LeftToStock(text)
     return "" if kind == "ready" else "again"
 
 
-def serve_hermetic(arguments: Arguments, cwd: str, record: dict[str, str]) -> int:
-    """Stand in for a worker whose model the pool host serves; returns the exit status."""
+def require_one_process(arguments: Arguments) -> None:
+    """Raise Refused where TorchServe asks for more than one synchronous worker process."""
     if arguments.is_async:
         raise Refused(
-            "asyncCommunication is not supported for hermetic models (TorchServe 0.12 loses "
-            "requests in that mode): remove it from the model's configuration"
+            "asyncCommunication is not supported in a pool (TorchServe 0.12 loses requests in that mode): "
+            "remove it from the model's configuration"
         )
     if int(os.environ.get("WORLD_SIZE", "0")) > 1:
-        raise Refused("hermetic models are not served with torchrun: remove parallelType")
+        raise Refused("a pool does not serve what torchrun starts: remove parallelType")
+
+
+def serve_from_pool(arguments: Arguments, cwd: str, record: dict[str, str], hermetic: bool) -> int:
+    """Stand in for a worker whose model the pool host serves; returns the exit status.
+
+    An ordinary model is tried when TorchServe has connected; until then it may be left to this process.
+
+    Raises:
+        LeftToStock: the host does not serve it, as the model cannot share a process.
+    """
     address = arguments.address()
     model_dir = model_directory(cwd)
     frontend = frontend_pid()
-    pool = pool_name(cwd, record)
+    pool = named_pool(cwd, record) or DEFAULT_POOL
     fields = {
         "protocol": PROTOCOL,
         "pid": str(os.getpid()),
         "address": address,
         "model_dir": model_dir,
         "metrics_config": arguments.metrics_config,
+        "arguments": ARGUMENT_SEPARATOR.join([os.path.join(record["ts"], WORKER_SCRIPT), *sys.argv[1:]]),
     }
     for _ in range(10):
         control = reach_host(frontend, pool, record)
@@ -479,25 +532,69 @@ def serve_hermetic(arguments: Arguments, cwd: str, record: dict[str, str]) -> in
 
     version = ".".join(map(str, sys.version_info[:3]))
     os.write(1, started_lines(os.getpid(), version).encode())
-    return wait_for_end(control, address)
-
-
-def wait_for_end(control: _socket.socket, address: str) -> int:
-    """Live as long as the host serves this worker; returns the exit status."""
+    control.settimeout(None)
     path = address.removeprefix("unix:")
     mine = file_identity(path)
-    control.settimeout(None)
+    if hermetic:
+        stand_by(control, path, mine, record)
+    return wait_for_end(control, path, mine, record)
+
+
+def stand_by(
+    control: _socket.socket, path: str, mine: tuple[int, int] | None, record: dict[str, str]
+) -> None:
+    """Become a program that does what ``wait_for_end`` does, in a tenth of a Python's memory.
+
+    It keeps this process's arguments, so that it looks like what TorchServe started. Returns if it
+    cannot be run.
+    """
+    inode, changed = mine or (0, 0)
+    task = f"{control.fileno()}:{inode}:{changed}:{path}"
+    os.set_inheritable(control.fileno(), True)
     try:
-        last = control.recv(65536).decode()
+        os.execv(record.get("standby", ""), [*sys.orig_argv, task])
     except OSError:
-        last = ""
+        os.set_inheritable(control.fileno(), False)
+
+
+def wait_for_end(
+    control: _socket.socket, path: str, mine: tuple[int, int] | None, record: dict[str, str]
+) -> int:
+    """Live as long as the host serves this worker; returns the exit status.
+
+    Args:
+        control: the connection to the host.
+        path: of the socket that the host listens on.
+        mine: that file's identity; None where there is none.
+        record: of the overlay.
+
+    Raises:
+        LeftToStock: the pool could not load its model.
+    """
+    last = "served"
+    while last == "served":  # what comes now is the end
+        try:
+            message, ancillary, _flags, _address = control.recvmsg(65536, _socket.CMSG_SPACE(4))
+        except OSError:
+            message, ancillary = b"", []
+        last, _, text = message.decode().partition("\0")
+        for _level, _kind, descriptors in ancillary:
+            raise LeftToStock(text, int.from_bytes(descriptors[:4], sys.byteorder))
+        if last == "served":
+            stand_by(control, path, mine, record)
     if last:  # "bye": an end that is not a failure
         return 0
     # By now TorchServe may have given the name to the next worker.
     if mine and file_identity(path) == mine:
         os.unlink(path)
-    os.write(2, b"interpool: the pool host is gone; TorchServe will restart this worker.\n")
+    complain("the pool host is gone; TorchServe will restart this worker.")
     return 1
+
+
+def complain(text: str) -> None:
+    """Say what went wrong in the model log, and in TorchServe's own."""
+    os.write(2, f"interpool: {text}\n".encode())
+    os.write(1, f"{ts_log_line(text)}\n".encode())
 
 
 def main() -> int:
@@ -505,12 +602,27 @@ def main() -> int:
     home = os.path.dirname(os.path.abspath(__file__))
     record = {"home": home, **overlay_record(home)}
     cwd = os.getcwd()
+    environment = dict(os.environ)
+    arguments = Arguments(sys.argv[1:])
+    hermetic = False
     try:
-        require_isolation(dict(os.environ))
-        if not is_hermetic(cwd):
-            refuse_stock(dict(os.environ))
-            become_stock_worker(home, record)
-        return serve_hermetic(Arguments(sys.argv[1:]), cwd, record)
+        require_isolation(environment)
+        hermetic = is_hermetic(cwd)
+        if not hermetic:
+            refuse_stock(environment)
+            if not is_pooled(cwd, environment, record):
+                become_stock_worker(home, record)
+        try:
+            require_one_process(arguments)
+        except Refused as error:
+            if hermetic:
+                raise
+            raise LeftToStock(str(error)) from None
+        return serve_from_pool(arguments, cwd, record, hermetic)
+    except LeftToStock as reason:
+        os.write(2, f"interpool: served by a worker process of its own: {reason}\n".encode())
+        become_stock_worker(home, record, reason.connection)
+        return 1
     except Refused as error:
-        os.write(2, f"interpool: {error}\n".encode())
+        complain(str(error))
         return 1

@@ -1,13 +1,26 @@
 """The overlay's ``ts/model_service_worker.py``: runs the shim from its compiled bytecode.
 
 Python compiles a script at each start, which takes longer than everything the shim does; a
-module is compiled once. Beside this script's parent directory lies a link to the module.
+module is compiled once. Beside this script's parent directory lies a link to the module. Who
+imports this file, as a test may, gets TorchServe's own module.
 """
 
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from interpool_shim import main  # type: ignore[import-not-found]
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from interpool_shim import main  # type: ignore[import-not-found]
 
-sys.exit(main())
+    sys.exit(main())
+
+from importlib.util import module_from_spec, spec_from_file_location
+
+# The overlay's other files are links to TorchServe's.
+_stock = os.path.dirname(os.path.realpath(os.path.join(os.path.dirname(__file__), "__init__.py")))
+_spec = spec_from_file_location(__name__, os.path.join(_stock, os.path.basename(__file__)))
+assert _spec is not None
+assert _spec.loader is not None
+_module = module_from_spec(_spec)
+sys.modules[__name__] = _module
+_spec.loader.exec_module(_module)

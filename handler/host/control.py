@@ -4,8 +4,11 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
 
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
   as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
-  to connect, or by ``refused`` and the reason. The connection then stays open: its end on
-  either side ends the worker. ``bye`` announces an end that is not a failure.
+  to connect, by ``refused`` and the reason, or by ``stock`` and the reason: TorchServe's own worker
+  is to serve this model. The connection then stays open: its end on either side ends the worker.
+  ``served`` says of an ordinary model that the pool serves it; ``bye`` announces an end that is not a
+  failure; ``stock``, with TorchServe's connection as a passed
+  descriptor, that its own worker is to take over.
 - ``status``: answered by the host's state as JSON, cut into packets, and end of file.
 - ``stacks``: answered likewise by the interpreters' Python stacks, as text.
 """
@@ -25,7 +28,7 @@ MESSAGE_LIMIT = 65536
 STATUS_REQUEST = b"status"
 STACKS_REQUEST = b"stacks"
 _CREDENTIALS = struct.Struct("3i")
-_FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config"})
+_FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Registration:
     address: str
     model_dir: str
     metrics_config: str
+    arguments: list[str]
 
 
 def listen(runtime_dir: Path) -> socket.socket:
@@ -81,6 +85,26 @@ def send(peer: socket.socket, kind: str, text: str = "") -> bool:
     return True
 
 
+def has_ended(peer: socket.socket) -> bool:
+    """Whether the other side of a registered worker's connection is gone."""
+    try:
+        return not peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def send_connection(peer: socket.socket, reason: str, connection: socket.socket) -> bool:
+    """Have a shim's process serve ``connection`` as TorchServe's own worker; False if it is gone."""
+    packet = f"stock\0{reason}".encode()[: MESSAGE_LIMIT - 1]
+    try:
+        socket.send_fds(peer, [packet], [connection.fileno()], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except OSError:
+        return False
+    return True
+
+
 def parse_registration(message: bytes) -> Registration:
     """The fields of a ``register`` message; raises WorkerRefused."""
     kind, *pairs = message.decode(errors="replace").split("\0")
@@ -96,6 +120,7 @@ def parse_registration(message: bytes) -> Registration:
         address=fields["address"],
         model_dir=fields["model_dir"],
         metrics_config=fields["metrics_config"],
+        arguments=fields["arguments"].split(shim.ARGUMENT_SEPARATOR),
     )
 
 

@@ -29,6 +29,9 @@ class Pool:
         self._starting: threading.Thread | None = None
         self._outcome: Manager | str | None = None
         self._model_dirs: set[str] = set()
+        self._states: dict[str, int] = {}  # of models with workers, where these share one
+        self._last_state = 0
+        self._ended_states: list[int] = []
 
     @property
     def is_starting(self) -> bool:
@@ -57,10 +60,44 @@ class Pool:
         """Note a model, to be forgotten when its directory is gone."""
         self._model_dirs.add(model_dir)
 
+    def state_of(self, model_dir: str, *, own: bool, anew: bool) -> int:
+        """The number of the model's state that a new worker's calls change.
+
+        Args:
+            model_dir: the model.
+            own: whether it is that worker's alone.
+            anew: whether no other worker of the model lives.
+        """
+        if anew and not own:
+            self.end_state(model_dir, self._states.get(model_dir, 0))
+        if not own and model_dir in self._states:
+            return self._states[model_dir]
+        self._last_state += 1
+        if not own:
+            self._states[model_dir] = self._last_state
+        return self._last_state
+
+    def end_state(self, model_dir: str, state: int, *, own: bool = False) -> None:
+        """Note that no worker of the model has the state any more."""
+        if own or self._states.get(model_dir) == state:
+            self._ended_states.append(state)
+            if not own:
+                del self._states[model_dir]
+
+    def drop_ended_states(self) -> None:
+        """Have the interpreters unload the models in such states; a call that runs keeps its own."""
+        if self._ended_states and self.manager is not None:
+            ended = " ".join(map(str, self._ended_states))
+            self._ended_states.clear()
+            self.manager.tell_all(SERVICE_MODULE, "end_states", ended)
+            threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
+
     def forget_models(self) -> None:
         """Have the interpreters unload models that were unregistered."""
         gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
         self._model_dirs -= gone
+        for directory in gone:
+            self._states.pop(directory, None)
         if gone and self.manager is not None:
             for directory in gone:
                 self.manager.forget(directory)
@@ -84,7 +121,6 @@ class Pool:
 
 def _sweep(manager: Manager) -> None:
     """Sweep all interpreters that are free; the others do it at their next call."""
-    with contextlib.ExitStack() as sessions, contextlib.suppress(InterpoolError):
-        for _ in range(len(manager)):
-            session = sessions.enter_context(manager.acquire_session(timeout=0.0))
+    for instance in manager.all_instances():
+        with contextlib.suppress(InterpoolError), instance.acquire_session(timeout=0.0) as session:
             session.global_(SERVICE_MODULE, "sweep")()

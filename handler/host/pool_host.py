@@ -12,6 +12,7 @@ with a pipe as stdout, on which it says ``listening``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -30,13 +31,17 @@ from typing import Any
 
 from interpool.handler.config import HostSettings
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
-from interpool.handler.failed_load import WHOLE_MODEL, ShimsEnding
+from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
+from interpool.handler.host.keeping import Keeper
+from interpool.handler.host.models import TOLD, End, ServedModels
+from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S
+from interpool.handler.worker_reports import Report
 from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
 
@@ -59,7 +64,9 @@ class PoolHost:
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
+        self._ordinary = OrdinaryModels(runtime_dir)
         self._ending: set[Worker] = set()
+        self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
         self._next_model_check = 0.0
@@ -68,7 +75,12 @@ class PoolHost:
 
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watch(self._wake_read, self._on_wake)
+        # Interpreters write to one end as long as any worker's call may run.
+        self._reports, self._reports_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._reports.setblocking(False)
+        self._watch(self._reports, self._take_reports)
         self._pool = Pool(self._wake)
+        self._keeper = Keeper(self._settings.idle_model_s)
         try:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
@@ -96,6 +108,9 @@ class PoolHost:
 
     def _on_wake(self) -> None:
         os.read(self._wake_read, 4096)
+        for worker in self._ordinary.settle():
+            if worker.state == "tried":
+                self._take_up(worker)
         if not self._pool.settle():
             return
         if self._pool.error:
@@ -132,7 +147,7 @@ class PoolHost:
         if worker is not None:
             _close_all(descriptors)
             logger.info("worker %d: its shim is gone", worker.registration.pid)
-            self._end(worker)
+            self._end(worker, End.SHIM_GONE)
         elif message == control.STATUS_REQUEST:
             _close_all(descriptors)
             self._answer_status(peer)
@@ -148,23 +163,60 @@ class PoolHost:
         if worker.listener is None or self._pool.manager is None:
             return
         self._unwatch(worker.listener)
+        if not worker.accept():
+            if worker.listener is not None:
+                self._watch(worker.listener, lambda: self._on_frontend(worker))
+        else:
+            self._take_up(worker)
+
+    def _take_up(self, worker: Worker) -> None:
+        """TorchServe has connected: serve its worker, if it is known that the pool can."""
+        assert self._pool.manager is not None
+        if worker.ordinary and not self._ordinary.is_tried(worker):
+            self._ordinary.try_out(worker, self._pool.manager, self._wake)
+        else:
+            self._serve_or_hand_over(worker)
+
+    def _serve_or_hand_over(self, worker: Worker) -> None:
+        reason = self._ordinary.left_to_stock(worker.registration.model_dir) if worker.ordinary else ""
+        if reason:
+            worker.hand_over(reason)
+            self._end(worker, End.LEFT_TO_STOCK)
+            return
+        assert self._pool.manager is not None
         try:
-            worker.accept(self._pool.manager)
+            worker.serve(self._pool.manager)
         except (InterpoolError, RuntimeError):
             logger.exception("worker %d: the pool did not accept its connection", worker.registration.pid)
-            self._end(worker)
+            self._end(worker, End.REFUSED)
             return
-        if worker.connection is None:
-            self._watch(worker.listener, lambda: self._on_frontend(worker))
-        else:
-            self._watch(worker.done_fd, lambda: self._on_done(worker))
-            if worker.failed_load is not None:
-                self._watch(worker.failed_load, lambda: self._on_failed_load(worker))
+        if worker.ordinary:
+            control.send(worker.peer, "served")
+        self._watch(worker.done_fd, lambda: self._on_done(worker))
+        if worker.failed_load is not None:
+            self._watch(worker.failed_load, lambda: self._on_failed_load(worker))
+
+    def _take_reports(self) -> None:
+        """Hear what interpreters say of loads and of workers' ends."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                report = Report.receive(self._reports)
+                for worker in (*self._workers.values(), *self._ending):
+                    if worker.registration.pid == report.pid:
+                        worker.told = TOLD.get(report.kind)
+                        worker.started |= report.kind == "started"
+                        if model := self._models.get(worker.registration.model_dir):
+                            model.note(report)
 
     def _on_failed_load(self, worker: Worker) -> None:
         """The worker's load has failed, and its interpreter waits for the end of shims."""
         assert worker.failed_load is not None
-        whole_model = worker.failed_load.recv(1) == WHOLE_MODEL
+        said = worker.failed_load.recv(MESSAGE_LIMIT)
+        if said.startswith(OWN_PROCESS):
+            self._leave_to_stock(worker, said.removeprefix(OWN_PROCESS).decode(errors="replace"))
+            take_note(worker.failed_load)
+            return
+        whole_model = said == WHOLE_MODEL
         shims = ShimsEnding(worker.failed_load)
         for other in list(self._workers.values()):
             same = whole_model and other.registration.model_dir == worker.registration.model_dir
@@ -172,6 +224,14 @@ class PoolHost:
                 other.answering = other.connection is not None
                 self._end_shim(other, shims)
         shims.answer_if_done()
+
+    def _leave_to_stock(self, worker: Worker, reason: str) -> None:
+        """Its workers end; this one has an answer to send, and then closes its connection itself."""
+        model_dir = worker.registration.model_dir
+        self._ordinary.leave(model_dir, reason)
+        for other in list(self._workers.values()):
+            if other is not worker and other.registration.model_dir == model_dir:
+                self._end(other, End.LEFT_TO_STOCK)
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
@@ -191,7 +251,7 @@ class PoolHost:
         if worker.failed_load is not None:
             self._unwatch(worker.failed_load)
         if worker not in self._ending:
-            self._end(worker)
+            self._end(worker, End.DISCONNECTED)
         self._ending.discard(worker)
         worker.release()
 
@@ -205,6 +265,10 @@ class PoolHost:
             self._next_model_check = now + MODEL_CHECK_S
             self._end_stale_workers()
             self._pool.forget_models()
+            self._ordinary.forget_models()
+            self._models.forget()
+        self._pool.drop_ended_states()
+        self._keeper.keep(self._pool.manager, self._workers.values())
 
     # ---- workers ----------------------------------------------------------------------------
 
@@ -223,11 +287,23 @@ class PoolHost:
         for other in list(self._workers.values()):
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
-                self._end(other)
+                self._end(other, End.REPLACED)
+        reason = self._ordinary.left_to_stock(registration.model_dir)
+        if reason:
+            _close_all(descriptors)
+            control.send(peer, "stock", reason)
+            self._drop(peer)
+            return
         stdout, stderr = descriptors
         self._peers.discard(peer)
-        worker = self._workers[peer] = Worker(peer, registration, (stdout, stderr), self._settings)
+        worker = self._workers[peer] = Worker(
+            peer, registration, (stdout, stderr), self._settings, self._reports_end.fileno()
+        )
+        worker.own_directory = self._ordinary.own_directory
+        self._models.register(registration.model_dir, worker.model).worker_began(registration.address)
         self._pool.serves(registration.model_dir)
+        anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
+        worker.model_state = self._pool.state_of(registration.model_dir, own=worker.own_state, anew=anew)
         logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
         if self._pool.manager is not None or self._pool.error:
             self._admit(worker)
@@ -253,7 +329,7 @@ class PoolHost:
             return
         self._watch(listener, lambda: self._on_frontend(worker))
         if not control.send(worker.peer, "ready"):
-            self._end(worker)
+            self._end(worker, End.SHIM_GONE)
 
     def _refuse(self, peer: socket.socket, reason: str) -> None:
         logger.error("worker refused: %s", reason)
@@ -262,15 +338,26 @@ class PoolHost:
         if worker is None:
             self._drop(peer)
         else:
-            self._end(worker)
+            self._end(worker, End.REFUSED)
 
-    def _end(self, worker: Worker) -> None:
+    def _end(self, worker: Worker, why: End) -> None:
+        self._take_reports()
+        if model := self._models.get(worker.registration.model_dir):
+            model.worker_ended(worker.registration.address, worker.told or why)
         self._unwatch(worker.peer)
         if worker.listener is not None:
             self._unwatch(worker.listener)
         self._workers.pop(worker.peer, None)
+        if worker.own_state or not any(self._lives_beside(worker, other) for other in self._workers.values()):
+            self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
         if not worker.end():
             self._ending.add(worker)
+
+    @staticmethod
+    def _lives_beside(worker: Worker, other: Worker) -> bool:
+        """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
+        same = other.registration.model_dir == worker.registration.model_dir
+        return same and other is not worker and not control.has_ended(other.peer)
 
     def _end_stale_workers(self) -> None:
         """End workers that TorchServe forgot, and those to which it never came.
@@ -281,10 +368,10 @@ class PoolHost:
         for worker in list(self._workers.values()):
             if not os.path.isdir(worker.registration.model_dir):
                 logger.info("worker %d: its model is gone", worker.registration.pid)
-                self._end(worker)
+                self._end(worker, End.MODEL_GONE)
             elif worker.state == "listening" and time.time() - worker.since > ACCEPT_TIMEOUT_S:
                 logger.warning("worker %d: TorchServe did not connect", worker.registration.pid)
-                self._end(worker)
+                self._end(worker, End.NOT_CONNECTED)
 
     def _drop(self, peer: socket.socket) -> None:
         self._unwatch(peer)
@@ -319,6 +406,8 @@ class PoolHost:
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({str(worker["model_dir"]) for worker in workers}),
             "workers": workers,
+            **self._models.describe(),
+            "started": self._started,
             "memory": memory_of(os.getpid()),
         }
 
@@ -336,10 +425,14 @@ class PoolHost:
         for peer in list(self._peers):
             self._drop(peer)
         for worker in list(self._workers.values()):
-            self._end(worker)
+            self._end(worker, End.SHUTDOWN)
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
         while self._ending and time.monotonic() < deadline:
             self._react(0.1)
+        if not self._ending:  # else a call may still write to its number
+            self._unwatch(self._reports)
+            self._reports.close()
+            self._reports_end.close()
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
         os.close(held)
 

@@ -16,13 +16,19 @@ _FIELDS = {
     "Pss": "pss",
     "Private_Clean": "private_clean",
     "Private_Dirty": "private_dirty",
+    "Pss_Anon": "anonymous",
+    "Pss_File": "file",
+    "Pss_Shmem": "shared_memory",
+    "SwapPss": "swap",
 }
 
 
 def memory_of(pid: int) -> dict[str, int]:
-    """A process's memory in bytes: ``rss``, ``pss``, ``private_clean``, ``private_dirty``.
+    """A process's memory in bytes: ``rss``, ``pss``, ``private_clean``, ``private_dirty``, ``swap``.
 
-    From ``smaps_rollup``; empty if the process is gone or another user's.
+    And by kind what makes up ``pss``: ``anonymous``, ``file`` (code, archives and other mapped
+    files) and ``shared_memory`` (what has no file in a file system). From ``smaps_rollup``;
+    empty if the process is gone or another user's.
     """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
@@ -41,7 +47,12 @@ def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
 
     With ``stacks``, each state has the interpreters' Python stacks under that name, as text.
     """
-    pools = []
+    return ask_hosts(stacks)[0]
+
+
+def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
+    """``live_pools``, and how many hosts there are that listen and do not answer."""
+    pools, silent = [], 0
     base = Path(shim.runtime_base())
     if base.is_dir():
         for directory in sorted(base.iterdir()):
@@ -50,9 +61,11 @@ def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
                 if stacks:
                     pool["stacks"] = control.ask_stacks(directory).decode()
                 pools.append(pool)
+            except TimeoutError:
+                silent += 1
             except (OSError, ValueError):
                 continue  # a directory without a host: it is being made, or was left by a crash
-    return pools
+    return pools, silent
 
 
 def describe_pool(pool: dict[str, Any]) -> str:
@@ -62,14 +75,14 @@ def describe_pool(pool: dict[str, Any]) -> str:
     lines = [
         f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']:.0f} s",
         f"  interpreters: {_interpreters(pool['interpreters'])}",
-        f"  memory: {_mib(memory.get('pss'))} PSS, {_mib(memory.get('private_dirty'))} private and dirty",
+        f"  memory: {mib(memory.get('pss'))} PSS, {mib(memory.get('private_dirty'))} private and dirty",
     ]
     for model_dir in pool["models"]:
         mine = [worker for worker in workers if worker["model_dir"] == model_dir]
         states = Counter(str(worker["state"]) for worker in mine)
         shims = sum(memory_of(worker["pid"]).get("pss", 0) for worker in mine)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {_mib(shims)} PSS together")
+        lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {mib(shims)} PSS together")
         lines.append(f"    in {model_dir}")
     if pool.get("stacks"):
         lines.append(textwrap.indent(pool["stacks"], "  "))
@@ -93,5 +106,6 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
     return f"{states['free'] + states['leased']} of at most {stats['max_size']} ({', '.join(counts)})"
 
 
-def _mib(size: int | None) -> str:
+def mib(size: int | None) -> str:
+    """A number of bytes for people."""
     return "?" if size is None else f"{size / 2**20:.1f} MiB"

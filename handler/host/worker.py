@@ -1,7 +1,8 @@
 """One worker in the pool host: a shim, the socket TorchServe connects to, its log pipes.
 
 A worker is *waiting* until the pool's interpreters run, then *listening*, then *connected*
-when TorchServe has come, and *ending* while a call that still runs is waited for.
+when TorchServe has come, and *ending* while a call that still runs is waited for. If its archive is
+ordinary, it is *tried* between listening and connected (trial.py).
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
-from interpool.handler.frontend.shim import file_identity
+from interpool.handler.frontend.shim import file_identity, is_hermetic
 from interpool.handler.host import control
+from interpool.handler.host.models import End
 from interpool.handler.worker_token import WorkerToken
 
 SERVICE_MODULE = "interpool.handler.backend.service"
@@ -27,6 +30,11 @@ SERVICE_FUNCTION = "answer"
 class Connection(Protocol):
     """What ``InterpreterManager.serve`` returns."""
 
+    @property
+    def load_command(self) -> bytes:
+        """TorchServe's load command, the first message; empty before it came."""
+        ...
+
     def close(self) -> None:
         """Shut the socket down; what the running call returns is thrown away."""
 
@@ -35,7 +43,16 @@ class Manager(Protocol):
     """The part of ``InterpreterManager`` that serving needs."""
 
     def serve(
-        self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
+        self,
+        fd: int,
+        *,
+        module: str,
+        function: str,
+        worker: str,
+        affinity: str,
+        done_fd: int,
+        pinned: bool,
+        share: int | None,
     ) -> Connection:
         """Take over a connected socket; adds 1 to the eventfd ``done_fd`` after its end."""
         ...
@@ -44,10 +61,17 @@ class Manager(Protocol):
         """The interpreters' state, JSON-able."""
         ...
 
-    def forget(self, affinity: str) -> None:
-        """Prefer no interpreter for ``affinity`` any more."""
+    def forget(self, affinity: str, interpreter: int | None = None) -> None:
+        """Prefer no interpreter for ``affinity`` any more, or not that one."""
 
-    def acquire_session(self, timeout: float | None = None) -> Any:
+    def all_instances(self) -> Sequence[Any]:
+        """The interpreters, each of which can be leased by itself."""
+        ...
+
+    def tell_all(self, module: str, function: str, argument: str) -> None:
+        """Call ``module.function(argument)`` in every interpreter, beside whoever leases it."""
+
+    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> Any:
         """Lease a free interpreter; raises LeaseTimeoutError if none is free in time."""
 
     def dump_stacks(self) -> str:
@@ -70,18 +94,26 @@ class Worker:
     registration: control.Registration
     stdio: tuple[int, int]
     host: HostSettings
+    reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
+    started: bool = False  # it has its model, and has said so to TorchServe
+    told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # its archive's name and version
+    ordinary: bool = field(init=False)  # its archive is
+    own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
+    model_state: int = 0  # see WorkerToken.state
     since: float = field(default_factory=time.time)
     listener: socket.socket | None = None
+    stream: socket.socket | None = None  # TorchServe's connection, until the pool has it
     connection: Connection | None = None
     done_fd: int = -1
     failed_load: socket.socket | None = None  # readable once its load has failed; see failed_load.py
     answering: bool = False  # the load's refusal is still to be sent
     _failed_load_end: socket.socket | None = None  # the interpreter's
     _socket_file: tuple[int, int] | None = None
+    _handed_over: bool = False
 
     def __post_init__(self) -> None:
         """Read the model's settings.
@@ -90,6 +122,7 @@ class Worker:
         the registration is the load's status code.
         """
         model_dir = self.registration.model_dir
+        self.ordinary = not is_hermetic(model_dir)
         try:
             manifest = model_manifest(model_dir)
             self.model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
@@ -121,21 +154,28 @@ class Worker:
         self._enter("listening")
         return listener
 
-    def accept(self, manager: Manager) -> None:
-        """Take the frontend's connection and let the pool serve it from now on.
+    def accept(self) -> bool:
+        """Take the frontend's connection; False if it is not there.
 
         TorchServe connects once in a worker's life, so the listener has done its work.
         """
         if self.listener is None:
-            return
+            return False
         try:
-            stream, _ = self.listener.accept()
+            self.stream, _ = self.listener.accept()
         except (BlockingIOError, ConnectionError):
-            return
+            return False
         self._close_listener()
-        stream.setblocking(True)
+        self.stream.setblocking(True)
+        self._enter("tried")
+        return True
+
+    def serve(self, manager: Manager) -> None:
+        """Let the pool serve the connection from now on."""
+        assert self.stream is not None
         self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.failed_load, self._failed_load_end = socket.socketpair()
+        stream, self.stream = self.stream, None
         self.connection = manager.serve(
             stream.detach(),
             module=SERVICE_MODULE,
@@ -143,8 +183,15 @@ class Worker:
             worker=self.token().as_text(),
             affinity=self.registration.model_dir,
             done_fd=self.done_fd,
+            pinned=self.own_state,
+            share=self.host.share_of(self.settings, manager.min_size),
         )
         self._enter("connected")
+
+    def hand_over(self, reason: str) -> None:
+        """Have the shim's process take the connection and become TorchServe's own worker."""
+        if self.stream is not None and control.send_connection(self.peer, reason, self.stream):
+            self._handed_over = True
 
     def token(self) -> WorkerToken:
         """What ``backend.service`` needs to know about this worker."""
@@ -157,7 +204,19 @@ class Worker:
             tracebacks=self.settings.tracebacks,
             failed_load=self._failed_load_end.fileno() if self._failed_load_end else -1,
             admission=Admission.of(self.host, self.settings),
+            ordinary=self.ordinary,
+            own_directory=self.own_directory,
+            arguments=self.registration.arguments,
+            pid=self.registration.pid,
+            reports=self.reports,
+            state=self.model_state,
+            own_state=self.own_state,
         )
+
+    @property
+    def own_state(self) -> bool:
+        """Whether its model's state is this worker's alone."""
+        return self.settings.state == "worker"
 
     def tell(self, text: str) -> None:
         """Write to the worker's own stderr: TorchServe's model log."""
@@ -175,9 +234,13 @@ class Worker:
             return False
         self._enter("ending")
         self._close_listener()
-        self._remove_own_socket()
-        control.send(self.peer, "bye")
+        if not self._handed_over:
+            self._remove_own_socket()
+            control.send(self.peer, "bye")
         self.peer.close()
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         for descriptor in self.stdio:
             os.dup2(null, descriptor, inheritable=False)
@@ -209,6 +272,7 @@ class Worker:
             "model_dir": self.registration.model_dir,
             "address": self.registration.address,
             "state": self.state,
+            "started": self.started,
             "seconds": round(time.time() - self.since, 1),
         }
 

@@ -111,7 +111,7 @@ def _ordinary(name: str, seconds: float) -> _Outcome:
         try:
             return child.result(seconds)
         except ChildError as error:
-            return _Outcome(_end(error, seconds))
+            return _Outcome(ending(error, seconds))
         finally:
             child.kill()  # how the module behaves at the end of a process is not the question
 
@@ -124,14 +124,14 @@ def _try(names: Sequence[str], interpreters: int, seconds: float) -> Iterator[_O
             try:
                 outcome = child.result(allowed)
             except ChildError as error:
-                yield _Outcome(_end(error, allowed), pool=i > 0)
+                yield _Outcome(ending(error, allowed), pool=i > 0)
                 return
             if i > 0 or not outcome.pool:
                 yield outcome
         child.kill()  # rather than wait until its pool is closed
 
 
-def _end(error: ChildError, allowed: float) -> str:
+def ending(error: ChildError, allowed: float) -> str:
     """Why the process gave no answer: from its status, and from what it said."""
     if error.returncode is None:
         return f"it was not done after {allowed:.0f} s"

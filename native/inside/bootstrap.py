@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import _interpool
+from interpool.native.inside.refusals import refused
 from interpool.native.upstream.cpython_private import (
     PREEXEC_ARGUMENT,
     replace_dlopen,
@@ -26,11 +27,12 @@ def install() -> None:
     site.main()
     import torch  # noqa: F401  (a lease must not wait for this import)
 
-    from interpool.native.inside import inductor, process_guards, registered_sources
+    from interpool.native.inside import inductor, process_guards, registered_sources, weights
 
     registered_sources.install()  # after torch: none of its many modules can have been registered
     inductor.install()
     process_guards.install()
+    weights.install()
 
 
 def _route_ctypes() -> None:
@@ -58,17 +60,21 @@ def _refuse_fork() -> None:
 
     def refuse() -> NoReturn:
         raise RuntimeError(
-            "fork inside a private interpreter would copy the other interpreters' locks in the state "
-            "that they happen to be in; use subprocess, or multiprocessing with the 'spawn' method."
+            refused(
+                "fork inside a private interpreter would copy the other interpreters' locks in the state "
+                "that they happen to be in; use subprocess, or multiprocessing with the 'spawn' method."
+            )
         )
 
     def exec_only(stock: Callable[..., int]) -> Callable[..., int]:
         def fork_exec(*args: Any) -> int:
             if args[PREEXEC_ARGUMENT] is not None:
                 raise RuntimeError(
-                    "a preexec_fn would run after a fork inside a private interpreter, where the other "
-                    "interpreters' locks are in the state that they happened to be in; use subprocess's "
-                    "start_new_session, process_group, user, group, umask or pass_fds instead."
+                    refused(
+                        "a preexec_fn would run after a fork inside a private interpreter, where the other "
+                        "interpreters' locks are in the state that they happened to be in; use subprocess's "
+                        "start_new_session, process_group, user, group, umask or pass_fds instead."
+                    )
                 )
             return stock(*args)
 

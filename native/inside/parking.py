@@ -22,4 +22,9 @@ def park() -> None:
         free()
     packages.close_all()
     gc.collect()
+    give_memory_back()
+
+
+def give_memory_back() -> None:
+    """What was freed goes back to the system."""
     ctypes.CDLL(None).malloc_trim(0)

@@ -1,8 +1,8 @@
 """Keeps a model in a private interpreter from changing the process for its neighbours.
 
 Signals, timers, faulthandler, the recursion limit and autograd's anomaly mode: each is refused,
-limited, or kept apart per interpreter. Settings that libtorch keeps for the whole process are
-kept apart by C++ code. ``docs/settings.md`` has the whole table.
+left without effect, limited, or kept apart per interpreter. Settings that libtorch keeps for the
+whole process are kept apart by C++ code. ``docs/settings.md`` has the whole table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import warnings
 from typing import Any, NoReturn
 
 import _interpool
+from interpool.native.inside.refusals import refused
 from interpool.native.upstream.torch_private import replace_anomaly_mode
 
 # Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which
@@ -53,14 +54,32 @@ def _guard_anomaly_mode() -> None:
 
 
 def _guard_signals() -> None:
-    stock_alarm, stock_setitimer = signal.alarm, signal.setitimer
+    stock_getsignal, stock_alarm, stock_setitimer = signal.getsignal, signal.alarm, signal.setitimer
+    wished: dict[int, Any] = {}
 
-    def refuse_handler(*_args: Any) -> NoReturn:
-        # CPython's own class of error for any thread but the main one.
-        raise ValueError(
-            "signal handlers belong to the whole process; inside a private interpreter none can be set. "
-            "Set them in the host."
-        )
+    def set_handler(signalnum: int, handler: Any) -> Any:
+        """Stands in for ``signal.signal``: a wish, which ``getsignal`` tells and no signal meets."""
+        if not (callable(handler) or handler in (signal.SIG_IGN, signal.SIG_DFL)):
+            raise TypeError("signal handler must be signal.SIG_IGN, signal.SIG_DFL, or a callable object")
+        before = getsignal(signalnum)  # raises for what is no signal
+        _warn_of("signal.signal()", refuses=True)
+        wished[int(signalnum)] = handler
+        return before
+
+    def getsignal(signalnum: int) -> Any:
+        """Stands in for ``signal.getsignal``."""
+        stock = stock_getsignal(signalnum)
+        return wished.get(int(signalnum), stock)
+
+    def set_wakeup_fd(fd: int, /, *, warn_on_full_buffer: bool = True) -> int:
+        """Stands in for ``signal.set_wakeup_fd``."""
+        if fd != -1:
+            _warn_of("signal.set_wakeup_fd()", refuses=True)
+        return -1
+
+    def siginterrupt(signalnum: int, flag: bool, /) -> None:
+        """Stands in for ``signal.siginterrupt``, which follows a handler that was set."""
+        stock_getsignal(signalnum)
 
     def alarm(seconds: int) -> int:
         if seconds:
@@ -72,16 +91,28 @@ def _guard_signals() -> None:
             _refuse_timer()
         return stock_setitimer(which, seconds, interval)
 
-    signal.signal = refuse_handler  # type: ignore[assignment]
-    signal.set_wakeup_fd = refuse_handler  # type: ignore[assignment]
+    signal.signal, signal.getsignal = set_handler, getsignal
+    signal.set_wakeup_fd = set_wakeup_fd
+    signal.siginterrupt = siginterrupt
     signal.alarm = alarm
     signal.setitimer = setitimer
 
 
+def _warn_of(function: str, *, refuses: bool = False) -> None:
+    """Say to the caller's caller that what it did has no effect; ``refuses``: note it as refused, too."""
+    text = (
+        f"interpool: {function} has no effect in here: the pool's process has many models, and its signals "
+        "are its own. What is to happen at the end belongs into atexit; handlers of signals, into the host."
+    )
+    warnings.warn(refused(text) if refuses else text, RuntimeWarning, stacklevel=3)
+
+
 def _refuse_timer() -> NoReturn:
     raise ValueError(
-        "the process's timer ends in a signal that no private interpreter can handle, and that would end "
-        "the process; use threading.Timer."
+        refused(
+            "the process's timer ends in a signal that no private interpreter can handle, and that would "
+            "end the process; use threading.Timer."
+        )
     )
 
 
@@ -94,18 +125,11 @@ def _guard_faulthandler() -> None:
 
     def enable(*_args: Any, **_kwargs: Any) -> None:
         """Stands in for ``faulthandler.enable`` and ``disable``."""
-        warnings.warn(
-            "interpool: faulthandler.enable() and disable() have no effect in here: the handlers of fatal "
-            "signals belong to the whole process. Enable it in the host.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        _warn_of("faulthandler.enable() or disable()")
 
-    def register(*_args: Any, **_kwargs: Any) -> NoReturn:
-        raise ValueError(
-            "signal handlers belong to the whole process; inside a private interpreter none can be set. "
-            "Call faulthandler.register in the host."
-        )
+    def register(*_args: Any, **_kwargs: Any) -> None:
+        """Stands in for ``faulthandler.register``."""
+        _warn_of("faulthandler.register()", refuses=True)
 
     def dump_traceback_later(*args: Any, **kwargs: Any) -> None:
         if kwargs.get("exit", len(args) > 3 and args[3]):

@@ -53,9 +53,13 @@ class InterpreterManager:
     Each has its own GIL and its own ``import torch``; all share one libtorch. Any
     thread may use the manager. It stays usable whatever a model raises.
 
+    Callers who wait are served fairly over affinities: next is the one that has had the
+    least of the interpreters' time, and within one affinity who came first.
+
     Given more than one, it grows on a thread in the background, one interpreter at a
     time, while callers wait and most leases wait for something other than the CPU: a
-    timer, a file, another service. Leases that compute do not make it grow.
+    timer, a file, another service. Leases that compute do not make it grow, unless
+    they keep another affinity waiting that has had less than its fair part.
 
     Args:
         n: the minimum size: how many interpreters at least; by default the number of cores.
@@ -168,7 +172,16 @@ class InterpreterManager:
         return self._pool.create_movable(movable.dump(obj))
 
     def serve(
-        self, fd: int, *, module: str, function: str, worker: str, affinity: str, done_fd: int
+        self,
+        fd: int,
+        *,
+        module: str,
+        function: str,
+        worker: str,
+        affinity: str,
+        done_fd: int,
+        pinned: bool = False,
+        share: int | None = None,
     ) -> Connection:
         """Answer a connected stream socket that speaks TorchServe's worker protocol.
 
@@ -184,23 +197,56 @@ class InterpreterManager:
             worker: passed through.
             affinity: see ``acquire_session``.
             done_fd: a uint64 1 is written to it (as to an eventfd) after the end.
+            pinned: answer all messages in one interpreter, the one with the fewest such connections;
+                in another one once that is retired.
+            share: the most interpreters that all leases with this affinity may have at once, from
+                now until it is forgotten; None changes nothing.
+
+        Raises:
+            ValueError: ``share`` is less than one.
         """
         return self._pool.serve(
-            fd, module=module, function=function, worker=worker, affinity=affinity, done_fd=done_fd
+            fd,
+            module=module,
+            function=function,
+            worker=worker,
+            affinity=affinity,
+            done_fd=done_fd,
+            pinned=pinned,
+            share=share,
         )
 
-    def forget(self, affinity: str) -> None:
-        """Prefer no interpreter for ``affinity`` any more; its model is gone."""
-        self._pool.forget(affinity)
+    def tell_all(self, module: str, function: str, argument: str) -> None:
+        """Call ``module.function(argument)`` in every interpreter, beside whoever leases it.
+
+        It runs on the interpreter's main thread as soon as that has the GIL, and is not waited for.
+        """
+        self._pool.tell_all(module, function, argument)
+
+    def forget(self, affinity: str, interpreter: int | None = None) -> None:
+        """Prefer no interpreter for ``affinity`` any more, or not that one; its model is gone there."""
+        self._pool.forget(affinity, interpreter)
 
     def stats(self) -> dict[str, Any]:
         """What the pool is doing, JSON-able.
 
         ``interpreters`` is a list of ``interpreter`` (its number), ``state`` (``free``,
         ``leased``, ``parked`` above the minimum size, or ``retired``), ``leased``,
-        ``leases`` so far, and ``affinities``. The other keys are ``waiting`` (callers),
-        ``min_size``, ``max_size``, ``growing`` (whether one more is being started), and
-        ``floor`` and ``ceiling``, the earlier names of the two sizes.
+        ``leases`` so far, ``affinities``, ``idle``: for each of these, the seconds since it was
+        last served there; and while it is leased ``model`` (the affinity of the lease) and
+        ``seconds`` (since when); else these are None.
+
+        ``models`` has for each affinity ``leases`` so far, ``waited_s`` (the seconds that
+        these waited, together), ``waits`` (how many waited up to each of ``wait_bounds_s``
+        and longer than the bound before it; the last one, longer than all), ``leased_s``
+        (the seconds that those which have ended took), ``running`` (leases), ``waiting``
+        (callers), ``longest_wait_s`` (of these) and its ``share``. What ``forget`` was told
+        of is left out.
+
+        The other keys are ``waiting`` (callers), ``reserve`` (interpreters for models that
+        have none), ``min_size``, ``max_size``, ``growing`` (whether one more is being
+        started), ``failed_starts`` of interpreters after the first ones, and ``floor`` and
+        ``ceiling``, the earlier names of the two sizes.
         """
         return {**self._pool.status(), "floor": self.min_size, "ceiling": self.max_size}
 
@@ -268,9 +314,9 @@ class Instance:
         self._pool = pool
         self.interpreter_id = interpreter_id
 
-    def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
+    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> InterpreterSession:
         """Lease this very interpreter; see ``InterpreterManager.acquire_session``."""
-        return self._pool.acquire(timeout=timeout, only=self.interpreter_id)
+        return self._pool.acquire(affinity, timeout, only=self.interpreter_id)
 
 
 class Package:

@@ -22,6 +22,7 @@ from interpool.native.provision.environment import (
     current_environment,
     interposer_path,
     libpython_path,
+    standby_path,
     torch_libraries,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "libpython_copy",
     "libpython_path",
     "private_copy",
+    "standby_path",
     "torch_libraries",
 ]
 

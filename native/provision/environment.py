@@ -100,6 +100,11 @@ def interposer_path() -> Path:
     return _INTERPOSER
 
 
+def standby_path() -> Path:
+    """Where the program is installed that a shim becomes while it waits."""
+    return _INTERPOSER.with_name("interpool_standby")
+
+
 def _interposed_names(path: str) -> frozenset[bytes]:
     """The names that the interposer answers to under the prefix as well."""
     prefix = SYMBOL_PREFIX.encode()

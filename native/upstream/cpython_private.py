@@ -58,6 +58,9 @@ NAMES = (
         "inside/inductor.py: os.environ asks the module for putenv",
         mentions=("putenv",),
     ),
+    PrivateName("os:_Environ.__iter__", "the view of each model has its own variables", mentions=("_data",)),
+    PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
+    PrivateName("warnings:_filters_mutated", "likewise its own filters of warnings"),
     PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
     # Imports from archives.
     PrivateName(
@@ -117,6 +120,37 @@ def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) 
     import _posixsubprocess
 
     _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
+
+
+def replace_environ(variables: dict[bytes, bytes]) -> None:
+    """Have ``os.environ`` hold these, as ``environ_data`` gave them; the process's own stay as they are."""
+    import os
+
+    os.environ._data.clear()  # type: ignore[attr-defined]
+    os.environ._data.update(variables)  # type: ignore[attr-defined]
+
+
+def environ_data() -> dict[bytes, bytes]:
+    """A copy of what ``os.environ`` holds."""
+    import os
+
+    return dict(os.environ._data)  # type: ignore[attr-defined]
+
+
+def filter_warnings(options: str) -> None:
+    """Filter warnings as PYTHONWARNINGS asks for."""
+    import warnings
+
+    warnings._processoptions([option for option in options.split(",") if option])  # type: ignore[attr-defined]
+
+
+def replace_warnings_filters(filters: list[Any]) -> None:
+    """Have warnings filtered by these: C code holds on to the list itself."""
+    import warnings
+
+    if warnings.filters != filters:
+        warnings.filters[:] = filters  # type: ignore[index]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
 def check() -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     import torch
@@ -259,6 +259,29 @@ _CORE_NAMES = (
         "torch._C:DeserializationStorageContext.add_storage", "archive/importer.py: TorchScript's weights"
     ),
     PrivateName("torch._C:TensorBase", "archive/unpickler.py: methods that a pickle may ask for"),
+    PrivateName("torch:UntypedStorage._cdata", "the address of a storage, for inside/weights.py"),
+    PrivateName(
+        "torch.jit:RecursiveScriptModule.__init__", "script_tensors", ("self", "cpp_module"), mentions=("_c",)
+    ),
+    *(
+        PrivateName(f"torch._C:{name}", "script_tensors")
+        for name in (
+            "ScriptModule._get_method",
+            "ScriptModule._method_names",
+            "ScriptModule._type",
+            "ScriptModule.getattr",
+            "ScriptModule.hasattr",
+            "ScriptMethod.graph",
+            "ScriptMethod.inlined_graph",
+            "Graph.findAllNodes",
+            "Node.attributeNames",
+            "Node.kindOf",
+            "Node.ival",
+            "Node.s",
+            "Node.t",
+            "Node.ts",
+        )
+    ),
     PrivateName("torch._C:_VariableFunctionsClass", "archive/unpickler.py: the class of torch's functions"),
     PrivateName("torch._C:_VariableFunctions", "archive/pickle_policy.py: torch's functions"),
     *(
@@ -417,6 +440,65 @@ def replace_anomaly_mode(
     for module in modules:
         module.set_anomaly_enabled = set_anomaly_enabled
         module.is_anomaly_enabled = is_anomaly_enabled
+
+
+def storage_address(storage: torch.UntypedStorage) -> int:
+    """The address of what C++ knows the storage by."""
+    address: int = storage._cdata
+    return address
+
+
+def script_tensors(module: Any) -> list[torch.Tensor]:
+    """The tensors of a TorchScript module that was just loaded, or of a TorchScript function.
+
+    Parameters, buffers, other attributes that some method reads, in lists and dictionaries, too, and the
+    constants in the graphs of its methods, where those of a frozen module are.
+    """
+    import torch
+
+    if not isinstance(module, torch.jit.ScriptModule):
+        graphs = [module.inlined_graph] if isinstance(module, torch.jit.ScriptFunction) else []
+        return [tensor for graph in graphs for tensor in _constants(graph)]
+    found: list[torch.Tensor] = [*module.parameters(), *module.buffers()]
+    names: set[str] = set()
+    types: set[str] = set()
+    parts = [part._c for part in module.modules() if isinstance(part, torch.jit.RecursiveScriptModule)]
+    for part in parts:
+        if (kind := part._type().qualified_name()) in types:
+            continue
+        types.add(kind)
+        for name in part._method_names():
+            method = part._get_method(name)
+            # What the whole module's methods call, other modules' and functions' code, is in those graphs.
+            graph = method.inlined_graph if part is parts[0] else method.graph
+            names.update(node.s("name") for node in graph.findAllNodes("prim::GetAttr"))
+            found += _constants(graph)
+    for part in parts:
+        for name in names:
+            if part.hasattr(name):
+                found += _tensors_in(part.getattr(name))
+    return found
+
+
+def _constants(graph: Any) -> Iterator[torch.Tensor]:
+    for node in graph.findAllNodes("prim::Constant"):
+        for name in node.attributeNames():
+            kind = node.kindOf(name)
+            if kind in ("t", "ts", "ival"):
+                yield from _tensors_in(getattr(node, kind)(name))
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_in(part)
 
 
 _BY_NAME = {each.where.partition(":")[2].lstrip("_"): each for each in _PACKAGE_NAMES + _CORE_NAMES}

@@ -73,10 +73,11 @@ class TorchServe:
         self.logs = self.root / "logs"
         for directory in (self.store, self.tmp, self.logs):
             directory.mkdir(exist_ok=True)
-        ports = _free_ports(5)
+        ports = free_ports(5)
         self.inference = f"http://127.0.0.1:{ports[0]}"
         self.management = f"http://127.0.0.1:{ports[1]}"
         self.metrics = f"http://127.0.0.1:{ports[2]}"
+        self.grpc_ports = ports[3], ports[4]  # inference, management
         properties = {
             "inference_address": self.inference,
             "management_address": self.management,
@@ -285,7 +286,8 @@ def _command(process: psutil.Process) -> str:
     return ""
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listened on a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     for probe in sockets:
         probe.bind(("127.0.0.1", 0))

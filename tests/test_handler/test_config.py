@@ -49,6 +49,11 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         ("interpool: {interpeters: 3}", "unknown setting `interpool.interpeters`; the settings are: pool"),
         ("interpool: {interpreters: 0}", "`interpool.interpreters`"),
         ("interpool: {interpreters: 1000}", "`interpool.interpreters`"),
+        ("interpool: {share: 0}", "a share is a number of interpreters, 1 to 256, or a part of them"),
+        ("interpool: {share: 1.0}", "not 1.0"),
+        ("interpool: {share: true}", "not True"),
+        ("interpool: {share: 257}", "not 257"),
+        ("interpool: {share: half}", "not 'half'"),
         ("interpool: {pool: ../up}", "`interpool.pool`"),
         ("interpool: {pool: ''}", "`interpool.pool`"),
         ("interpool: [1]", "must hold settings by name"),
@@ -160,3 +165,28 @@ def test_the_sample_configuration_is_valid_and_shows_every_setting(tmp_path: Pat
     text = SAMPLE.read_text()
     ModelSettings.of_model(_model(tmp_path, text))
     assert set(yaml.safe_load(text)["interpool"]) == set(ModelSettings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("environment", "model", "interpreters", "most"),
+    [
+        ({}, {}, 4, None),
+        ({"INTERPOOL_SHARE": "2"}, {}, 4, 2),
+        ({"INTERPOOL_SHARE": "0.5"}, {}, 5, 2),
+        ({"INTERPOOL_SHARE": "0.1"}, {}, 4, 1),
+        ({"INTERPOOL_SHARE": "0.5"}, {"share": 3}, 4, 3),
+        ({}, {"share": 0.75}, 4, 3),
+        ({}, {"share": 9}, 4, 9),
+    ],
+)
+def test_a_share_is_a_number_or_a_part_of_the_interpreters(
+    environment: dict[str, str], model: dict[str, float], interpreters: int, most: int | None
+) -> None:
+    host = HostSettings.of_environment(environment)
+    assert host.share_of(ModelSettings.model_validate(model), interpreters) == most
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "-1", "half", "nan."])
+def test_a_share_of_the_server_that_cannot_be_is_refused(share: str) -> None:
+    with pytest.raises(SettingsError, match="`INTERPOOL_SHARE`: a share is a number of interpreters"):
+        HostSettings.of_environment({"INTERPOOL_SHARE": share})

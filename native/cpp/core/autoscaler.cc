@@ -1,5 +1,6 @@
 // The pool's autoscaler: lets the pool grow towards its maximum size while leases wait for
-// something other than the CPU, parks what is not needed, replaces what was retired.
+// something other than the CPU, or a model waits that is behind the others (fair_queue.h);
+// parks what is not needed, replaces what was retired.
 //
 // All of it runs on one thread, so no two interpreters are started at once, and none
 // on a request's way. It holds no GIL, and `mutex_` only where it says so.
@@ -23,7 +24,9 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(5);     // between two samples
 constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of them that showed no need
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
-constexpr auto kRetry = std::chrono::seconds(30);        // after a start that failed
+// That a model which is behind waits for others' calls to end, before the reserve grows.
+constexpr auto kPatience = std::chrono::milliseconds(50);
+constexpr auto kRetry = std::chrono::seconds(30);  // after a start that failed
 
 size_t cores() {
   cpu_set_t mine;
@@ -38,8 +41,42 @@ size_t cores() {
 
 // For any interpreter: one more does not help a caller that waits for a certain one.
 bool Pool::anybody_waits() const {
-  return std::any_of(waiters_.begin(), waiters_.end(),
-                     [](const Waiter* waiter) { return !waiter->only.has_value(); });
+  for (const Flow* flow : queue_.waiting()) {
+    const auto& waiters = flow->waiters;
+    if (std::any_of(waiters.begin(), waiters.end(),
+                    [](const Waiter* one) { return !one->only.has_value(); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Alone, a model is not kept waiting by another one, and needs no reserve. Where there are
+// others, the first of the reserve is started as soon as anybody waits, so that it is there
+// when one of them comes; more, when one that is behind waits.
+Clock::time_point Pool::reserve_due() const {
+  auto due = Clock::time_point::max();
+  if (!may_raise_reserve()) {
+    return due;
+  }
+  const bool ahead = surplus() == 0 && known_models() > 1 && may_grow();
+  for (const Flow* flow : queue_.waiting()) {
+    const Waiter* first = flow->waiters.front();
+    // One that waits: its being behind was decided when it came, whatever the time.
+    if ((ahead || queue_.is_behind(*flow, 0)) && !first->only.has_value()) {
+      due = std::min(due, first->since + kPatience);
+    }
+  }
+  return due;
+}
+
+size_t Pool::most_capacity() const {
+  const size_t most = std::min(options_.max_size, limit_);
+  return known_models() > 1 && most > min_size_ ? most - 1 : most;
+}
+
+size_t Pool::known_models() const {
+  return queue_.flows().size() - queue_.flows().count("");
 }
 
 // Makes it look at the pool now. Called with `mutex_` held.
@@ -70,9 +107,13 @@ void Pool::autoscale() {
       } else {
         autoscaler_.wait_until(lock, retry_at_);
       }
-    } else if (anybody_waits() && may_grow()) {
-      if (watch(lock)) {
-        add_one(lock);
+    } else if (anybody_waits() && (may_raise_capacity() || may_raise_reserve())) {
+      const Growth growth = watch(lock, review_at);
+      if (growth != Growth::kNone) {
+        grow(lock, growth);
+        review_at = Clock::now() + review_every;
+      } else if (Clock::now() >= review_at) {
+        park_surplus(lock);
         review_at = Clock::now() + review_every;
       }
     } else if (active_ == min_size_) {
@@ -87,17 +128,24 @@ void Pool::autoscale() {
   autoscaler_runs_ = false;
 }
 
-// Samples the load as long as anybody waits for a lease; true when one more interpreter
-// would help. Returns with `mutex_` held, as it was called.
-bool Pool::watch(std::unique_lock<std::mutex>& lock) {
+// Samples the load as long as anybody waits for a lease, or until then; tells when one more interpreter
+// would help, and whom. Returns with `mutex_` held, as it was called.
+Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
   LoadSampler load(cores());
   auto waited_at = Clock::now();
-  while (!closed_ && active_ >= min_size_ && may_grow()) {
+  while (!closed_ && active_ >= min_size_ && (may_raise_capacity() || may_raise_reserve()) &&
+         Clock::now() < until) {
+    if (reserve_due() <= Clock::now()) {
+      return Growth::kReserve;
+    }
     auto pause = kTick;
     if (!anybody_waits()) {
       if (Clock::now() - waited_at > kLinger) {
-        return false;
+        return Growth::kNone;
       }
+    } else if (!may_raise_capacity()) {
+      pause = kPause;  // the load decides nothing
+      waited_at = Clock::now() + kPause;
     } else {
       waited_at = Clock::now();
       std::vector<LoadSampler::Lease> leases;
@@ -113,25 +161,58 @@ bool Pool::watch(std::unique_lock<std::mutex>& lock) {
       const bool waits = told && load.waits_elsewhere();
       lock.lock();
       if (told) {
-        if (waits && !closed_ && may_grow()) {
-          return true;
+        if (waits && !closed_ && may_raise_capacity()) {
+          return Growth::kCapacity;
         }
         pause = kPause;
         waited_at += kPause;
       }
     }
-    autoscaler_.wait_for(lock, pause, [this] { return closed_ || active_ < min_size_; });
+    rest(lock, pause);
   }
-  return false;
+  return Growth::kNone;
 }
 
-// One that is parked, else a new one.
-void Pool::add_one(std::unique_lock<std::mutex>& lock) {
+// Until the pause is over, or a model is behind that has waited long enough.
+void Pool::rest(std::unique_lock<std::mutex>& lock, Clock::duration pause) {
+  const auto end = Clock::now() + pause;
+  while (!closed_ && active_ >= min_size_) {
+    const auto until = std::min(end, reserve_due());
+    if (until <= Clock::now()) {
+      return;
+    }
+    autoscaler_.wait_until(lock, until);
+  }
+}
+
+void Pool::grow(std::unique_lock<std::mutex>& lock, Growth growth) {
+  if (growth == Growth::kCapacity && surplus() > 0) {
+    ++capacity_;  // what was started for the reserve serves all
+    dispatch();
+    return;
+  }
+  if (growth == Growth::kCapacity) {
+    ++capacity_;
+    if (!add_one(lock)) {
+      --capacity_;
+    }
+    return;
+  }
+  if (may_grow()) {
+    add_one(lock);
+  } else {
+    --capacity_;  // of what the pool has grown by; it is free when a lease ends
+  }
+}
+
+// One that is parked, else a new one. False when none starts.
+bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
   for (Slot& slot : slots_) {
     if (slot.state == State::kParked) {
       ++active_;
-      offer(slot);
-      return;
+      slot.state = State::kFree;
+      dispatch();
+      return true;
     }
   }
   growing_ = true;
@@ -147,6 +228,7 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
   growing_ = false;
   failure_ = failure;
   if (started == nullptr) {
+    ++failed_starts_;
     retry_at_ = Clock::now() + kRetry;
     wake_all();      // if no interpreter is left, waiting callers get an error
     if (!closed_) {  // a closed pool does not report it: its process may be ending
@@ -154,19 +236,25 @@ void Pool::add_one(std::unique_lock<std::mutex>& lock) {
       std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
       lock.lock();
     }
-    return;
+    return false;
   }
   ++active_;
-  offer(slots_.emplace_back(started));
+  slots_.emplace_back(started);
+  dispatch();
+  return true;
 }
 
 // Back to what was needed at once since the last review, and at least to the minimum size.
 void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
-  const size_t needed = std::max(min_size_, wanted_);
-  wanted_ = leased_ + waiters_.size();
+  const size_t first = wanted_ > capacity_ && known_models() > 1 ? 1 : 0;
+  const size_t reserve = std::min(surplus(), std::max(beyond_, first));
+  capacity_ = std::max(min_size_, std::min(capacity_, wanted_));
+  const size_t needed = capacity_ + reserve;
+  wanted_ = leased_ + queue_.size();
+  beyond_ = leased_ > capacity_ ? leased_ - capacity_ : 0;
   std::vector<Interpreter*> parked;
   for (auto slot = slots_.rbegin(); slot != slots_.rend() && active_ > needed; ++slot) {
-    if (slot->state == State::kFree) {
+    if (slot->state == State::kFree && slot->residents == 0) {
       slot->state = State::kParked;
       slot->affinities.clear();
       --active_;

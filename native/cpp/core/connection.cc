@@ -1,6 +1,7 @@
 #include "connection.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,9 +26,15 @@ Connection::Connection(std::shared_ptr<Pool> pool, int fd, Service service, int 
 
 std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd, Service service,
                                               int done_fd) {
+  if (service.share.has_value()) {
+    pool->set_share(service.affinity, *service.share);
+  }
   std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
   start_model_thread([connection] {
     pthread_setname_np(pthread_self(), "interpool-conn");
+    // A working directory of its own, and of the threads that its calls start: as a model finds it
+    // in a worker process of its own. Where the system forbids it, the process's stays.
+    static_cast<void>(::unshare(CLONE_FS));
     connection->run();
   });
   return connection;
@@ -36,13 +43,13 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
 void Connection::run() {
   try {
     FrameReader reader(fd_);
-    std::string load_command;
     std::string frame;
     while (reader.next(frame)) {
-      if (load_command.empty()) {
-        load_command = frame;
+      if (load_command_.empty()) {
+        const std::lock_guard lock(mutex_);
+        load_command_ = frame;
       }
-      if (!answer(load_command, frame)) {
+      if (!answer(frame)) {
         break;
       }
     }
@@ -53,6 +60,9 @@ void Connection::run() {
     if (alive()) {
       report(service_, error.what());
     }
+  }
+  if (home_.has_value()) {
+    pool_->leave(*home_);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -66,7 +76,7 @@ void Connection::run() {
   }
 }
 
-bool Connection::answer(const std::string& load_command, const std::string& frame) {
+bool Connection::answer(const std::string& frame) {
   // Gives the interpreter back before the answer is written.
   struct Lease {
     Pool& pool;
@@ -75,12 +85,30 @@ bool Connection::answer(const std::string& load_command, const std::string& fram
   };
   Interpreter::Answer result;
   {
-    const Lease lease{*pool_, pool_->acquire(service_.affinity, std::nullopt)};
+    const Lease lease{*pool_, this->lease()};
     const Entered entered(lease.interpreter);
     const Held callable(lease.interpreter, lease.interpreter.global(service_.module, service_.function));
-    result = lease.interpreter.answer(callable.get(), service_.worker, fd_, load_command, frame);
+    result = lease.interpreter.answer(callable.get(), service_.worker, fd_, load_command_, frame);
   }
   return send_all(fd_, result.bytes) && result.keep_open;
+}
+
+Interpreter& Connection::lease() {
+  while (service_.pinned) {
+    if (!home_.has_value()) {
+      home_ = pool_->settle();
+    }
+    if (!home_.has_value()) {
+      break;  // every interpreter is lost, for now: wait for any
+    }
+    try {
+      return pool_->acquire(service_.affinity, std::nullopt, home_);
+    } catch (const InterpreterRetiredError&) {
+      pool_->leave(*home_);
+      home_.reset();
+    }
+  }
+  return pool_->acquire(service_.affinity, std::nullopt);
 }
 
 void Connection::close() {
@@ -93,6 +121,11 @@ void Connection::close() {
 bool Connection::alive() const {
   const std::lock_guard lock(mutex_);
   return open_;
+}
+
+std::string Connection::load_command() const {
+  const std::lock_guard lock(mutex_);
+  return load_command_;
 }
 
 bool Connection::join(double timeout) {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "pool.h"
@@ -17,11 +18,13 @@ struct Service {
   std::string function;
   std::string worker;
   std::string affinity;
+  bool pinned = false;  // to one interpreter, for as long as the connection and that interpreter last
+  std::optional<int64_t> share;  // see Pool::set_share
 };
 
 // The thread waits for a message without an interpreter and without any GIL, and
 // leases an interpreter only while one is being answered. `mutex_` guards `open_`
-// and orders shutdown against close of the descriptor; a leaf lock.
+// and `load_command_`, and orders shutdown against close of the descriptor; a leaf lock.
 class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connection> {
  public:
   // Takes `fd` over. When all is over, writes a uint64 1 to `done_fd`, which the
@@ -32,13 +35,16 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   // Any thread.
   void close();
   bool alive() const;
+  // Its first message, TorchServe's load command; "" before it came. Any thread.
+  std::string load_command() const;
   // False when it is still alive after `timeout` seconds. No GIL may be held.
   bool join(double timeout);
 
  private:
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
-  bool answer(const std::string& load_command, const std::string& frame);
+  bool answer(const std::string& frame);
+  Interpreter& lease();
 
   const std::shared_ptr<Pool> pool_;
   const int fd_;
@@ -47,6 +53,8 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool open_ = true;
+  std::optional<int> home_;   // the interpreter of a pinned connection; for its own thread only
+  std::string load_command_;  // written once, by the thread, which reads it without the lock
 };
 
 }  // namespace interpool

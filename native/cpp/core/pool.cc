@@ -17,6 +17,10 @@ int this_thread() {
   return number;
 }
 
+double seconds_of(Clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
 }  // namespace
 
 Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
@@ -26,7 +30,8 @@ Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
       }()),
       min_size_(interpreters.size()),
       slots_(interpreters.begin(), interpreters.end()),
-      active_(interpreters.size()) {}
+      active_(interpreters.size()),
+      capacity_(interpreters.size()) {}
 
 void Pool::refuse_if_hopeless(std::optional<int> only) const {
   if (closed_) {
@@ -60,6 +65,13 @@ bool Pool::may_take(const Slot& slot, std::optional<int> only) const {
   return std::any_of(slots_.begin(), end, [&](const Slot& one) { return &one == &slot; });
 }
 
+bool Pool::may_have_more(const Flow& flow) const {
+  if (flow.running >= flow.share) {
+    return false;
+  }
+  return leased_ < capacity_ || queue_.is_behind(flow, seconds_of(Clock::now()));
+}
+
 Pool::Slot* Pool::free_slot(const std::string& affinity, std::optional<int> only) {
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
@@ -88,30 +100,70 @@ Pool::Slot* Pool::slot_of(const Interpreter& interpreter) {
   return found == slots_.end() ? nullptr : &*found;
 }
 
-void Pool::take(Slot& slot, const std::string& affinity, int thread) {
+void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
   slot.state = State::kLeased;
+  slot.model = flow.name;
   ++slot.leases;
   slot.thread = thread;
   slot.leased_at = Clock::now();
-  if (!affinity.empty()) {
-    slot.affinities.insert(affinity);
+  slot.flow = &flow;
+  if (!flow.name.empty()) {
+    slot.affinities[flow.name] = slot.leased_at;
   }
+  counters_[flow.name].count(waited);
+  queue_.begin(flow, seconds_of(slot.leased_at));
   ++leased_;
-  wanted_ = std::max(wanted_, leased_ + waiters_.size());
+  wanted_ = std::max(wanted_, leased_ + queue_.size());
+  if (leased_ > capacity_) {
+    beyond_ = std::max(beyond_, leased_ - capacity_);
+  }
 }
 
-void Pool::offer(Slot& slot) {
-  slot.state = State::kFree;
-  const auto next = std::find_if(waiters_.begin(), waiters_.end(),
-                                 [&](const Waiter* waiter) { return may_take(slot, waiter->only); });
-  if (next == waiters_.end()) {
-    return;
+// What it becomes then, the caller says.
+void Pool::end_lease(Slot& slot) {
+  const auto now = Clock::now();
+  const auto served = slot.affinities.find(slot.flow->name);
+  if (served != slot.affinities.end()) {
+    served->second = now;
   }
-  Waiter& waiter = **next;
-  waiters_.erase(next);
-  take(slot, waiter.affinity, waiter.thread);
-  waiter.slot = &slot;
-  waiter.wake.notify_one();
+  // The model may have been forgotten meanwhile.
+  if (const auto found = counters_.find(slot.flow->name); found != counters_.end()) {
+    found->second.leased += std::chrono::duration<double>(now - slot.leased_at).count();
+  }
+  queue_.end(*slot.flow, seconds_of(slot.leased_at), seconds_of(now));
+  slot.flow = nullptr;
+  slot.holder.reset();
+  --leased_;
+}
+
+Pool::Slot* Pool::free_slot_for(const Waiter& waiter) {
+  const bool may = waiter.only.has_value() || may_have_more(waiter.flow);
+  return may ? free_slot(waiter.flow.name, waiter.only) : nullptr;
+}
+
+void Pool::dispatch() {
+  while (!queue_.empty() && leased_ < active_) {
+    Waiter* chosen = nullptr;
+    Slot* slot = nullptr;
+    queue_.next(seconds_of(Clock::now()), [&](const Flow& flow) {
+      for (Waiter* waiter : flow.waiters) {
+        if (Slot* found = free_slot_for(*waiter)) {
+          chosen = waiter;
+          slot = found;
+          return true;
+        }
+      }
+      return false;
+    });
+    if (chosen == nullptr) {
+      return;
+    }
+    const double waited = std::chrono::duration<double>(Clock::now() - chosen->since).count();
+    take(*slot, chosen->flow, chosen->thread, waited);
+    queue_.leave(*chosen);
+    chosen->granted = slot;
+    chosen->wake.notify_one();
+  }
 }
 
 Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout,
@@ -124,45 +176,61 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
   return interpreter;
 }
 
+// Why a lease was not had in time, and what to do.
+std::string Pool::why_none(const Flow& flow, std::optional<int> only, double timeout) const {
+  const std::string who = only.has_value() ? "interpreter " + std::to_string(*only) + " did not become"
+                                           : std::string("no interpreter became");
+  std::string why = "all " + std::to_string(active_) + " are leased";
+  if (!only.has_value() && flow.running >= flow.share) {
+    why = flow.name + " has its share of them, " + std::to_string(flow.share);
+  } else if (leased_ < active_) {
+    why = std::to_string(leased_) + " of " + std::to_string(active_) +
+          " are leased, and the others are kept for models that have had less";
+  }
+  return who + " free within " + std::to_string(timeout) + " s: " + why +
+         ". Close sessions sooner, wait longer, or make the pool larger.";
+}
+
 Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout,
                          std::optional<int> only) {
   std::unique_lock lock(mutex_);
   refuse_if_hopeless(only);
-  // One that is free is one that no waiter can take.
-  if (Slot* slot = free_slot(affinity, only)) {
-    take(*slot, affinity, this_thread());
-    return *slot->interpreter;
+  Flow& flow = queue_.flow(affinity);
+  // Whoever else waits for a certain one, or must not have more, is not passed over.
+  if (flow.waiters.empty() && (only.has_value() || may_have_more(flow))) {
+    if (Slot* slot = free_slot(affinity, only)) {
+      take(*slot, flow, this_thread());
+      dispatch();
+      return *slot->interpreter;
+    }
   }
-  Waiter waiter{{}, affinity, only, this_thread()};
-  const auto place = waiters_.insert(waiters_.end(), &waiter);
-  if (!only.has_value() && may_grow()) {
+  const auto now = Clock::now();
+  Waiter waiter{flow, only, this_thread(), now};
+  queue_.wait(waiter, seconds_of(now));
+  dispatch();
+  if (waiter.granted == nullptr && !only.has_value() && (may_raise_capacity() || may_raise_reserve())) {
     wake_autoscaler();
   }
-  const auto deadline = Clock::now() + seconds(timeout.value_or(kForever));
-  for (;;) {
+  const auto deadline = now + seconds(timeout.value_or(kForever));
+  while (waiter.granted == nullptr) {
     const bool in_time = timeout.value_or(kForever) >= kForever
                              ? (waiter.wake.wait(lock), true)
                              : waiter.wake.wait_until(lock, deadline) == std::cv_status::no_timeout;
-    if (waiter.slot != nullptr) {  // offer() took the waiter off the list
-      return *waiter.slot->interpreter;
+    if (waiter.granted != nullptr) {
+      break;
     }
     try {
       refuse_if_hopeless(only);
     } catch (...) {
-      waiters_.erase(place);
+      queue_.leave(waiter);
       throw;
     }
     if (!in_time) {
-      break;
+      queue_.leave(waiter);
+      throw LeaseTimeoutError(why_none(flow, only, *timeout));
     }
   }
-  waiters_.erase(place);
-  const std::string who = only.has_value() ? "interpreter " + std::to_string(*only) + " did not become"
-                                           : std::string("no interpreter became");
-  throw LeaseTimeoutError(who + " free within " + std::to_string(*timeout) + " s: all " +
-                          std::to_string(active_) +
-                          " are leased. Close sessions sooner, wait longer, or make the pool "
-                          "larger.");
+  return *static_cast<Slot*>(waiter.granted)->interpreter;
 }
 
 void Pool::release(Interpreter& interpreter) {
@@ -171,9 +239,9 @@ void Pool::release(Interpreter& interpreter) {
   if (slot == nullptr || slot->state != State::kLeased) {
     return;
   }
-  --leased_;
-  slot->holder.reset();
-  offer(*slot);
+  end_lease(*slot);
+  slot->state = State::kFree;
+  dispatch();
 }
 
 void Pool::retire(Interpreter& interpreter) {
@@ -182,12 +250,12 @@ void Pool::retire(Interpreter& interpreter) {
   if (slot == nullptr || slot->state != State::kLeased) {
     return;
   }
-  --leased_;
+  end_lease(*slot);
   --active_;
   slot->state = State::kRetired;
   interpreter.abandon();
-  slot->holder.reset();
   slot->affinities.clear();
+  dispatch();
   wake_all();  // somebody may wait for this very one
   if (!options_.start) {
     failure_ = "this pool starts none.";
@@ -204,11 +272,16 @@ void Pool::limit(int64_t count) {
                         std::to_string(count));
   }
   limit_ = static_cast<size_t>(count);
-  for (Slot& slot : slots_) {
-    if (slot.state == State::kFree) {
-      offer(slot);
-    }
+  dispatch();
+}
+
+void Pool::set_share(const std::string& affinity, int64_t most) {
+  if (most < 1) {
+    throw ArgumentError("a share is at least one interpreter, not " + std::to_string(most));
   }
+  const std::lock_guard lock(mutex_);
+  queue_.flow(affinity).share = static_cast<size_t>(most);
+  dispatch();
 }
 
 void Pool::register_module_source(const std::string& name, const std::string& source) {
@@ -228,6 +301,31 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
   return Services::ModuleSource{found->second, next != sources_.end() && next->first.starts_with(name + ".")};
 }
 
+std::optional<int> Pool::settle() {
+  const std::lock_guard lock(mutex_);
+  Slot* best = nullptr;
+  for (Slot& slot : slots_) {
+    const bool active = slot.state == State::kFree || slot.state == State::kLeased;
+    if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
+      best = &slot;
+    }
+  }
+  if (best == nullptr) {
+    return std::nullopt;
+  }
+  ++best->residents;
+  return best->interpreter->id();
+}
+
+void Pool::leave(int interpreter) {
+  const std::lock_guard lock(mutex_);
+  for (Slot& slot : slots_) {
+    if (slot.interpreter->id() == interpreter) {
+      --slot.residents;
+    }
+  }
+}
+
 void Pool::introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder) {
   const std::lock_guard lock(mutex_);
   if (Slot* slot = slot_of(interpreter)) {
@@ -236,8 +334,10 @@ void Pool::introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder
 }
 
 void Pool::wake_all() {
-  for (Waiter* waiter : waiters_) {
-    waiter->wake.notify_one();
+  for (const Flow* flow : queue_.waiting()) {
+    for (Waiter* waiter : flow->waiters) {
+      waiter->wake.notify_one();
+    }
   }
 }
 
@@ -259,13 +359,20 @@ bool Pool::is_closed() const {
   return closed_;
 }
 
-void Pool::forget(const std::string& affinity) {
+void Pool::forget(const std::string& affinity, std::optional<int> only) {
   std::vector<Interpreter*> interpreters;
   {
     const std::lock_guard lock(mutex_);
+    counters_.erase(affinity);
     for (Slot& slot : slots_) {
-      slot.affinities.erase(affinity);
-      interpreters.push_back(slot.interpreter);
+      if (!only.has_value() || slot.interpreter->id() == *only) {
+        slot.affinities.erase(affinity);
+        interpreters.push_back(slot.interpreter);
+      }
+    }
+    if (!only.has_value()) {
+      queue_.forget(affinity);
+      dispatch();  // it has no share any more
     }
   }
   for (Interpreter* interpreter : interpreters) {
@@ -293,15 +400,43 @@ std::vector<Pool::Status> Pool::status() const {
   const auto now = Clock::now();
   std::vector<Status> all;
   for (const Slot& slot : slots_) {
-    all.push_back({slot.interpreter,
-                   slot.state,
-                   slot.leases,
-                   {slot.affinities.begin(), slot.affinities.end()},
-                   slot.thread,
-                   std::chrono::duration<double>(now - slot.leased_at).count(),
-                   slot.holder});
+    const double since = std::chrono::duration<double>(now - slot.leased_at).count();
+    Status& one = all.emplace_back(Status{
+        slot.interpreter, slot.state, slot.leases, {}, {}, slot.model, slot.thread, since, slot.holder});
+    for (const auto& [affinity, served] : slot.affinities) {
+      const bool is_served = slot.flow != nullptr && slot.flow->name == affinity;
+      one.affinities.push_back(affinity);
+      one.idle.push_back(is_served ? 0 : std::chrono::duration<double>(now - served).count());
+    }
   }
   return all;
+}
+
+std::map<std::string, Pool::ModelStatus> Pool::models() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  std::map<std::string, ModelStatus> all;
+  for (const auto& [model, counters] : counters_) {
+    all[model].counters = counters;
+  }
+  for (const auto& [name, flow] : queue_.flows()) {
+    if (flow.running == 0 && flow.waiters.empty() && all.count(name) == 0) {
+      continue;  // forgotten
+    }
+    ModelStatus& model = all[name];
+    model.running = flow.running;
+    model.waiting = flow.waiters.size();
+    model.share = flow.share == SIZE_MAX ? std::nullopt : std::optional(flow.share);
+    if (!flow.waiters.empty()) {
+      model.longest = std::chrono::duration<double>(now - flow.waiters.front()->since).count();
+    }
+  }
+  return all;
+}
+
+uint64_t Pool::failed_starts() const {
+  const std::lock_guard lock(mutex_);
+  return failed_starts_;
 }
 
 std::vector<int> Pool::instances() const {
@@ -320,9 +455,14 @@ size_t Pool::size() const {
   return active_;
 }
 
+size_t Pool::reserve() const {
+  const std::lock_guard lock(mutex_);
+  return surplus();
+}
+
 size_t Pool::waiting() const {
   const std::lock_guard lock(mutex_);
-  return waiters_.size();
+  return queue_.size();
 }
 
 bool Pool::is_growing() const {

@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +18,8 @@
 
 #include "../seam/interpreter.h"
 #include "clock.h"
+#include "fair_queue.h"
+#include "lease_counters.h"
 
 namespace interpool {
 
@@ -47,13 +47,20 @@ struct PoolOptions {
 // It has no threads of its own, as long as it has what it needs. Where it may grow,
 // somebody waits for a lease, or an interpreter was retired, the *autoscaler* runs
 // (autoscaler.cc): one thread, which leaves once the pool is back at its minimum size.
+//
+// Those who wait are served fairly over models (fair_queue.h). Fairness of the order would
+// still let a model wait until somebody's call ends. So where the pool may grow, it keeps
+// a *reserve*: interpreters above its *capacity*, which only those models may lease that
+// have none and had no more than their fair part lately. They run at once beside the
+// others, and the kernel divides the cores, as between processes. A pool of an exact size
+// has no reserve.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
   // The interpreters that it is given are its minimum size.
   explicit Pool(std::vector<Interpreter*> interpreters, PoolOptions options = {});
 
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
-  // waits its turn, first come first served. Throws LeaseTimeoutError after `timeout`
+  // waits its turn. Throws LeaseTimeoutError after `timeout`
   // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
   // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
@@ -63,6 +70,11 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // Never leases this one again, and has another one started in its place. Called by the
   // leaseholder, who then does not release it.
   void retire(Interpreter& interpreter);
+
+  // An interpreter for a caller that is to get the same one each time: the one that fewest such
+  // callers have, by number; nullopt if every one is lost. It is not parked before leave().
+  std::optional<int> settle();
+  void leave(int interpreter);
 
   // Who has leased it, until it is released.
   void introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder);
@@ -77,13 +89,17 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // Leases its first `count` interpreters only, from now on, except those asked for by number.
   void limit(int64_t count);
 
+  // Leases at most so many at once for `affinity`, those asked for by number not counted,
+  // from now until it is forgotten. ArgumentError for less than one.
+  void set_share(const std::string& affinity, int64_t most);
+
   // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
   // nullopt also when `interpreter` is not of this pool.
   std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
-  // No longer prefers anybody for `affinity`: its model is gone.
-  void forget(const std::string& affinity);
+  // No longer prefers anybody for `affinity`, or not that one: its model is gone there.
+  void forget(const std::string& affinity, std::optional<int> only = std::nullopt);
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
   // thread and beside whoever leases it. Waits at most `patience` seconds for all
@@ -99,13 +115,27 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     State state;
     uint64_t leases;  // since the start
     std::vector<std::string> affinities;
-    int thread;      // that leased it last, by the kernel's number
-    double seconds;  // since it was leased last
+    std::vector<double> idle;  // for each of them: seconds since it was last served here; 0: now
+    std::string model;         // for which it is or was leased last; may be empty
+    int thread;                // that leased it last, by the kernel's number
+    double seconds;            // since it was leased last
     std::weak_ptr<Leaseholder> holder;
   };
   std::vector<Status> status() const;
+  // By model, as far as it was leased for one, or leases have no affinity (""); of those that
+  // were not forgotten.
+  struct ModelStatus {
+    LeaseCounters counters;
+    size_t running = 0;
+    size_t waiting = 0;
+    std::optional<size_t> share;
+    double longest = 0;  // seconds that the first of those who wait has waited
+  };
+  std::map<std::string, ModelStatus> models() const;
+  uint64_t failed_starts() const;      // of interpreters, after the first ones
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
   size_t size() const;                 // free and leased
+  size_t reserve() const;              // of these, above what any model may lease
   size_t waiting() const;
   size_t min_size() const { return min_size_; }
   size_t max_size() const { return options_.max_size; }
@@ -119,50 +149,69 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     Interpreter* interpreter;
     State state = State::kFree;
     uint64_t leases = 0;
-    std::set<std::string> affinities;
+    std::map<std::string, Clock::time_point> affinities;  // and when each was last served
+    FairQueue::Flow* flow = nullptr;                      // while leased
+    std::string model;
     int thread = 0;
     Clock::time_point leased_at;
     std::weak_ptr<Leaseholder> holder;
+    size_t residents = 0;  // callers that settled here
   };
-  struct Waiter {
-    std::condition_variable wake;
-    const std::string& affinity;
-    const std::optional<int> only;
-    const int thread;
-    Slot* slot = nullptr;
-  };
+  using Flow = FairQueue::Flow;
+  using Waiter = FairQueue::Waiter;
 
   Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
 
   // All below with `mutex_` held.
   void refuse_if_hopeless(std::optional<int> only) const;
   bool may_take(const Slot& slot, std::optional<int> only) const;
+  // May this flow have one more, as far as its share and the reserve go?
+  bool may_have_more(const Flow& flow) const;
   Slot* free_slot(const std::string& affinity, std::optional<int> only);
   Slot* slot_of(const Interpreter& interpreter);
-  void take(Slot& slot, const std::string& affinity, int thread);
-  // Gives a slot that nobody has to the first waiter that can take it.
-  void offer(Slot& slot);
+  void take(Slot& slot, Flow& flow, int thread, double waited = 0);
+  void end_lease(Slot& slot);
+  Slot* free_slot_for(const Waiter& waiter);
+  std::string why_none(const Flow& flow, std::optional<int> only, double timeout) const;
+  // Gives free interpreters to those who wait and may have them, until nobody is left.
+  void dispatch();
   void wake_all();
+  size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
   bool may_grow() const { return active_ < std::min(options_.max_size, limit_) && may_start(); }
 
   // autoscaler.cc
+  enum class Growth : uint8_t { kNone, kCapacity, kReserve };
   bool anybody_waits() const;
+  // When the pool should grow for a model that is behind and waits; max() if there is none.
+  Clock::time_point reserve_due() const;
+  // What the capacity may grow to: where there are other models, the last one above the
+  // minimum size is the reserve's.
+  size_t most_capacity() const;
+  size_t known_models() const;  // that have leased, or may, under a name
+  bool may_raise_capacity() const { return capacity_ < most_capacity() && (surplus() > 0 || may_grow()); }
+  bool may_raise_reserve() const { return may_grow() || (surplus() == 0 && capacity_ > min_size_); }
   void wake_autoscaler();
   void autoscale();
-  bool watch(std::unique_lock<std::mutex>& lock);
-  void add_one(std::unique_lock<std::mutex>& lock);
+  Growth watch(std::unique_lock<std::mutex>& lock, Clock::time_point until);
+  void rest(std::unique_lock<std::mutex>& lock, Clock::duration pause);
+  void grow(std::unique_lock<std::mutex>& lock, Growth growth);
+  bool add_one(std::unique_lock<std::mutex>& lock);
   void park_surplus(std::unique_lock<std::mutex>& lock);
 
   const PoolOptions options_;
   const size_t min_size_;
   mutable std::mutex mutex_;
   std::deque<Slot> slots_;  // only ever grows: slots stay where they are
-  std::list<Waiter*> waiters_;
+  LeaseCountersByModel counters_;
+  uint64_t failed_starts_ = 0;
+  FairQueue queue_;
   size_t limit_ = SIZE_MAX;
   std::map<std::string, std::string> sources_;
   size_t active_;        // slots free or leased
+  size_t capacity_;      // how many may be leased to whoever comes; those above are the reserve
   size_t leased_ = 0;    // slots leased
+  size_t beyond_ = 0;    // the most that were leased above the capacity, since the last review
   size_t wanted_ = 0;    // the most that were leased or waited for, since the last review
   std::string failure_;  // why the last start failed, until one succeeds
   Clock::time_point retry_at_;

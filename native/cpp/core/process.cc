@@ -178,6 +178,16 @@ std::shared_ptr<const Snapshot> Process::take_archive(const std::string& path) {
   return snapshots_.take(path);
 }
 
+std::optional<std::vector<Placement>> Process::place_storages(const std::string& key,
+                                                              const std::vector<Piece>& pieces,
+                                                              std::chrono::milliseconds patience) {
+  return shared_storages_.place(key, pieces, patience);
+}
+
+void Process::forget_storages(const std::string& model) {
+  shared_storages_.forget(model);
+}
+
 Interpreter* Process::start_one(int slot, const std::vector<std::string>& search_path) {
   const auto& [installation, provisioner] = prepared();
   StartOptions options;

@@ -14,6 +14,7 @@
 
 #include "../seam/interpreter.h"
 #include "pool.h"
+#include "shared_storages.h"
 #include "snapshots.h"
 
 namespace interpool {
@@ -74,6 +75,10 @@ class INTERPOOL_PUBLIC Process final : public Services {
   std::vector<std::string> private_copy(const std::string& path, int slot) override;
   std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) override;
   std::optional<ModuleSource> module_source(const std::string& name, int slot) override;
+  std::optional<std::vector<Placement>> place_storages(const std::string& key,
+                                                       const std::vector<Piece>& pieces,
+                                                       std::chrono::milliseconds patience) override;
+  void forget_storages(const std::string& model) override;
   // The archive's file as it is now.
   std::shared_ptr<const Snapshot> take_archive(const std::string& path);
 
@@ -97,6 +102,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   std::mutex preparing_;  // held while libraries are loaded, and no other lock with it
   std::atomic<const Prepared*> prepared_{nullptr};  // written once, never freed
   Snapshots snapshots_;
+  SharedStorages shared_storages_;
   std::mutex mutex_;
   std::condition_variable provisioned_;
   int provisioning_ = 0;             // questions to the provisioner under way

@@ -180,6 +180,23 @@ py::dict describe(const Pool::Status& status) {
   entry["leased"] = status.state == Pool::State::kLeased;
   entry["leases"] = status.leases;
   entry["affinities"] = status.affinities;
+  const bool leased = status.state == Pool::State::kLeased;
+  entry["model"] = leased && !status.model.empty() ? py::object(py::str(status.model)) : py::none();
+  entry["seconds"] = leased ? py::object(py::float_(status.seconds)) : py::none();
+  entry["idle"] = status.idle;
+  return entry;
+}
+
+py::dict describe(const Pool::ModelStatus& status) {
+  py::dict entry;
+  entry["leases"] = status.counters.leases;
+  entry["waited_s"] = status.counters.waited;
+  entry["leased_s"] = status.counters.leased;
+  entry["waits"] = status.counters.waits;
+  entry["waiting"] = status.waiting;
+  entry["running"] = status.running;
+  entry["share"] = status.share;
+  entry["longest_wait_s"] = status.longest;
   return entry;
 }
 
@@ -191,9 +208,17 @@ py::dict status_of(const Pool& pool) {
   py::dict all;
   all["interpreters"] = interpreters;
   all["waiting"] = pool.waiting();
+  all["reserve"] = pool.reserve();
   all["min_size"] = pool.min_size();
   all["max_size"] = pool.max_size();
   all["growing"] = pool.is_growing();
+  py::dict models;
+  for (const auto& [model, status] : pool.models()) {
+    models[py::str(text_of(model))] = describe(status);
+  }
+  all["models"] = models;
+  all["wait_bounds_s"] = kWaitBounds;
+  all["failed_starts"] = pool.failed_starts();
   return all;
 }
 
@@ -373,15 +398,20 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "serve",
           [](std::shared_ptr<Pool> pool, int fd, std::string in_module, std::string function,
-             std::string worker, std::string affinity, int done_fd) {
-            return Connection::serve(
-                std::move(pool), fd,
-                Service{std::move(in_module), std::move(function), std::move(worker), std::move(affinity)},
-                done_fd);
+             std::string worker, std::string affinity, int done_fd, bool pinned,
+             std::optional<int64_t> share) {
+            const WithoutHostGil free;
+            return Connection::serve(std::move(pool), fd,
+                                     Service{std::move(in_module), std::move(function), std::move(worker),
+                                             std::move(affinity), pinned, share},
+                                     done_fd);
           },
           py::arg("fd"), py::kw_only(), py::arg("module"), py::arg("function"), py::arg("worker"),
-          py::arg("affinity"), py::arg("done_fd"))
-      .def("forget", &Pool::forget, py::arg("affinity"), py::call_guard<WithoutHostGil>())
+          py::arg("affinity"), py::arg("done_fd"), py::arg("pinned") = false, py::arg("share") = py::none())
+      .def("set_share", &Pool::set_share, py::arg("affinity"), py::arg("most"),
+           py::call_guard<WithoutHostGil>())
+      .def("forget", &Pool::forget, py::arg("affinity"), py::arg("only") = py::none(),
+           py::call_guard<WithoutHostGil>())
       .def(
           "tell_all",
           [](Pool& pool, const std::string& in_module, const std::string& function,
@@ -476,6 +506,8 @@ The next need makes a new one, as the object was at first.)");
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("alive", &Connection::alive)
+      .def_property_readonly(
+          "load_command", [](const Connection& connection) { return py::bytes(connection.load_command()); })
       .def("join", &Connection::join, py::arg("timeout"), py::call_guard<WithoutHostGil>());
 
   py::class_<Session, std::shared_ptr<Session>>(module, "InterpreterSession")

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <interpool/value.h>
 
 #include "once.h"
+#include "shared_part.h"
 
 namespace interpool {
 
@@ -54,6 +56,13 @@ class Services {
     bool package = false;  // has submodules
   };
   virtual std::optional<ModuleSource> module_source(const std::string& name, int slot) = 0;
+
+  // Where storages with these contents lie in memory that interpreters have in common, see
+  // core/shared_storages.h. And: what was placed for `model` is found no more.
+  virtual std::optional<std::vector<Placement>> place_storages(const std::string& key,
+                                                               const std::vector<Piece>& pieces,
+                                                               std::chrono::milliseconds patience) = 0;
+  virtual void forget_storages(const std::string& model) = 0;
 
  protected:
   ~Services() = default;

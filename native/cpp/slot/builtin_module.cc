@@ -6,13 +6,16 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <optional>
+#include <system_error>
 
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
 #include "../upstream/torch_words.h"
 #include "dlsym_hook.h"
 #include "main_thread.h"
+#include "sharing.h"
 #include "tensors.h"
 #include "torch_python.h"
 
@@ -265,6 +268,53 @@ PyObject* want_anomaly_mode(PyObject*, PyObject* wanted) {
   Py_RETURN_NONE;
 }
 
+// share_storages(key: str, tensors: list[Tensor] | None, excluded: list[int], at_least: int,
+//                tick: Callable[[], object]) -> (storages, bytes, private storages, private bytes)
+//
+// See sharing.h. OSError when there is no memory: nothing has been moved then.
+PyObject* share(PyObject*, PyObject* args) {
+  const char* key = nullptr;
+  PyObject* tensors = nullptr;
+  PyObject* excluded = nullptr;
+  Py_ssize_t at_least = 0;
+  PyObject* tick = nullptr;
+  if (PyArg_ParseTuple(args, "sOO!nO", &key, &tensors, &PyList_Type, &excluded, &at_least, &tick) == 0) {
+    return nullptr;
+  }
+  if (tensors != Py_None && PyList_Check(tensors) == 0) {
+    PyErr_SetString(PyExc_TypeError, "the tensors must be a list, or None for all");
+    return nullptr;
+  }
+  SharingRequest request;
+  request.key = key;
+  request.tensors = tensors == Py_None ? nullptr : tensors;
+  request.at_least = static_cast<size_t>(at_least);
+  request.tick = tick;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(excluded); ++i) {
+    const size_t address = PyLong_AsSize_t(PyList_GET_ITEM(excluded, i));
+    if (PyErr_Occurred() != nullptr) {
+      return nullptr;
+    }
+    request.excluded.insert(address);
+  }
+  try {
+    const Sharing shared = share_storages(*options->services, request);
+    return Py_BuildValue("(KKKK)", static_cast<unsigned long long>(shared.storages),
+                         static_cast<unsigned long long>(shared.bytes),
+                         static_cast<unsigned long long>(shared.private_storages),
+                         static_cast<unsigned long long>(shared.private_bytes));
+  } catch (const std::system_error& error) {
+    PyErr_SetString(PyExc_OSError, error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    if (PyErr_Occurred() == nullptr) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+  }
+  return nullptr;
+}
+
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
@@ -273,6 +323,8 @@ PyMethodDef functions[] = {
     {"end_once", end_once, METH_VARARGS, "end_once(mapping, work, result) -> None"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
+    {"share_storages", share, METH_VARARGS,
+     "share_storages(key, tensors, excluded, at_least, tick) -> counts"},
     {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };

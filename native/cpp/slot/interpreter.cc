@@ -154,7 +154,10 @@ class PythonInterpreter final : public Interpreter {
 
   void begin_lease(const std::string& model) noexcept override { use_settings(options_.id, model); }
 
-  void forget_model(const std::string& model) noexcept override { forget_settings(options_.id, model); }
+  void forget_model(const std::string& model) noexcept override {
+    forget_settings(options_.id, model);
+    options_.services->forget_storages(model);
+  }
 
   void* global(const std::string& module, const std::string& name) override {
     if (module.find('\0') != std::string::npos) {  // CPython would stop reading there

@@ -67,8 +67,7 @@ std::shared_ptr<Buffer> export_storage(const c10::Storage& storage, StorageMemo&
 }
 
 c10::Storage storage_over(void* data, size_t bytes, c10::Device device, Owner owner) {
-  c10::DataPtr pointer(data, new Owner(std::move(owner)), &drop_owner, device);
-  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(pointer),
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, owned_pointer(data, std::move(owner), device),
                       /*allocator=*/nullptr, /*resizable=*/false);
 }
 
@@ -281,6 +280,10 @@ at::Tensor import_tensor(const TensorView& view, StorageMemo& memo) {
     tensor.set_requires_grad(true);
   }
   return tensor;
+}
+
+c10::DataPtr owned_pointer(void* data, std::shared_ptr<void> owner, c10::Device device) {
+  return {data, new Owner(std::move(owner)), &drop_owner, device};
 }
 
 at::Tensor tensor_over(void* data, size_t bytes, std::shared_ptr<void> owner) {

@@ -24,6 +24,9 @@ struct StorageMemo {
 TensorView export_tensor(const at::Tensor& tensor, StorageMemo& memo);
 at::Tensor import_tensor(const TensorView& view, StorageMemo& memo);
 
+// A pointer for a storage to memory that `owner` keeps alive. Exported tensors share the owner.
+c10::DataPtr owned_pointer(void* data, std::shared_ptr<void> owner, c10::Device device);
+
 // A 1-D uint8 tensor over memory that `owner` keeps alive.
 at::Tensor tensor_over(void* data, size_t bytes, std::shared_ptr<void> owner);
 

@@ -52,6 +52,15 @@ bool is_tensor(PyObject* object) {
   return false;
 }
 
+const at::Tensor* any_tensor_of(PyObject* object) {
+  const TorchPythonSymbols* torch = library.load();
+  if (torch == nullptr || *torch->tensor_class == nullptr ||
+      PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(*torch->tensor_class)) == 0) {
+    return nullptr;
+  }
+  return &tensor_of(object);
+}
+
 bool is_parameter(PyObject* object) {
   const TorchPythonSymbols* torch = library.load();
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == *torch->parameter_class;

@@ -22,6 +22,9 @@ void require_torch();
 // of Tensor throws ConversionError: its behaviour would be lost on the way.
 bool is_tensor(PyObject* object);
 
+// The tensor in an object of torch.Tensor's class or one derived from it; null for other objects.
+const at::Tensor* any_tensor_of(PyObject* object);
+
 // Of what is_tensor says yes to: is it an nn.Parameter?
 bool is_parameter(PyObject* object);
 

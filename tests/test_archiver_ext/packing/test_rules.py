@@ -24,6 +24,7 @@ def rules(tmp_path: Path) -> Rules:
         ("torch.nn.functional", "extern", Origin.SERVER, "every server has it"),
         ("numpy._core.multiarray", "extern", Origin.SERVER, "every server has it"),
         ("interpool.native", "extern", Origin.SERVER, "part of the server"),
+        ("__main__", "extern", Origin.SERVER, "the program that runs the model"),
         ("yaml", "extern", Origin.RULES, "ships compiled code"),
         ("transformers.models.bert", "extern", Origin.RULES, "is big"),
         ("certifi", "extern", Origin.RULES, "ships data beside its code"),

@@ -49,3 +49,14 @@ def test_a_model_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     make_importable(next_one, ASKED)
     assert gone not in sys.path
     assert sys.path[-1] == next_one
+
+
+def test_a_models_virtual_environment_is_importable_too(tmp_path: Path) -> None:
+    directory = model(tmp_path / "m", installed=False)
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    site = Path(directory, "venv", "lib", version, "site-packages")
+    (site / "tool-1.0.dist-info").mkdir(parents=True)
+    make_importable(directory, {"model": {}})
+    assert str(site) not in sys.path
+    make_importable(directory, ASKED)
+    assert sys.path[-1] == str(site)

@@ -49,6 +49,25 @@ class Served:
             **token,
         }
 
+        self._canary = canary
+
+    def loaded(self, session: InterpreterSession) -> int:
+        """How many models of this archive the interpreter has."""
+        models = f"__import__('sys').modules[{SERVICE_MODULE!r}]._models.values()"
+        count = f"sum(model.directory == {str(self.directory)!r} for model in {models})"
+        return int(session.global_("builtins", "eval")(count, {}).to_value())
+
+    def runs(self) -> int:
+        """How often the archive's source has run."""
+        return self._canary.read_text().count("source")
+
+    def warm(self, session: InterpreterSession) -> bool:
+        """Have it loaded ahead."""
+        command = otf.load("m", str(self.directory), handler="interpool_handler.py")
+        with open(os.devnull, "wb") as log:
+            worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
+            return bool(session.global_(SERVICE_MODULE, "warm")(worker, command).to_value())
+
     def ask(self, session: InterpreterSession, frame: bytes = b"", **load: str) -> tuple[int, bytes, bool]:
         """The reply's status and rest, and whether the connection stays open; of the load without a frame."""
         command = otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
@@ -72,6 +91,73 @@ def test_a_model_is_loaded_by_its_command_or_by_the_first_batch(
     assert canary.read_text() == "source\n"  # once for both
 
 
+def _ask_in_state(served: Served, session: InterpreterSession, state: int, **token: Any) -> tuple[bool, int]:
+    """Whether a batch was answered, and how often the archive's source has run."""
+    served.token.update(state=state, **token)
+    _, reply, stays = served.ask(session, otf.predict(b"x"))
+    return stays and str(served.directory).encode() in reply, served.runs()
+
+
+def test_a_newer_state_has_the_model_loaded_anew_and_an_older_one_is_not_served(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    assert _ask_in_state(served, session, 1) == (True, 1)
+    assert _ask_in_state(served, session, 1) == (True, 1)
+    assert _ask_in_state(served, session, 2) == (True, 2)
+    assert _ask_in_state(served, session, 1) == (False, 2)  # its worker has ended
+    assert _ask_in_state(served, session, 2) == (True, 2)
+
+
+def test_models_in_states_that_ended_are_unloaded_by_the_next_sweep(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    assert _ask_in_state(served, session, 11) == (True, 1)
+    session.global_(SERVICE_MODULE, "end_states")("10 11")
+    assert served.loaded(session) == 1
+    session.global_(SERVICE_MODULE, "sweep")()
+    assert served.loaded(session) == 0
+    assert _ask_in_state(served, session, 12) == (True, 2)
+
+
+def test_workers_with_states_of_their_own_have_objects_of_their_own(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    """The archive's modules are the interpreter's, and stay while one of these workers does."""
+    served = Served(tmp_path, canary, "Handler")
+    for state in (21, 22, 21, 22):
+        assert _ask_in_state(served, session, state, own_state=True) == (True, 1)
+    assert served.loaded(session) == 2
+    session.global_(SERVICE_MODULE, "end_states")("21")
+    session.global_(SERVICE_MODULE, "sweep")()
+    assert _ask_in_state(served, session, 22, own_state=True) == (True, 1)
+    assert served.loaded(session) == 1
+
+
+def test_a_model_is_loaded_ahead_and_dropped(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    assert served.warm(session)
+    assert canary.read_text() == "source\n"
+    assert served.ask(session, otf.predict(b"x"))[0] == 200
+    assert canary.read_text() == "source\n"
+    session.global_(SERVICE_MODULE, "drop")(str(tmp_path))  # another one's
+    assert served.ask(session, otf.predict(b"x"))[0] == 200
+    assert canary.read_text() == "source\n"
+    session.global_(SERVICE_MODULE, "drop")(str(served.directory))
+    assert served.ask(session, otf.predict(b"x"))[0] == 200
+    assert canary.read_text() == "source\nsource\n"
+
+
+def test_a_model_that_cannot_be_loaded_ahead_ends_nobody(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    assert not Served(tmp_path, canary, "Handler", refusal="unknown setting").warm(session)
+    assert not canary.exists()
+
+
 def test_the_handler_file_beside_the_package_is_not_run(
     session: InterpreterSession, tmp_path: Path, canary: Path
 ) -> None:
@@ -80,6 +166,16 @@ def test_the_handler_file_beside_the_package_is_not_run(
     (served.directory / "interpool_handler.py").write_text(sing)
     assert served.ask(session, otf.predict(b"x"), handler="interpool_handler.py:sing")[0] == 200
     assert canary.read_text() == "source\n"
+
+
+def test_a_handle_that_initialize_replaces_is_not_called_as_in_torchserve(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    """TorchServe takes it before: so MicroBatching that is set up there has no effect in either."""
+    code, reply, _ = Served(tmp_path, canary, "Replaces").ask(session, otf.predict(b"x"))
+    assert code == 200
+    assert b"replaced" not in reply
+    assert b'"name": "m"' in reply
 
 
 def test_torchserves_envelopes_wrap_the_model(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
+import queue
 import sys
 import threading
 from collections.abc import Iterator
@@ -113,7 +115,7 @@ def test_log_records_and_raw_bytes_follow(tmp_path: Path, capfd: pytest.CaptureF
             logger.removeHandler(handler)
 
 
-def test_asyncio_follows_its_call_and_other_threads_print_for_the_host(
+def test_asyncio_follows_its_call_and_threads_of_nobody_print_for_the_host(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def task() -> None:
@@ -129,6 +131,73 @@ def test_asyncio_follows_its_call_and_other_threads_print_for_the_host(
         print("no call")
         assert worker.out == "task\nits thread\n"
     assert capfd.readouterr().out == "other thread\nno call\n"
+
+
+def test_a_models_threads_print_for_its_running_call(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wishes: queue.Queue[str] = queue.Queue()
+
+    def speaker() -> None:
+        while word := wishes.get():
+            ThreadPoolExecutor(1).submit(print, word).result()
+            wishes.task_done()
+        wishes.task_done()
+
+    def say(word: str) -> None:
+        wishes.put(word)
+        wishes.join()
+
+    with _installed(), _workers(tmp_path, 3) as (first, second, other):
+        with stdio.to_worker(*first.fds, "mine"):
+            thread = threading.Thread(target=speaker)
+            thread.start()
+            say("one")
+        say("between calls")
+        with stdio.to_worker(*other.fds, "another"):
+            say("beside another's")
+            print("another's")
+        with stdio.to_worker(*second.fds, "mine"):
+            say("two")
+            say("")
+        thread.join()
+        assert (first.out, second.out, other.out) == ("one\n", "two\n", "another's\n")
+    assert capfd.readouterr().out == "between calls\nbeside another's\n"
+
+
+def test_nothing_is_written_for_a_call_that_has_ended(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    go = threading.Event()
+
+    def late() -> None:
+        go.wait(60)
+        print("late")
+
+    with _installed(), _workers(tmp_path, 1) as (worker,):
+        with stdio.to_worker(*worker.fds, "mine"):
+            context = contextvars.copy_context()
+        other = threading.Thread(target=context.run, args=(late,))
+        other.start()
+        go.set()
+        other.join()
+        assert worker.out == ""
+    assert capfd.readouterr().out == "late\n"
+
+
+def test_threads_of_a_call_mix_whole_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with _installed(), _workers(tmp_path, 1) as (worker,):
+        with stdio.to_worker(*worker.fds, "mine"):
+            threads = [
+                threading.Thread(target=lambda n=n: [sys.stdout.write(f"{n} says {i}\n") for i in range(200)])
+                for n in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        said = [f"{n} says {i}" for n in range(4) for i in range(200)]
+        assert sorted(worker.out.splitlines()) == sorted(said)
 
 
 def test_a_pipe_that_nobody_reads_fails_no_call() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,19 @@ def test_it_is_the_installed_package_with_another_worker_script() -> None:
     assert record["python"] == sys.executable
     assert record["ts"] == str(package)
     assert list((home / "__pycache__").glob("interpool_shim.*.pyc"))
+
+
+def test_who_imports_its_worker_script_gets_torchserves_own_module() -> None:
+    home = overlay()
+    ask = "import ts, ts.model_service_worker as w; print(ts.__file__, w.TorchModelServiceWorker.__module__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", ask],
+        env={**os.environ, "PYTHONPATH": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{home}/ts/__init__.py ts.model_service_worker\n"
 
 
 def test_it_is_built_once() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from waiting import wait_for
 
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
+from interpool.native.provision import standby_path
 
 
 def _manifest(directory: Path, **model: str) -> Path:
@@ -180,3 +184,88 @@ def test_the_servers_own_path_is_what_it_was_started_with(monkeypatch: pytest.Mo
         finally:
             server.kill()
     assert shim.frontend_path(2**22 + 1, "/otherwise") == ["/otherwise"]
+
+
+@contextlib.contextmanager
+def _standby(address: str, program: str) -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
+    """The host's end of a process that stands by for a worker: that program, or Python without one."""
+    host, worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    code = (
+        "import _socket, sys; from interpool.handler.frontend import shim;"
+        f"control = _socket.socket(fileno={worker.fileno()}); path = {address.removeprefix('unix:')!r};"
+        f"mine = shim.file_identity(path); shim.stand_by(control, path, mine, {{'standby': {program!r}}});"
+        "print('none', flush=True); sys.exit(shim.wait_for_end(control, path, mine, {}))"
+    )
+    with (
+        host,
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            pass_fds=[worker.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        worker.close()
+        if program:
+            wait_for(lambda: os.readlink(f"/proc/{process.pid}/exe") == program, "the program to run")
+        else:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "none\n"
+        yield host, process
+        process.kill()
+
+
+def _listening(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    return listener
+
+
+STANDBY = pytest.mark.parametrize("program", [str(standby_path()), ""], ids=["program", "python"])
+
+
+@STANDBY
+def test_a_worker_that_is_told_goodbye_ends_well(tmp_path: Path, program: str) -> None:
+    path = tmp_path / "s"
+    with _listening(path), _standby(f"unix:{path}", program) as (host, process):
+        host.send(b"bye")
+        assert process.wait(60) == 0
+        assert path.exists()
+
+
+@STANDBY
+def test_a_worker_whose_host_is_gone_removes_its_socket_and_fails(tmp_path: Path, program: str) -> None:
+    path = tmp_path / "with:colon and space"
+    with _listening(path), _standby(f"unix:{path}", program) as (host, process):
+        host.close()
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == (
+            "interpool: the pool host is gone; TorchServe will restart this worker.\n"
+        )
+        assert not path.exists()
+
+
+@STANDBY
+def test_a_worker_leaves_the_next_ones_socket_alone(tmp_path: Path, program: str) -> None:
+    path = tmp_path / "s"
+    with _listening(path), _standby(f"unix:{path}", program) as (host, process):
+        path.unlink()
+        with _listening(path):
+            host.close()
+            assert process.wait(60) == 1
+            assert path.exists()
+
+
+@STANDBY
+def test_a_worker_on_a_port_has_no_socket_to_remove(program: str) -> None:
+    with _standby("tcp:127.0.0.1:9000", program) as (host, process):
+        host.close()
+        assert process.wait(60) == 1
+
+
+def test_a_worker_that_stands_by_looks_like_what_was_started() -> None:
+    with _standby("tcp:127.0.0.1:9000", str(standby_path())) as (_host, process):
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
+        assert arguments[:2] == [sys.executable, "-c"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import interpool.native
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.pool_host import PoolHost, remove_stale
+from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
 
 
@@ -26,6 +28,7 @@ class _Pool:
 
     connections: list[dict[str, Any]]
     forgotten: list[str]
+    told: list[str]
     failure: Exception | None = None
 
     def __init__(self, count: int, *, max_size: int) -> None:
@@ -35,12 +38,20 @@ class _Pool:
         assert max_size == count  # where a number is named
         _Pool.connections = []
         _Pool.forgotten = []
+        _Pool.told = []
 
     def __len__(self) -> int:
         return self._count
 
-    def forget(self, affinity: str) -> None:
+    def forget(self, affinity: str, interpreter: int | None = None) -> None:
         _Pool.forgotten.append(affinity)
+
+    def tell_all(self, module: str, function: str, argument: str) -> None:
+        assert (module, function) == ("interpool.handler.backend.service", "end_states")
+        _Pool.told.append(argument)
+
+    def all_instances(self) -> list[Any]:
+        return []
 
     def acquire_session(self, timeout: float | None = None) -> Any:
         raise LeaseTimeoutError
@@ -49,7 +60,7 @@ class _Pool:
         return "interpreter 1: free\n" * 10_000
 
     def stats(self) -> dict[str, object]:
-        return {"interpreters": self._count}
+        return {"interpreters": []}
 
     def serve(self, fd: int, **options: Any) -> Any:
         entry = {"socket": socket.socket(fileno=fd), "closed": False, **options}
@@ -82,6 +93,7 @@ class _Shim:
             "address": address,
             "model_dir": str(model_dir),
             "metrics_config": "/m.yaml",
+            "arguments": "worker.py",
             **fields,
         }
         text = "\0".join(["register", *(f"{name}={value}" for name, value in message.items())])
@@ -110,11 +122,15 @@ class _Shim:
             os.close(descriptor)
 
 
+def _manifest(**model: str) -> str:
+    return json.dumps({"model": {"modelName": "m", "handler": "interpool_handler.py", **model}})
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     directory = tmp_path / "model"
     (directory / "MAR-INF").mkdir(parents=True)
-    (directory / "MAR-INF" / "MANIFEST.json").write_text('{"model": {"modelName": "m"}}')
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(_manifest())
     return directory
 
 
@@ -152,8 +168,6 @@ def _connect(path: Path) -> socket.socket:
 
 
 def _states(runtime: Path) -> list[str]:
-    import json
-
     return [worker["state"] for worker in json.loads(control.ask_status(runtime))["workers"]]
 
 
@@ -227,6 +241,62 @@ def test_a_name_that_is_used_again_belongs_to_the_new_worker(
         thing.close()
     wait_for(lambda: _Pool.connections[1]["closed"], "its connection to be closed")
     _Pool.end(1)
+
+
+@pytest.fixture
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interpool.handler.host.pool_host.TICK_S", 0.05)
+
+
+def _serve(runtime: Path, path: Path, model: Path) -> tuple[_Shim, socket.socket, WorkerToken]:
+    """A worker that TorchServe has connected to, and what the interpreters are told of it."""
+    known = len(getattr(_Pool, "connections", []))
+    worker = _Shim(runtime, f"unix:{path}", model)
+    assert worker.answer() == "ready"
+    stream = _connect(path)
+    wait_for(lambda: len(_Pool.connections) > known, "the connection")
+    return worker, stream, WorkerToken.of_text(_Pool.connections[-1]["worker"])
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_models_state_ends_with_its_last_worker(runtime: Path, model: Path, tmp_path: Path) -> None:
+    _Pool.connections = []
+    first, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    second, other_stream, other = _serve(runtime, tmp_path / ".s1", model)
+    assert token.state == other.state
+    first.peer.close()
+    wait_for(lambda: _Pool.connections[0]["closed"], "the first worker's end")
+    third, third_stream, third_token = _serve(runtime, tmp_path / ".s2", model)
+    assert third_token.state == token.state  # the second lives
+    second.peer.close()
+    third.peer.close()
+    wait_for(lambda: _Pool.told == [str(token.state)], "the interpreters to be told")
+    last, last_stream, last_token = _serve(runtime, tmp_path / ".s3", model)
+    assert last_token.state > token.state
+    for index in range(4):
+        _Pool.end(index)
+    for thing in (stream, other_stream, third_stream, last_stream, first, second, third, last):
+        thing.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_worker_with_a_state_of_its_own_shares_it_with_none_and_stays_in_one_interpreter(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    _Pool.connections = []
+    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="c.yaml"))
+    (model / "c.yaml").write_text("interpool:\n  state: worker\n")
+    first, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    second, other_stream, other = _serve(runtime, tmp_path / ".s1", model)
+    assert token.own_state
+    assert token.state != other.state
+    assert [each["pinned"] for each in _Pool.connections] == [True, True]
+    first.peer.close()
+    wait_for(lambda: _Pool.told == [str(token.state)], "the interpreters to be told")
+    for index in range(2):
+        _Pool.end(index)
+    for thing in (stream, other_stream, first, second):
+        thing.close()
 
 
 def test_a_model_that_is_gone_is_refused_and_ends_its_workers(

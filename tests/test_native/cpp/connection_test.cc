@@ -40,12 +40,22 @@ class ConnectionTest : public ::testing::Test {
   void define(const FakeInterpreter::Service& service) {
     for (auto& fake : fakes_) fake->serve("service", "answer", service);
   }
-  std::shared_ptr<Connection> serve(SocketPair& pair, const std::string& function = "answer") {
-    auto connection =
-        Connection::serve(pool_, pair.give_away(), Service{"service", function, "W-1", "model"}, done_);
+  std::shared_ptr<Connection> serve(SocketPair& pair, const std::string& function = "answer",
+                                    bool pinned = false) {
+    auto connection = Connection::serve(pool_, pair.give_away(),
+                                        Service{"service", function, "W-1", "model", pinned, {}}, done_);
     const std::lock_guard lock(mutex_);
     connections_.push_back(connection);
     return connection;
+  }
+  // Has the service answer with the number of its interpreter.
+  void answer_where() {
+    for (auto& fake : fakes_) {
+      fake->serve("service", "answer",
+                  [id = fake->id()](const std::string&, const std::string&, const std::string&) {
+                    return Answer{std::to_string(id), true};
+                  });
+    }
   }
   // How many connections have told their end.
   uint64_t ended() {
@@ -107,6 +117,49 @@ TEST_F(ConnectionTest, SendsTheFirstMessageAlongWithEachOther) {
   EXPECT_EQ(worker_name, "W-1");
   EXPECT_EQ(asked, (std::vector<std::pair<std::string, std::string>>{{load_command, load_command},
                                                                      {load_command, request}}));
+}
+
+TEST_F(ConnectionTest, StaysInOneInterpreterIfPinnedAndPinnedOnesSpread) {
+  answer_where();
+  std::vector<SocketPair> pairs(4);
+  std::map<std::string, int> served;
+  for (SocketPair& pair : pairs) {
+    serve(pair, "answer", true);
+    pair.write(otf::load("m"));
+    const std::string home = pair.read(1);
+    ++served[home];
+    for (int message = 0; message < 3; ++message) {
+      pair.write(otf::predict("1", "a"));
+      EXPECT_EQ(pair.read(1), home);
+    }
+  }
+  EXPECT_EQ(served, (std::map<std::string, int>{{"1", 2}, {"2", 2}}));
+}
+
+TEST_F(ConnectionTest, MovesWhenItsInterpreterIsRetiredAndStaysThere) {
+  answer_where();
+  SocketPair pair;
+  const auto connection = serve(pair, "answer", true);
+  pair.write(otf::load("m"));
+  const std::string home = pair.read(1);
+  pool_->retire(pool_->acquire("", std::nullopt, std::stoi(home)));
+  pair.write(otf::predict("1", "a") + otf::predict("2", "a"));
+  const std::string other = home == "1" ? "2" : "1";
+  EXPECT_EQ(pair.read(2), other + other);
+  pair.hang_up();
+  EXPECT_TRUE(connection->join(20.0));
+}
+
+TEST_F(ConnectionTest, LeavesItsInterpreterToOthersWhenItEnds) {
+  answer_where();
+  for (int turn = 0; turn < 3; ++turn) {
+    SocketPair pair;
+    const auto connection = serve(pair, "answer", true);
+    pair.write(otf::load("m"));
+    EXPECT_EQ(pair.read(1), "1");  // the first with the fewest
+    pair.hang_up();
+    EXPECT_TRUE(connection->join(20.0));
+  }
 }
 
 TEST_F(ConnectionTest, EndsWhenTheServiceSaysSo) {

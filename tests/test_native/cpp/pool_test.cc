@@ -126,6 +126,39 @@ TEST(Pool, PrefersNobodyForAForgottenName) {
   for (const Pool::Status& status : pool.status()) EXPECT_TRUE(status.affinities.empty());
 }
 
+TEST(Pool, CountsLeasesAndWhatTheyWaitedForEachModel) {
+  Fakes fakes(1);
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
+  Interpreter& leased = pool.acquire("greedy", 0.0);
+  EXPECT_EQ(pool.status()[0].model, "greedy");
+  std::thread quiet([&] { pool.release(pool.acquire("quiet", std::nullopt)); });
+  ASSERT_TRUE(eventually([&] { return pool.models()["quiet"].waiting == 1; }));
+  ASSERT_TRUE(eventually([&] { return pool.models()["quiet"].longest > 0.002; }));
+  EXPECT_EQ(pool.models()["quiet"].counters.leases, 0);
+  pool.release(leased);
+  quiet.join();
+  auto models = pool.models();
+  EXPECT_EQ(models["greedy"].counters.leases, 1);
+  EXPECT_EQ(models["greedy"].counters.waits[0], 1);
+  EXPECT_EQ(models["greedy"].counters.waited, 0);
+  EXPECT_GT(models["greedy"].counters.leased, 0.002);
+  EXPECT_EQ(models["quiet"].counters.leases, 1);
+  EXPECT_EQ(models["quiet"].counters.waits[0], 0);
+  EXPECT_GT(models["quiet"].counters.waited, 0.002);
+  EXPECT_EQ(models["quiet"].waiting, 0);
+}
+
+TEST(Pool, CountsNothingOfAForgottenModel) {
+  Fakes fakes(1);
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
+  Interpreter& leased = pool.acquire("a", 0.0);
+  pool.forget("a");
+  pool.release(leased);
+  EXPECT_EQ(pool.models().count("a"), 0);
+}
+
 TEST(Pool, GivesUpAfterTheTimeoutAndNotBefore) {
   Fakes fakes(1);
   const auto shared = std::make_shared<Pool>(fakes.all());

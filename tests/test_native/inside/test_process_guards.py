@@ -142,11 +142,8 @@ def test_a_thread_of_the_models_that_exits_ends_alone(session: InterpreterSessio
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("signal.signal(signal.SIGTERM, signal.SIG_DFL)", "belong to the whole process"),
-        ("signal.set_wakeup_fd(-1)", "belong to the whole process"),
         ("signal.alarm(1)", "threading.Timer"),
         ("signal.setitimer(signal.ITIMER_REAL, 0.1)", "threading.Timer"),
-        ("faulthandler.register(signal.SIGUSR1)", "belong to the whole process"),
         ("faulthandler.dump_traceback_later(1, exit=True)", "would end the process"),
     ],
 )
@@ -159,27 +156,75 @@ def test_what_acts_on_the_process_is_refused(session: InterpreterSession, source
     assert handlers == [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)]
 
 
-def test_what_takes_a_timer_back_is_let_through(session: InterpreterSession) -> None:
-    assert session.global_("signal", "alarm")(0).to_value() == 0
-    assert session.global_("signal", "setitimer")(signal.ITIMER_REAL, 0).to_value() == (0.0, 0.0)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "signal.signal(signal.SIGTERM, print)",
+        "signal.set_wakeup_fd(1)",
+        "faulthandler.register(signal.SIGUSR1)",
+        "faulthandler.enable()",
+        "faulthandler.disable()",
+        "asyncio.new_event_loop().add_signal_handler(signal.SIGUSR1, print)",
+    ],
+)
+def test_what_asks_for_the_processs_signals_is_warned_of_and_goes_on(
+    session: InterpreterSession, source: str
+) -> None:
+    """As a handler's own process would let it: registration must not end there."""
+    watched = (signal.SIGTERM, signal.SIGUSR1)
+    handlers = [signal.getsignal(number) for number in watched]
+    dispositions = _signal_masks()
+    code = Code(
+        session,
+        f"""
+        import asyncio, faulthandler, signal, warnings
+        def attempt():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                {source}
+            return [str(warning.message) for warning in caught], faulthandler.is_enabled()
+        """,
+    )
+    warned, enabled = code.call("attempt")
+    assert warned
+    assert all("has no effect in here" in each for each in warned), warned
+    assert not enabled
+    assert handlers == [signal.getsignal(number) for number in watched]
+    assert dispositions == _signal_masks()
 
 
-def test_the_fault_handler_stays_the_hosts(session: InterpreterSession) -> None:
+def _signal_masks() -> list[str]:
+    """What the kernel says of this process's signals: caught and ignored ones."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return [line for line in file if line.startswith(("SigIgn", "SigCgt"))]
+
+
+def test_a_handler_that_was_set_is_the_one_that_getsignal_gives(session: InterpreterSession) -> None:
     code = Code(
         session,
         """
-        import faulthandler, warnings
-        def enable():
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                faulthandler.enable()
-            return faulthandler.is_enabled(), [str(warning.message) for warning in caught]
+        import signal, warnings
+        warnings.simplefilter("ignore")
+        def attempt():
+            def stop(*_): pass
+            first = signal.getsignal(signal.SIGUSR2)
+            before = signal.signal(signal.SIGUSR2, stop)
+            held = signal.getsignal(signal.SIGUSR2) is stop
+            again = signal.signal(signal.SIGUSR2, signal.SIG_DFL) is stop
+            return [before == first, held, again]
+        def nonsense(number, handler): signal.signal(number, handler)
         """,
     )
-    enabled, warned = code.call("enable")
-    assert not enabled
-    assert len(warned) == 1
-    assert "Enable it in the host" in warned[0]
+    assert code.call("attempt") == [True, True, True]
+    with pytest.raises(RemoteError, match="signal number out of range"):
+        code.call("nonsense", 4711, 0)
+    with pytest.raises(RemoteError, match="signal handler must be"):
+        code.call("nonsense", 15, "text")
+
+
+def test_what_takes_a_timer_back_is_let_through(session: InterpreterSession) -> None:
+    assert session.global_("signal", "alarm")(0).to_value() == 0
+    assert session.global_("signal", "setitimer")(signal.ITIMER_REAL, 0).to_value() == (0.0, 0.0)
 
 
 def test_a_recursion_limit_that_no_stack_holds_is_lowered(session: InterpreterSession) -> None:

@@ -301,15 +301,6 @@ def test_multiprocessing_works_by_spawn(session: InterpreterSession) -> None:
     assert code.call("compute") == [2, 3]
 
 
-def test_signal_handlers_are_left_to_the_host(session: InterpreterSession) -> None:
-    code = Code(
-        session,
-        "import signal\ndef install(): signal.signal(signal.SIGTERM, lambda *_: None)",
-    )
-    with pytest.raises(RemoteError, match="signal handlers belong to the whole process"):
-        code["install"]()
-
-
 def test_files_sockets_and_environment_work(session: InterpreterSession, tmp_path: Path) -> None:
     code = Code(
         session,

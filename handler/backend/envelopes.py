@@ -1,0 +1,310 @@
+"""TorchServe's request envelopes, for models that are no handlers themselves.
+
+An envelope (``service_envelope``) says in what form requests and answers come. A handler is wrapped by
+TorchServe's own class of that name. For a module or a callable, this is what it means:
+
+============  ============================================  ========================================
+envelope      a request                                     its answer
+============  ============================================  ========================================
+``body``      its field ``data`` or ``body`` alone          what the model returned
+``json``,     ``{"instances": [...]}``: each is one input,  ``{"predictions": [...]}``, one for each;
+``kserve``    with the meaning of a request's body;         ``{"explanations": [...]}`` to a request
+              ``{"b64": "..."}`` is bytes. ``"dtype"``      for these
+              beside it is the type of tensors
+``kservev2``  ``{"inputs": [...]}``, each with ``name``,    ``outputs`` in the same form, and ``id``,
+              ``shape``, ``datatype`` and ``data``: one     ``model_name``, ``model_version``
+              call, with a tensor for each input
+============  ============================================  ========================================
+
+Instances that are numbers, or arrays of them, get one type together, as if they were one array.
+
+In the second version a tensor has the shape that the request says, the batch's dimension included: a
+module is called with it as it is. One input is a positional argument; several are keyword
+arguments by their names. ``BYTES`` are strings, one for a shape of one element and (nested) lists of
+them for others; with ``"parameters": {"content_type": "base64"}`` they are bytes. Outputs are named by
+the model, if it returns a mapping; else after the inputs, as TorchServe's envelope does, and
+``output-N`` where there are more.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from interpool.handler.backend.inputs import (
+    Arguments,
+    arguments,
+    call_with,
+    decoded,
+    is_numeric,
+    refuse_form,
+    tensor_type,
+)
+from interpool.handler.backend.outputs import jsonable, sendable
+from interpool.handler.errors import InputError
+
+_DATATYPES = {
+    "BOOL": torch.bool,
+    "UINT8": torch.uint8,
+    "UINT16": torch.uint16,
+    "UINT32": torch.uint32,
+    "UINT64": torch.uint64,
+    "INT8": torch.int8,
+    "INT16": torch.int16,
+    "INT32": torch.int32,
+    "INT64": torch.int64,
+    "FP16": torch.float16,
+    "BF16": torch.bfloat16,
+    "FP32": torch.float32,
+    "FP64": torch.float64,
+}
+_NAMES = {dtype: name for name, dtype in _DATATYPES.items()}
+_BYTES = "BYTES"
+
+
+class Request(NamedTuple):
+    """What one request of a batch asks for.
+
+    Attributes:
+        calls: the calls that answer it.
+        batched: whether the calls' tensors have the batch's dimension already.
+        finish: makes what one call returned sendable; raises TypeError for what cannot be.
+        answer: puts the finished parts of all calls together.
+    """
+
+    calls: list[Arguments]
+    batched: bool
+    finish: Callable[[Any], Any]
+    answer: Callable[[list[Any]], Any]
+
+
+class Subject(NamedTuple):
+    """What an envelope has to know besides the request's fields."""
+
+    is_module: bool
+    explains: bool  # the request is for explanations
+    request_id: str
+    model: Mapping[str, Any]  # as the .mar's manifest describes it
+
+
+Parse = Callable[[Mapping[str, Any], Mapping[str, Any], Subject], Request]
+
+
+def plain(row: Mapping[str, Any], headers: Mapping[str, Any], _subject: Subject) -> Request:
+    """A request without an envelope: one call, whose answer is the request's."""
+    return Request([arguments(row, headers)], False, sendable, lambda parts: parts[0])
+
+
+def _body(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
+    name = "data" if row.get("data") else "body"
+    if name not in row:
+        raise InputError("the `body` envelope takes what is in the field `body` or `data`, and there is none")
+    return plain({name: row[name]}, headers, subject)
+
+
+# ---- instances -----------------------------------------------------------------------------------
+
+
+def _instances(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
+    content = _content(row, headers)
+    found = content.get("instances")
+    if not isinstance(found, list):
+        raise InputError('this model\'s envelope takes {"instances": [...]}, a list with one input each')
+    dtype = tensor_type(content.get("dtype"))
+    values = [_without_base64(value) for value in found]
+    kind = "explanations" if subject.explains else "predictions"
+    return Request(
+        [call_with(value, dtype) for value in _with_one_type(values, dtype, subject.is_module)],
+        False,
+        _in_json,
+        lambda parts: {kind: parts},
+    )
+
+
+def _with_one_type(values: list[Any], dtype: torch.dtype | None, is_module: bool) -> list[Any]:
+    """The instances, those that are arrays as tensors of one type; numbers too, for a module."""
+    if values and all(isinstance(value, dict) and value.keys() == values[0].keys() for value in values):
+        names = list(values[0])
+        columns = [_with_one_type([value[name] for value in values], dtype, False) for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    if not (is_numeric(values) and (is_module or all(isinstance(value, list) for value in values))):
+        return values
+    try:
+        return list(torch.tensor(values, dtype=dtype))
+    except (ValueError, TypeError, RuntimeError, OverflowError):
+        return values  # of different shapes: each by itself
+
+
+def _without_base64(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"b64"}:
+        return decoded("b64", _base64(value["b64"]))
+    return {name: _without_base64(item) if _is_base64(item) else item for name, item in value.items()}
+
+
+def _is_base64(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"b64"}
+
+
+def _base64(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise InputError(f"{str(text)[:40]!r} is not base64: {error}") from None
+
+
+def _in_json(value: Any) -> Any:
+    """``value`` as a part of a JSON document, where bytes are written as requests write them."""
+    value = sendable(value)
+    return {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _content(row: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object in a request's body, whatever content type it came as."""
+    refuse_form(headers)
+    content: Any = row.get("data") or row.get("body") or row
+    if isinstance(content, (bytes, bytearray, str)):
+        try:
+            content = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"this model's envelope takes JSON, and the body is none: {error}") from None
+    if not isinstance(content, Mapping):
+        raise InputError("this model's envelope takes a JSON object as the body")
+    return dict(content)
+
+
+# ---- the second version ----------------------------------------------------------------------------
+
+
+def _tensors(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
+    content = _content(row, headers)
+    inputs = content.get("inputs")
+    if not isinstance(inputs, list) or not inputs or not all(isinstance(each, dict) for each in inputs):
+        raise InputError(
+            'this model\'s envelope takes {"inputs": [...]}, each with name, shape, datatype and data'
+        )
+    names = [str(each.get("name", f"input-{index}")) for index, each in enumerate(inputs)]
+    if len(set(names)) < len(names):
+        raise InputError(f"inputs must have different names, not {', '.join(names)}")
+    values = {name: _input(name, each) for name, each in zip(names, inputs, strict=True)}
+    call = Arguments(tuple(values.values()), {}) if len(values) == 1 else Arguments((), values)
+    given = content.get("id")
+
+    def answer(parts: list[Any]) -> dict[str, Any]:
+        return {
+            "id": given if isinstance(given, str) and given.strip() else subject.request_id,
+            "model_name": subject.model.get("modelName"),
+            "model_version": subject.model.get("modelVersion"),
+            "outputs": parts[0],
+        }
+
+    return Request([call], True, lambda value: _outputs(value, names), answer)
+
+
+def _input(name: str, described: Mapping[str, Any]) -> Any:
+    datatype, data, shape = (described.get(key) for key in ("datatype", "data", "shape"))
+    if datatype != _BYTES and datatype not in _DATATYPES:
+        raise InputError(f"input {name!r}: its datatype must be one of {', '.join(_DATATYPES)} or {_BYTES}")
+    if not isinstance(data, list) or not isinstance(shape, list):
+        raise InputError(f"input {name!r}: it needs `shape` and `data`, both as lists")
+    if not all(type(size) is int for size in shape):
+        raise InputError(f"input {name!r}: its shape must hold whole numbers")
+    if datatype == _BYTES:
+        return _strings(name, data, shape, described.get("parameters"))
+    try:
+        if not _DATATYPES[datatype].is_floating_point and any(
+            isinstance(value, float) for value in _flat(data)
+        ):
+            raise ValueError("it holds numbers that are not whole")
+        return torch.tensor(data, dtype=_DATATYPES[datatype]).reshape(shape)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InputError(f"input {name!r}: its data is no {datatype} of shape {shape}: {error}") from None
+
+
+def _strings(name: str, data: list[Any], shape: list[int], parameters: Any) -> Any:
+    values = _flat(data)
+    if not all(isinstance(value, str) for value in values):
+        raise InputError(f"input {name!r}: {_BYTES} are strings in JSON")
+    if isinstance(parameters, dict) and parameters.get("content_type") == "base64":
+        values = [decoded(name, _base64(value)) for value in values]
+    known = math.prod(size for size in shape if size >= 0)
+    sizes = [size if size >= 0 else len(values) // max(known, 1) for size in shape]
+    if math.prod(sizes) != len(values):
+        raise InputError(f"input {name!r}: its data has {len(values)} elements, not the shape {shape}")
+    if len(values) == 1 and len(sizes) < 2:
+        return values[0]
+    for size in reversed(sizes[1:]):
+        values = [values[at : at + size] for at in range(0, len(values), size)] if size else []
+    return values
+
+
+def _flat(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        return [data]
+    return [value for item in data for value in _flat(item)]
+
+
+def _outputs(value: Any, input_names: Sequence[str]) -> list[dict[str, Any]]:
+    """What a call returned, as the outputs of an answer; raises TypeError naming a type."""
+    if isinstance(value, Mapping):
+        return [_output(str(name), item) for name, item in value.items()]
+    values = value if isinstance(value, (tuple, list)) and value and all(map(_is_array, value)) else [value]
+    names = [*input_names, *(f"output-{index}" for index in range(len(input_names), len(values)))]
+    return [_output(name, item) for name, item in zip(names, values, strict=False)]
+
+
+def _output(name: str, value: Any) -> dict[str, Any]:
+    if _is_array(value):
+        tensor = _tensor(value)
+        if tensor is not None:
+            return _described(name, tensor.shape, _NAMES[tensor.dtype], tensor.flatten().tolist())
+    if isinstance(value, (bytes, bytearray)):
+        text = base64.b64encode(value).decode()
+        return {**_described(name, [1], _BYTES, [text]), "parameters": {"content_type": "base64"}}
+    value = jsonable(value)
+    values = value if isinstance(value, list) else [value]
+    if values and is_numeric(values):
+        try:
+            tensor = torch.tensor(values, dtype=torch.float64 if _has_float(values) else None)
+            return _described(name, tensor.shape, _NAMES[tensor.dtype], tensor.flatten().tolist())
+        except (ValueError, TypeError, RuntimeError, OverflowError):
+            pass  # not rectangular: each row as JSON
+    texts = [item if isinstance(item, str) else json.dumps(item) for item in values]
+    return _described(name, [len(texts)], _BYTES, texts)
+
+
+def _described(name: str, shape: Sequence[int], datatype: str, data: list[Any]) -> dict[str, Any]:
+    return {"name": name, "shape": list(shape), "datatype": datatype, "data": data}
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (hasattr(value, "dtype") and hasattr(value, "tolist"))
+
+
+def _tensor(value: Any) -> torch.Tensor | None:
+    """A tensor or an array of numbers as a tensor; None for what has no datatype of numbers."""
+    try:
+        tensor = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError):
+        return None
+    return tensor if tensor.dtype in _NAMES else None
+
+
+def _has_float(values: list[Any]) -> bool:
+    return any(isinstance(value, float) for value in _flat(values))
+
+
+ENVELOPES: dict[str, Parse] = {
+    "": plain,
+    "body": _body,
+    "json": _instances,
+    "kserve": _instances,
+    "kservev2": _tensors,
+}

@@ -1,0 +1,81 @@
+"""An ordinary archive's model in this interpreter: loaded by TorchServe's own loader, in a scope of its own.
+
+An ordinary archive was made without interpool: it names a handler file of its own or one of
+TorchServe's, and takes for granted that its process is its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from ts.model_loader import TsModelLoader
+from ts.service import Service
+
+from interpool.handler.backend.load_request import LoadRequest
+from interpool.handler.backend.metrics import ModelMetrics
+from interpool.handler.backend.process_view import ProcessView
+from interpool.handler.errors import NotPoolable
+from interpool.native.inside.module_scope import ModuleConflict, ModuleScope
+from interpool.native.inside.weights import share_weights, sharing_loads
+
+logger = logging.getLogger(__name__)
+
+
+class OrdinaryModel:
+    """One model of an ordinary archive.
+
+    Args:
+        request: which model, and how it is served.
+        handler: what the load command names as its handler.
+        envelope: the load command's envelope, "" for none.
+        arguments: the ``sys.argv`` of the worker that it is loaded for.
+
+    Attributes:
+        directory: where TorchServe extracted the .mar.
+        view: what must be in place while it is called.
+        service: TorchServe's, for its calls.
+        weights: what became of its weights' memory.
+
+    Raises:
+        NotPoolable: its directory holds a module that interpool has imported from elsewhere.
+        Exception: whatever its own code raises while it is loaded, or exits by.
+    """
+
+    def __init__(self, request: LoadRequest, handler: str, envelope: str, arguments: list[str]) -> None:
+        self.directory = request.model_dir
+        beside = os.path.dirname(handler.partition(":")[0])
+        first = [os.path.normpath(os.path.join(self.directory, beside))] if beside else []
+        try:
+            modules = ModuleScope(self.directory, first)
+        except ModuleConflict as conflict:
+            raise NotPoolable(f"{conflict}. Leave that file out, or rename it") from None
+        self.view = ProcessView(self.directory, modules)
+        try:
+            with self.view.entered(arguments):
+                with sharing_loads(self.directory):
+                    self.service = self._load(request, handler, envelope)
+                self.weights = share_weights(self.directory)
+                self.view.loaded()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Forget its modules: it is loaded anew when it is next needed."""
+        self.view.close()
+
+    @staticmethod
+    def _load(request: LoadRequest, handler: str, envelope: str) -> Service:
+        metrics: Any = ModelMetrics.of_model(request.model_name, request.metrics_config)
+        return TsModelLoader().load(
+            request.model_name,
+            request.model_dir,
+            handler,
+            request.gpu,
+            request.batch_size,
+            envelope or None,
+            request.limit_max_image_pixels,
+            metrics,
+        )

@@ -1,0 +1,180 @@
+"""What a model has for itself in a process of its own, kept apart for each model of an interpreter.
+
+A stock worker's process has one model: what the model changes of ``os.environ``, the root logger or
+the filters of warnings changes nobody else's. In here each model has a *view*: its values of all
+these are in place while it is served. They are exchanged when another model is served, not with every
+call. The working directory is the calling thread's own.
+
+What the C library keeps once for the process is not exchanged: what a model writes to ``os.environ``
+is seen by the C code, and by the programs, of all models; its own Python code sees its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import torch
+
+from interpool.native.inside import module_scope
+from interpool.native.upstream.cpython_private import environ_data, replace_environ, replace_warnings_filters
+
+
+class _Kept(NamedTuple):
+    """Something that is exchanged: how it is read, and put in place."""
+
+    get: Callable[[], Any]
+    put: Callable[[Any], None]
+
+
+def _logging() -> tuple[Any, ...]:
+    root = logging.getLogger()
+    return root.level, root.handlers[:], root.filters[:], logging.root.manager.disable
+
+
+def _put_logging(state: tuple[Any, ...]) -> None:
+    root = logging.getLogger()
+    level, root.handlers[:], root.filters[:], disabled = state
+    if (root.level, logging.root.manager.disable) != (level, disabled):
+        logging.disable(disabled)
+        root.setLevel(level)
+
+
+def _put_gc(enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+
+
+class _EventLoops(asyncio.DefaultEventLoopPolicy):
+    """A call finds its model's event loop, or one is made: as in the main thread of a worker."""
+
+    def get_event_loop(self) -> asyncio.AbstractEventLoop:
+        view = _served_here()
+        if view is None:
+            return super().get_event_loop()
+        if view.loop is None and not view.loop_is_set:
+            self.set_event_loop(self.new_event_loop())
+        if view.loop is None:
+            raise RuntimeError("There is no current event loop in this thread.")
+        return view.loop
+
+    def set_event_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        view = _served_here()
+        if view is None:
+            super().set_event_loop(loop)
+        else:
+            view.loop, view.loop_is_set = loop, True
+
+
+_KEPT = (
+    _Kept(environ_data, replace_environ),
+    _Kept(_logging, _put_logging),
+    _Kept(lambda: warnings.filters[:], replace_warnings_filters),
+    _Kept(gc.isenabled, _put_gc),
+    _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
+    _Kept(asyncio.get_event_loop_policy, asyncio.set_event_loop_policy),
+)
+_initial: tuple[Any, ...] = ()  # before any model
+_current: ProcessView | None = None
+_calling_thread = 0  # which serves _current's call
+
+
+def _served_here() -> ProcessView | None:
+    return _current if threading.get_ident() == _calling_thread else None
+
+
+class ProcessView:
+    """One model's view, in this interpreter.
+
+    Args:
+        directory: where its calls begin; None: wherever the thread is.
+        modules: its own modules; None: it has none under plain names.
+
+    Attributes:
+        loop: its calls' event loop.
+        loop_is_set: whether that was set, to None perhaps.
+    """
+
+    def __init__(self, directory: str | None, modules: module_scope.ModuleScope | None = None) -> None:
+        self.modules = modules
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.loop_is_set = False
+        self._directory = directory
+        self._state: tuple[Any, ...] = ()
+        self._grad = True
+        self._device: torch.device | None = None
+
+    @contextmanager
+    def entered(self, arguments: Sequence[str] = ()) -> Iterator[None]:
+        """Have it in place for a call. For the thread that has leased the interpreter.
+
+        Args:
+            arguments: the worker's ``sys.argv``; none: as it is.
+        """
+        global _calling_thread
+        self._put_in_place()
+        _calling_thread = threading.get_ident()
+        if arguments:
+            sys.argv[:] = arguments
+        if self._directory is not None:
+            os.chdir(self._directory)
+        if not self._grad:
+            torch.set_grad_enabled(False)
+        if self._device is not None:
+            torch.set_default_device(self._device)
+        try:
+            yield
+        finally:
+            _calling_thread = 0
+            if self._directory is not None:
+                with suppress(OSError):  # a call may remove the directory that it is in
+                    self._directory = os.getcwd()
+            self._grad = torch.is_grad_enabled()
+
+    def loaded(self) -> None:
+        """Its model has been loaded. While it is entered.
+
+        A default device that the model set stays, as it does in a worker of its own: libtorch keeps
+        it with the thread.
+        """
+        if self.modules is not None:
+            self.modules.collect()
+        device = torch.get_default_device()
+        self._device = None if device.type == "cpu" else device
+
+    def close(self) -> None:
+        """Put what was there before any model in its place, and forget its modules."""
+        global _current
+        if self.loop is not None and not self.loop.is_running():
+            self.loop.close()
+        if _current is self:
+            self._exchange(_initial)
+            _current = None
+        if self.modules is not None:
+            self.modules.close()
+
+    def _put_in_place(self) -> None:
+        global _current, _initial
+        if _current is self:
+            return
+        module_scope.enter(self.modules)
+        found = tuple(kept.get() for kept in _KEPT)
+        if _current is not None:
+            _current._state = found
+        elif not _initial:
+            asyncio.set_event_loop_policy(_EventLoops())
+            _initial = found = tuple(kept.get() for kept in _KEPT)
+        self._exchange(self._state or _initial)
+        _current = self
+
+    @staticmethod
+    def _exchange(state: Sequence[Any]) -> None:
+        for kept, value in zip(_KEPT, state, strict=True):
+            kept.put(value)

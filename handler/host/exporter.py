@@ -1,0 +1,380 @@
+"""Every live pool of this user as Prometheus metrics, asked at each scrape.
+
+``interpool serve`` starts it beside TorchServe where ``INTERPOOL_METRICS_ADDRESS`` is set;
+``interpool exporter`` runs it by itself. A process of its own: hosts come and go, one address
+stays, and no pool waits for a scrape. It keeps nothing between scrapes. Counters are the hosts'
+own and begin again with a new host, which is what Prometheus expects of them.
+
+As a program (``python -m interpool.handler.host.exporter --socket=FD --beside=PID``) it answers on
+a socket that it was handed, for as long as that process lives, or the TorchServe that it left
+behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import select
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from interpool.handler.errors import SettingsError
+from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
+from interpool.handler.host.status import ask_hosts, memory_of
+from interpool.handler.torchserve import running_frontend
+
+POOL = ("server", "pool")
+MODEL = (*POOL, "model", "version")
+STATES = ("free", "leased", "parked")
+WORKER_STATES = ("waiting", "listening", "connected", "ending")
+
+Pool = dict[str, Any]
+Samples = Iterable[tuple[tuple[str, ...], float]]  # values of further labels, and the number
+
+
+def _interpreters(pool: Pool) -> list[dict[str, Any]]:
+    return pool["interpreters"]["interpreters"] if pool["interpreters"] else []
+
+
+def _memory(pool: Pool) -> Samples:
+    host = pool["memory"]
+    for kind in ("anonymous", "file", "shared_memory", "swap"):
+        yield (kind,), host.get(kind, 0)
+    shims = [memory_of(worker["pid"]) for worker in pool["workers"]]
+    yield ("shims",), sum(shim.get("pss", 0) + shim.get("swap", 0) for shim in shims)
+
+
+def _stat(name: str) -> Callable[[Pool], Samples]:
+    return lambda pool: [((), pool["interpreters"][name])] if pool["interpreters"] else []
+
+
+# Name (counters without `_total`), type, help, labels beyond the pool's, and the numbers.
+POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Pool], Samples]], ...] = (
+    (
+        "interpool_host_start_time_seconds",
+        GaugeMetricFamily,
+        "When the pool's host started, in seconds since 1970; it changes when the host is restarted.",
+        (),
+        lambda pool: [((), pool["started"])],
+    ),
+    (
+        "interpool_interpreters",
+        GaugeMetricFamily,
+        "Interpreters by state: free, leased, or parked above the pool's minimum size.",
+        ("state",),
+        lambda pool: [
+            ((state,), sum(one["state"] == state for one in _interpreters(pool))) for state in STATES
+        ],
+    ),
+    (
+        "interpool_interpreters_min",
+        GaugeMetricFamily,
+        "The pool's minimum size.",
+        (),
+        _stat("min_size"),
+    ),
+    (
+        "interpool_interpreters_max",
+        GaugeMetricFamily,
+        "The maximum size that the pool may grow to.",
+        (),
+        _stat("max_size"),
+    ),
+    (
+        "interpool_interpreter_starts",
+        CounterMetricFamily,
+        "Interpreters that started.",
+        (),
+        lambda pool: [((), len(_interpreters(pool)))],
+    ),
+    (
+        "interpool_interpreter_start_failures",
+        CounterMetricFamily,
+        "Interpreters that did not start when the pool had to grow or to replace one.",
+        (),
+        _stat("failed_starts"),
+    ),
+    (
+        "interpool_interpreter_retirements",
+        CounterMetricFamily,
+        "Interpreters that were given up, as a call did not come back.",
+        (),
+        lambda pool: [((), sum(one["state"] == "retired" for one in _interpreters(pool)))],
+    ),
+    (
+        "interpool_memory_bytes",
+        GaugeMetricFamily,
+        "Memory (PSS) by kind: anonymous, file (code, weights), shared_memory, swap of the host; its shims.",
+        ("kind",),
+        _memory,
+    ),
+    (
+        "interpool_private_dirty_bytes",
+        GaugeMetricFamily,
+        "Memory of the host that nobody shares and that has been written.",
+        (),
+        lambda pool: [((), pool["memory"].get("private_dirty", 0))],
+    ),
+)
+
+MODEL_METRICS: tuple[
+    tuple[str, type[Metric], str, tuple[str, ...], Callable[[Pool, ModelView], Samples]], ...
+] = (
+    (
+        "interpool_model_ready",
+        GaugeMetricFamily,
+        "1 if every worker is connected and an interpreter can answer (`interpool status --check`), else 0.",
+        (),
+        lambda pool, model: [((), not why_not_ready(pool, model))],
+    ),
+    (
+        "interpool_workers",
+        GaugeMetricFamily,
+        "Workers by state.",
+        ("state",),
+        lambda _, model: [((state,), model.workers[state]) for state in WORKER_STATES],
+    ),
+    (
+        "interpool_worker_starts",
+        CounterMetricFamily,
+        "Workers that TorchServe started.",
+        (),
+        lambda _, model: [((), model.starts)],
+    ),
+    (
+        "interpool_worker_restarts",
+        CounterMetricFamily,
+        "Those among them that came in the place of one that had ended.",
+        (),
+        lambda _, model: [((), model.restarts)],
+    ),
+    (
+        "interpool_worker_ends",
+        CounterMetricFamily,
+        "Workers that ended, by reason.",
+        ("reason",),
+        lambda _, model: [((why,), count) for why, count in sorted(model.ends.items())],
+    ),
+    (
+        "interpool_calls_waiting",
+        GaugeMetricFamily,
+        "Calls that wait for an interpreter.",
+        (),
+        lambda _, model: [((), model.waiting)],
+    ),
+    (
+        "interpool_longest_wait_seconds",
+        GaugeMetricFamily,
+        "How long the first of these has waited.",
+        (),
+        lambda _, model: [((), model.longest_wait_s)],
+    ),
+    (
+        "interpool_longest_lease_seconds",
+        GaugeMetricFamily,
+        "How long the longest of the calls that run has had its interpreter.",
+        (),
+        lambda _, model: [((), model.longest_lease_s)],
+    ),
+    (
+        "interpool_lease_seconds",
+        CounterMetricFamily,
+        "Seconds that interpreters were leased for the model, of leases that have ended.",
+        (),
+        lambda _, model: [((), model.leased_s)],
+    ),
+    (
+        "interpool_model_interpreters",
+        GaugeMetricFamily,
+        "Interpreters that have served the model, and have it loaded as a rule.",
+        (),
+        lambda _, model: [((), len(model.interpreters))],
+    ),
+    (
+        "interpool_model_loads",
+        CounterMetricFamily,
+        "Times that an interpreter loaded the model.",
+        (),
+        lambda _, model: [((), model.loads)],
+    ),
+    (
+        "interpool_model_load_seconds",
+        CounterMetricFamily,
+        "Seconds that these loads took.",
+        (),
+        lambda _, model: [((), model.load_s)],
+    ),
+    (
+        "interpool_model_load_failures",
+        CounterMetricFamily,
+        "Times that an interpreter could not load the model.",
+        (),
+        lambda _, model: [((), model.failed_loads)],
+    ),
+)
+
+
+class PoolCollector(Collector):
+    """Asks the hosts at each scrape.
+
+    Args:
+        ask: gives the pools' states as their hosts describe them, and how many did not answer.
+    """
+
+    def __init__(self, ask: Callable[[], tuple[list[Pool], int]] = ask_hosts) -> None:
+        self._ask = ask
+
+    def describe(self) -> Iterable[Metric]:
+        """All metrics without samples, so that registering asks no host."""
+        return self._metrics([], 0)
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics, in one look at each host."""
+        return self._metrics(*self._ask())
+
+    @staticmethod
+    def _metrics(pools: list[Pool], silent: int) -> Iterator[Metric]:
+        yield GaugeMetricFamily("interpool_pools", "Pools whose hosts answered.", value=len(pools))
+        yield GaugeMetricFamily(
+            "interpool_silent_hosts", "Hosts that listen and did not answer in time.", value=silent
+        )
+        named = [((str(pool["frontend_pid"]), str(pool["pool"])), pool) for pool in pools]
+        for name, kind, text, labels, of_pool in POOL_METRICS:
+            family = kind(name, text, labels=(*POOL, *labels))  # type: ignore[call-arg]
+            for of, pool in named:
+                _add(family, of, of_pool(pool))
+            yield family
+        models = [
+            ((*of, model.name, model.version), pool, model) for of, pool in named for model in models_of(pool)
+        ]
+        for name, kind, text, labels, of_model in MODEL_METRICS:
+            family = kind(name, text, labels=(*MODEL, *labels))  # type: ignore[call-arg]
+            for values, pool, model in models:
+                if model.registered or kind is CounterMetricFamily:
+                    _add(family, values, of_model(pool, model))
+            yield family
+        waits = HistogramMetricFamily(
+            "interpool_lease_wait_seconds",
+            "How long leases of an interpreter were waited for; their count is that of the leases.",
+            labels=MODEL,
+        )
+        for values, pool, model in models:
+            if model.waits:  # of a registered one: the pool forgets those that are gone
+                bounds = [*map(floatToGoString, pool["interpreters"]["wait_bounds_s"]), "+Inf"]
+                buckets = list(zip(bounds, itertools.accumulate(model.waits), strict=True))
+                waits.add_metric(values, buckets, sum_value=model.waited_s)
+        yield waits
+
+
+def _add(family: Any, values: tuple[str, ...], samples: Samples) -> None:
+    for more, number in samples:
+        family.add_metric((*values, *more), float(number))
+
+
+def listen(address: str) -> socket.socket:
+    """A listening socket at ``[http://]HOST:PORT``; raises SettingsError.
+
+    Without a host it is this machine's loopback address: who has a model's name and its load has
+    no business outside, unless the operator says so.
+    """
+    host, colon, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"an address for metrics is HOST:PORT, such as 127.0.0.1:9191, not {address!r}")
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, protocol)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(place)
+            found.listen(16)
+        except BaseException:
+            found.close()
+            raise
+    except OSError as error:
+        raise SettingsError(f"the metrics cannot be served at {address}: {error}") from None
+    return found
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10.0  # a client that says nothing must not keep a thread for ever
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Scrapes are not worth a line each."""
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where Prometheus finds the metrics."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+
+
+def serve_metrics(listener: socket.socket, until: Callable[[], bool]) -> None:
+    """Answer scrapes, each in a thread of its own, until ``until()`` says so."""
+    registry = CollectorRegistry()
+    registry.register(PoolCollector())
+    app = make_wsgi_app(registry)
+    host, port = listener.getsockname()[:2]
+
+    class Server(ThreadingWSGIServer):
+        address_family = listener.family
+
+        def server_bind(self) -> None:
+            self.socket.close()
+            self.socket = listener
+            self.server_name, self.server_port = host, port
+            self.setup_environ()
+
+    with make_server(host, port, app, Server, handler_class=_Handler) as server:
+        server.timeout = 1.0
+        while not until():
+            server.handle_request()
+
+
+def beside(pid: int) -> Callable[[], bool]:
+    """Whether a process has ended, and with it TorchServe, if that is what it started."""
+    watched = _pidfd(pid)
+
+    def over() -> bool:
+        nonlocal watched
+        if watched >= 0 and not select.select([watched], [], [], 0)[0]:
+            return False
+        if watched >= 0:
+            os.close(watched)
+        frontend = running_frontend()
+        watched = -1 if frontend is None else _pidfd(frontend)
+        return watched < 0
+
+    return over
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point of the exporter that `interpool serve` starts."""
+    parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.exporter")
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--beside", type=int, required=True)
+    options = parser.parse_args(arguments)
+    serve_metrics(socket.socket(fileno=options.socket), beside(options.beside))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

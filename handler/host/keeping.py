@@ -1,0 +1,233 @@
+"""Which interpreters keep which models: dropped when idle or memory is short, loaded ahead of need.
+
+The rule, once a second:
+
+- A model is *in use* if an interpreter has served it in the last ``INTERPOOL_IDLE_MODEL_S``. It
+  should then be loaded in one interpreter more than it has workers, and in as many more as the
+  pool has in reserve, so that no batch meets one without it; else in one.
+- What is missing is loaded in the background, one model at a time, in an interpreter that is free
+  while another one is, so that no request waits for that. A load that failed is not tried again
+  in that interpreter.
+- What is too much is dropped where it has not been served for ``INTERPOOL_IDLE_MODEL_S``, the
+  longest idle first.
+- Where less than ``SHORT`` of the memory is left (see memory.py), nothing is loaded ahead until
+  ``ENOUGH`` is, and each second the one that was idle longest is dropped: first of those that
+  another interpreter keeps too, then of those that nobody has asked for in ``LAST_COPY_S``.
+
+A model that was dropped everywhere is loaded by its next request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from interpool.handler.host import memory
+from interpool.handler.host.directories import own_directory
+from interpool.handler.host.worker import SERVICE_MODULE, Manager, Worker
+from interpool.native.errors import InterpoolError
+
+EVERY_S = 1.0
+SHORT, ENOUGH = 0.1, 0.15
+LAST_COPY_S = 60.0
+
+logger = logging.getLogger("interpool.host")
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """One of the pool's that may be leased."""
+
+    number: int
+    is_free: bool
+    idle_s: dict[str, float]  # by the directory of each model that it has served
+
+
+@dataclass(frozen=True)
+class Action:
+    """Load a model in an interpreter, or drop it there."""
+
+    load: bool
+    interpreter: int
+    model_dir: str
+
+
+def interpreters_of(stats: dict[str, Any]) -> list[Interpreter]:
+    """The interpreters in what ``InterpreterManager.stats`` returns."""
+    return [
+        Interpreter(
+            entry["interpreter"],
+            entry["state"] == "free",
+            dict(zip(entry["affinities"], entry["idle"], strict=True)),
+        )
+        for entry in stats["interpreters"]
+        if entry["state"] in ("free", "leased")
+    ]
+
+
+def plan(
+    interpreters: Collection[Interpreter],
+    workers: dict[str, int],
+    idle_model_s: float,
+    free_memory: float,
+    failed: Collection[tuple[int, str]] = (),
+    reserve: int = 0,
+) -> list[Action]:
+    """What to do now, by the rule above.
+
+    Args:
+        interpreters: those that may be leased.
+        workers: the number of workers by their model's directory.
+        idle_model_s: INTERPOOL_IDLE_MODEL_S; 0: every model counts as in use.
+        free_memory: the part of the memory that is left.
+        reserve: the number of interpreters in reserve (``stats``).
+        failed: interpreters, each with a model's directory, in which a load has failed.
+    """
+    copies = {
+        model: sorted(
+            (each for each in interpreters if model in each.idle_s), key=lambda one: one.idle_s[model]
+        )
+        for model in workers
+    }
+    if free_memory < SHORT:
+        return list(_least_needed(copies))
+    wanted = {}
+    for model, count in workers.items():
+        in_use = bool(copies[model]) and (not idle_model_s or copies[model][0].idle_s[model] < idle_model_s)
+        wanted[model] = min(len(interpreters), count + 1 + reserve) if in_use else 1
+    drops = [
+        Action(False, one.number, model)
+        for model, having in copies.items()
+        for one in having[wanted[model] :]
+        if one.is_free and idle_model_s and one.idle_s[model] >= idle_model_s
+    ]
+    missing = [model for model, having in copies.items() if 0 < len(having) < wanted[model]]
+    free = [one for one in interpreters if one.is_free]
+    if free_memory < ENOUGH or len(free) < 2:
+        return drops
+    for model in sorted(missing, key=lambda one: len(copies[one])):
+        for one in sorted(free, key=lambda one: len(one.idle_s)):
+            if model not in one.idle_s and (one.number, model) not in failed:
+                return [*drops, Action(True, one.number, model)]
+    return drops
+
+
+def _least_needed(copies: dict[str, list[Interpreter]]) -> Iterator[Action]:
+    spare, last = [], []
+    for model, having in copies.items():
+        for one in having:
+            if one.is_free:
+                idle = one.idle_s[model]
+                if len(having) > 1:
+                    spare.append((idle, one.number, model))
+                elif idle >= LAST_COPY_S:
+                    last.append((idle, one.number, model))
+    for _idle, number, model in sorted(spare, reverse=True)[:1] or sorted(last, reverse=True)[:1]:
+        yield Action(False, number, model)
+
+
+class Keeper:
+    """Does what ``plan`` says, on a thread of its own. Its method is for the host's control thread."""
+
+    def __init__(self, idle_model_s: float, free_memory: Callable[[], float] = memory.free_part) -> None:
+        self._idle_model_s = idle_model_s
+        self._free_memory = free_memory
+        self._failed: set[tuple[int, str]] = set()
+        self._thread: threading.Thread | None = None
+        self._next = 0.0
+
+    def keep(self, manager: Manager | None, workers: Collection[Worker]) -> None:
+        """Start what is to be done, unless that was asked for in the last second or is being done."""
+        now = time.monotonic()
+        if manager is None or now < self._next or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._next = now + EVERY_S
+        # Workers with states of their own have theirs in one interpreter each.
+        serving = [worker for worker in workers if worker.state == "connected" and not worker.own_state]
+        counts: dict[str, int] = {}
+        for worker in serving:
+            model_dir = worker.registration.model_dir
+            counts[model_dir] = counts.get(model_dir, 0) + 1
+        self._failed = {entry for entry in self._failed if entry[1] in counts}
+        stats = manager.stats()
+        todo = plan(
+            interpreters_of(stats),
+            counts,
+            self._idle_model_s,
+            self._free_memory(),
+            self._failed,
+            int(str(stats.get("reserve", 0))),
+        )
+        steps = [step for action in todo if (step := self._step(manager, action, serving))]
+        if steps:
+            self._thread = threading.Thread(target=_run, args=(steps,), name="keeper", daemon=True)
+            self._thread.start()
+
+    def _step(self, manager: Manager, action: Action, workers: list[Worker]) -> Callable[[], None] | None:
+        if not action.load:
+            return lambda: _drop(manager, action)
+        worker = next(each for each in workers if each.registration.model_dir == action.model_dir)
+        load_command = worker.connection.load_command if worker.connection is not None else b""
+        if not load_command:
+            return None
+        # The worker may end meanwhile, and its descriptors' numbers be given to others.
+        stdout, stderr = (os.dup(descriptor) for descriptor in worker.stdio)
+        token = replace(worker.token(), stdout=stdout, stderr=stderr, failed_load=-1).as_text()
+
+        def load() -> None:
+            try:
+                if not _load(manager, action, token, load_command):
+                    self._failed.add((action.interpreter, action.model_dir))
+            finally:
+                os.close(stdout)
+                os.close(stderr)
+
+        return load
+
+
+def _run(steps: list[Callable[[], None]]) -> None:
+    own_directory()
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            logger.exception("a model could not be loaded ahead, or not be dropped")
+
+
+@contextlib.contextmanager
+def _lease(manager: Manager, action: Action, affinity: str) -> Iterator[Any]:
+    """A session of the action's interpreter, or None if somebody else has it now."""
+    session = None
+    for instance in manager.all_instances():
+        if instance.interpreter_id == action.interpreter:
+            with contextlib.suppress(InterpoolError):
+                session = instance.acquire_session(timeout=0.0, affinity=affinity)
+    if session is None:
+        yield None
+    else:
+        with session:
+            yield session
+
+
+def _drop(manager: Manager, action: Action) -> None:
+    with _lease(manager, action, affinity="") as session:
+        if session is not None:
+            session.global_(SERVICE_MODULE, "drop")(action.model_dir)
+            manager.forget(action.model_dir, action.interpreter)
+            logger.info("interpreter %d dropped %s", action.interpreter, action.model_dir)
+
+
+def _load(manager: Manager, action: Action, token: str, load_command: bytes) -> bool:
+    with _lease(manager, action, affinity=action.model_dir) as session:
+        if session is None:
+            return True  # not now
+        loaded = bool(session.global_(SERVICE_MODULE, "warm")(token, load_command).to_value())
+        if loaded:
+            logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
+        return loaded

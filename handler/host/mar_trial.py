@@ -1,0 +1,179 @@
+"""Can a pool serve an ordinary archive? Tried without a server, in a process that may crash.
+
+What a server finds out when the archive is registered: obstacles in its files, then a load in two
+interpreters, as its handler and TorchServe's loader do it.
+
+Run as a program, this module is the process that tries. Its first result says whether its pool has
+started; one for each interpreter follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from interpool.handler.admission import Admission
+from interpool.handler.config import ModelSettings, model_manifest
+from interpool.handler.errors import ServeError
+from interpool.handler.frontend.shim import is_hermetic
+from interpool.handler.host.directories import own_directory, threads_have_directories
+from interpool.handler.host.worker import SERVICE_MODULE
+from interpool.handler.pooling import obstacles
+from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
+from interpool.handler.worker_token import WorkerToken
+from interpool.native.child_process import ChildError, Program, serve, start
+from interpool.native.diagnostics.doctor import Check
+from interpool.native.diagnostics.import_trial import ending
+from interpool.native.errors import InterpoolError
+
+_INTERPRETERS = 2
+_SECONDS = 600
+_START_SECONDS = 300  # a first start makes all private copies
+_STAYS = "otherwise TorchServe's own workers serve it, as they do now"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """An archive, extracted as TorchServe does."""
+
+    model_dir: str
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of a load; of the pool's start, where it is the first.
+
+    Attributes:
+        failure: why it failed, or "".
+        weights: what became of the weights' memory, for people.
+        seconds: how long it took.
+    """
+
+    failure: str = ""
+    weights: str = ""
+    seconds: float = 0.0
+
+
+_PROGRAM: Final = Program(__spec__.name, _Job, _Outcome)
+
+
+def checks(mar: Path) -> Iterator[Check]:
+    """What stands against serving an archive from a pool; yields each answer when it is found.
+
+    Args:
+        mar: a .mar, a .tar.gz, or a ``no-archive`` directory.
+
+    Raises:
+        ServeError: it is none of these.
+        SettingsError: its manifest or its configuration cannot be read.
+    """
+    with _extracted(mar) as directory:
+        manifest = model_manifest(directory)
+        name = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
+        if is_hermetic(str(directory)):
+            yield Check(
+                "archive", True, f"{name} is hermetic: a pool serves it. `interpool verify` says more"
+            )
+            return
+        yield Check("archive", True, f"{name}, with the handler {manifest.get('handler')}")
+        ModelSettings.of_model(directory)
+        found = obstacles(directory)
+        for obstacle in found:
+            yield Check("obstacle", False, obstacle.why, f"{obstacle.remedy}; {_STAYS}")
+        if not threads_have_directories():
+            yield Check(
+                "working directory",
+                False,
+                "no thread can have one of its own here (the system call `unshare` is forbidden)",
+                "in Docker: --security-opt seccomp=unconfined, or a profile that allows it",
+            )
+        if not found:
+            yield from _load(directory)
+
+
+def _load(directory: Path) -> Iterator[Check]:
+    with start(_PROGRAM, _Job(str(directory)), capture_stderr=True) as child:
+        for number in range(1 + _INTERPRETERS):
+            allowed = _SECONDS if number else _START_SECONDS
+            try:
+                outcome = child.result(allowed)
+            except ChildError as error:
+                outcome = _Outcome(ending(error, allowed))
+            where = f"load in interpreter {number}" if number else "private interpreters"
+            if outcome.failure:
+                hint = f"correct it; {_STAYS}" if number else "interpool doctor"
+                yield Check(where, False, outcome.failure, hint)
+                break
+            if number:
+                yield Check(where, True, f"{outcome.seconds:.1f} s; {outcome.weights}")
+        child.kill()
+
+
+@contextlib.contextmanager
+def _extracted(mar: Path) -> Iterator[Path]:
+    if mar.is_dir():
+        yield mar.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="interpool-mar-") as target:
+        try:
+            if zipfile.is_zipfile(mar):
+                with zipfile.ZipFile(mar) as archive:
+                    archive.extractall(target)
+            else:
+                with tarfile.open(mar) as tar:
+                    tar.extractall(target, filter="data")
+        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+            reason = str(error).partition("\n")[0].rstrip(":")
+            raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}") from None
+        found = [path.parent.parent for path in Path(target).glob("*/MAR-INF/MANIFEST.json")]
+        yield found[0] if found else Path(target)
+
+
+# ---- in the process that tries ----------------------------------------------------------------
+
+
+def _try(job: _Job) -> Iterator[_Outcome]:
+    from interpool.native.pool.manager import InterpreterManager
+
+    manifest = model_manifest(job.model_dir)
+    command = load_command(str(manifest.get("modelName")), job.model_dir, str(manifest.get("handler")))
+    token = WorkerToken(
+        stdout=2,
+        stderr=2,
+        metrics_config=str(installed_ts() / "configs" / "metrics.yaml"),
+        refusal="",
+        tracebacks=False,
+        failed_load=-1,
+        admission=Admission(),
+        ordinary=True,
+        own_directory=own_directory(),
+        arguments=[str(installed_ts() / WORKER_SCRIPT)],
+    )
+    try:
+        manager = InterpreterManager(_INTERPRETERS)
+    except InterpoolError as error:
+        yield _Outcome(str(error))
+        return
+    yield _Outcome()
+    frontend, worker = socket.socketpair()
+    with manager, frontend, worker:
+        frontend.sendall(command)
+        for instance in manager.all_instances():
+            with instance.acquire_session() as session:
+                session.global_("interpool.native.inside.process_guards", "report_crashes")(all_threads=False)
+                began = time.monotonic()
+                try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
+                failure, weights = try_to_load(token.as_text(), worker.fileno()).to_value()
+            yield _Outcome(failure, weights, time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    serve(_PROGRAM, _try)

@@ -1,0 +1,157 @@
+"""What a host's status says of each model, in one place: for people, for probes, for Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+PATIENCE_S = 30.0
+
+
+@dataclass
+class ModelView:
+    """A model in one pool. One that was registered twice under a name counts as one.
+
+    Attributes:
+        name: its archive's name.
+        version: likewise.
+        registered: whether it is; one that was goes on counting.
+        workers: how many there are in each state.
+        starting: workers that are connected and wait for the model to be loaded.
+        awaited: workers that ended and that TorchServe has not started again yet.
+        starts: workers so far.
+        restarts: those among them that came in another's place.
+        ends: workers that ended, by reason.
+        interpreters: numbers of those that have served it, and have it loaded as a rule.
+        leases: so far.
+        waits: leases that waited up to each of the pool's bounds, and longer than the one before.
+        waited_s: seconds that leases waited, together.
+        leased_s: seconds that they took, together.
+        waiting: calls that wait for an interpreter now.
+        longest_wait_s: of these.
+        longest_lease_s: of the leases that have not ended.
+        loads: in interpreters, so far.
+        load_s: seconds that they took, together.
+        failed_loads: so far.
+        reason: of the last load that failed, if none succeeded since.
+        failed_lately: whether that was in the last minutes.
+    """
+
+    name: str
+    version: str
+    registered: bool = True
+    workers: Counter[str] = field(default_factory=Counter)
+    starting: int = 0
+    awaited: int = 0
+    starts: int = 0
+    restarts: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    interpreters: set[int] = field(default_factory=set)
+    leases: int = 0
+    waits: list[int] = field(default_factory=list)
+    waited_s: float = 0.0
+    leased_s: float = 0.0
+    waiting: int = 0
+    longest_wait_s: float = 0.0
+    longest_lease_s: float = 0.0
+    loads: int = 0
+    load_s: float = 0.0
+    failed_loads: int = 0
+    reason: str = ""
+    failed_lately: bool = False
+
+    def is_called(self, name: str) -> bool:
+        """Whether it goes by ``name``: a model's name, with or without ``/version``, or ``*``."""
+        return name in ("*", self.name, f"{self.name}/{self.version}")
+
+
+def names_of(pool: dict[str, Any]) -> dict[str, str]:
+    """Names and versions of the pool's models, by directory."""
+    return {directory: str(model["model"]) for directory, model in pool.get("served", {}).items()}
+
+
+def models_of(pool: dict[str, Any]) -> list[ModelView]:
+    """The models of a pool whose host described itself so, by name; also those that it had."""
+    names = names_of(pool)
+    gone = pool.get("gone", {})
+    views = {name: ModelView(*name.partition("/")[::2]) for name in sorted({*names.values(), *gone})}
+    here = [(names[directory], model) for directory, model in pool.get("served", {}).items()]
+    for name, model in (*here, *gone.items()):
+        view = views[name]
+        view.starts += model["worker_starts"]
+        view.restarts += model["worker_restarts"]
+        view.ends.update(model["worker_ends"])
+        view.loads += model["loads"]
+        view.load_s += model["load_s"]
+        view.failed_loads += model["failed_loads"]
+    for name, view in views.items():
+        view.registered = name in names.values()
+    for name, model in here:
+        views[name].awaited += model["workers_awaited"]
+    for name, model in (
+        *here,
+        *((name, model) for name, model in gone.items() if not views[name].registered),
+    ):
+        views[name].reason = views[name].reason or model["reason"]
+        views[name].failed_lately |= model["failed_lately"]
+    for worker in pool["workers"]:
+        if worker["model_dir"] in names:
+            view = views[names[worker["model_dir"]]]
+            view.workers[worker["state"]] += 1
+            view.starting += worker["state"] == "connected" and not worker["started"]
+    stats = pool["interpreters"] or {"interpreters": [], "models": {}}
+    for interpreter in stats["interpreters"]:
+        for directory in interpreter["affinities"]:
+            if directory in names:
+                views[names[directory]].interpreters.add(interpreter["interpreter"])
+        if interpreter["model"] in names:
+            view = views[names[interpreter["model"]]]
+            view.longest_lease_s = max(view.longest_lease_s, interpreter["seconds"])
+    for directory, counts in stats["models"].items():
+        if directory in names:
+            view = views[names[directory]]
+            view.leases += counts["leases"]
+            view.waits = list(
+                map(sum, zip(view.waits or [0] * len(counts["waits"]), counts["waits"], strict=True))
+            )
+            view.waited_s += counts["waited_s"]
+            view.leased_s += counts["leased_s"]
+            view.waiting += counts["waiting"]
+            view.longest_wait_s = max(view.longest_wait_s, counts["longest_wait_s"])
+    return list(views.values())
+
+
+def why_not_ready(pool: dict[str, Any], view: ModelView, patience_s: float = PATIENCE_S) -> list[str]:
+    """Each reason for which the model's next request may not be answered; none if it is ready.
+
+    Args:
+        pool: as its host described it.
+        view: the model.
+        patience_s: seconds that a call may wait for an interpreter.
+    """
+    reasons = []
+    stats = pool["interpreters"]
+    if stats is None:
+        reasons.append("the pool's interpreters have not started yet")
+    elif not any(one["state"] in ("free", "leased") for one in stats["interpreters"]):
+        reasons.append("every interpreter of the pool was retired, as its call did not come back")
+    # Those that are ending TorchServe has given up; a call of theirs still runs.
+    workers = {state: count for state, count in view.workers.items() if state != "ending"}
+    if others := sum(workers.values()) - workers.get("connected", 0):
+        states = ", ".join(f"{count} {state}" for state, count in sorted(workers.items()))
+        reasons.append(f"{others} of its workers are not connected ({states})")
+    if view.awaited:
+        reasons.append(f"{view.awaited} of its workers ended, and TorchServe has not started them again yet")
+    if not workers:
+        reasons.append("it has no workers")
+    if view.failed_lately:
+        reasons.append(view.reason)
+    if view.starting:
+        reasons.append(f"{view.starting} of its workers wait for an interpreter to load it")
+    if view.longest_wait_s > patience_s:
+        reasons.append(
+            f"a call has waited {view.longest_wait_s:.0f} s for an interpreter; "
+            "`interpool status --stacks` shows what they do"
+        )
+    return reasons

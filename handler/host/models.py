@@ -1,0 +1,151 @@
+"""What a host knows of the models that it serves, for who asks how they are.
+
+Counts only ever grow, for as long as the host lives: those of a model that is gone go on with
+the next one of its name, and a registration that failed is not forgotten before anybody asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from interpool.handler.worker_reports import Report
+
+# TorchServe has restarted a worker by then, or has no wish to. And what failed once is tried
+# again when requests come, which a model that is not ready for ever would not get.
+RESTART_S = 120.0
+GONE_LIMIT = 500  # names
+
+
+class End(StrEnum):
+    """Why a worker ended."""
+
+    DISCONNECTED = "disconnected"  # by TorchServe: scaled down, unregistered, or out of time
+    SHIM_GONE = "shim_gone"
+    LOAD_FAILED = "load_failed"
+    MODEL_EXIT = "model_exit"  # sys.exit() in the model's code, say
+    REPLACED = "replaced"
+    REFUSED = "refused"
+    LEFT_TO_STOCK = "left_to_stock"  # an ordinary model that needs a process of its own
+    NOT_CONNECTED = "not_connected"  # TorchServe never came
+    MODEL_GONE = "model_gone"
+    SHUTDOWN = "shutdown"
+
+
+# What an interpreter says of a worker that is about to end.
+TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT}
+
+
+@dataclass
+class ServedModel:
+    """One registered model: what became of its workers and its loads.
+
+    Attributes:
+        name: its archive's name and version.
+        loads: how often an interpreter loaded it.
+        load_s: seconds that this took, together.
+        failed_loads: how often that failed.
+        worker_starts: workers that were registered for it.
+        worker_restarts: those among them that came in another's place.
+        worker_ends: by reason.
+        reason: of the last load that failed, until one succeeds.
+    """
+
+    name: str
+    loads: int = 0
+    load_s: float = 0.0
+    failed_loads: int = 0
+    worker_starts: int = 0
+    worker_restarts: int = 0
+    worker_ends: Counter[End] = field(default_factory=Counter)
+    reason: str = ""
+    _failed_at: float = 0.0
+    _addresses: set[str] = field(default_factory=set)
+    _lost: dict[str, float] = field(default_factory=dict)  # address, and when
+
+    def worker_began(self, address: str) -> None:
+        """A worker is registered. TorchServe gives a place's name to its next worker only."""
+        self.worker_starts += 1
+        self.worker_restarts += address in self._addresses
+        self._addresses.add(address)
+        self._lost.pop(address, None)
+
+    def worker_ended(self, address: str, why: End) -> None:
+        """A worker has ended, and another may come in its place."""
+        self.worker_ends[why] += 1
+        if why in (End.LOAD_FAILED, End.MODEL_EXIT):
+            self._lost[address] = time.monotonic()
+
+    def note(self, report: Report) -> None:
+        """Take what an interpreter said."""
+        if report.kind == "loaded":
+            self.loads += 1
+            self.load_s += report.seconds
+            self.reason = ""
+        elif report.kind == "load_failed":
+            self.failed_loads += 1
+            self.reason = report.reason
+            self._failed_at = time.monotonic()
+
+    def add(self, other: ServedModel) -> None:
+        """Go on with another one's counts."""
+        self.loads += other.loads
+        self.load_s += other.load_s
+        self.failed_loads += other.failed_loads
+        self.worker_starts += other.worker_starts
+        self.worker_restarts += other.worker_restarts
+        self.worker_ends.update(other.worker_ends)
+        self.reason = self.reason or other.reason
+
+    def describe(self) -> dict[str, object]:
+        """For the host's status."""
+        now = time.monotonic()
+        return {
+            "model": self.name,
+            "loads": self.loads,
+            "load_s": round(self.load_s, 4),
+            "failed_loads": self.failed_loads,
+            "worker_starts": self.worker_starts,
+            "worker_restarts": self.worker_restarts,
+            "worker_ends": {why.value: count for why, count in self.worker_ends.items()},
+            "workers_awaited": sum(now - since < RESTART_S for since in self._lost.values()),
+            "reason": self.reason,
+            "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
+        }
+
+
+class ServedModels:
+    """The models of a host, by directory, and what is left of those that are gone."""
+
+    def __init__(self) -> None:
+        self._here: dict[str, ServedModel] = {}
+        self._gone: dict[str, ServedModel] = {}  # by name
+
+    def get(self, model_dir: str) -> ServedModel | None:
+        """The model in that directory."""
+        return self._here.get(model_dir)
+
+    def register(self, model_dir: str, name: str) -> ServedModel:
+        """The model in that directory, which it has been or is from now on."""
+        return self._here.setdefault(model_dir, ServedModel(name))
+
+    def forget(self) -> None:
+        """Note which ones were unregistered: their directories are gone."""
+        for model_dir in [one for one in self._here if not os.path.isdir(one)]:
+            model = self._here.pop(model_dir)
+            before = self._gone.pop(model.name, None)
+            if before is not None:
+                model.add(before)
+            self._gone[model.name] = model
+            if len(self._gone) > GONE_LIMIT:
+                del self._gone[next(iter(self._gone))]
+
+    def describe(self) -> dict[str, object]:
+        """For the host's status."""
+        return {
+            "served": {model_dir: model.describe() for model_dir, model in self._here.items()},
+            "gone": {name: model.describe() for name, model in self._gone.items()},
+        }

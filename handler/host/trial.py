@@ -1,0 +1,122 @@
+"""An ordinary model is tried before it is served: loaded in two interpreters, with its own load command.
+
+What cannot be loaded there, or not twice in a process, is left to TorchServe's own workers. That is
+found out between TorchServe's connecting and the first byte that is read of its load command, so that
+its connection can be handed on as it came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from interpool.handler.host.directories import own_directory
+from interpool.handler.host.worker import SERVICE_MODULE, Manager, Worker
+
+logger = logging.getLogger("interpool.host")
+
+_INTERPRETERS = 2
+
+
+class Trial:
+    """One trial, in a thread of its own. Its attributes are for the host's control thread.
+
+    Args:
+        manager: the pool.
+        first: the worker whose load command is used.
+        marker: a file that stands there meanwhile: what a host finds that starts after a crash.
+        wake: called from the trial's thread at its end.
+
+    Attributes:
+        workers: those that wait for its end.
+        reason: why the pool does not serve the model, "" if it does; None until the end.
+        came_to_nothing: whether TorchServe left before it was over; another worker's may be.
+    """
+
+    def __init__(self, manager: Manager, first: Worker, marker: Path, wake: Callable[[], None]) -> None:
+        self.workers = [first]
+        self.reason: str | None = None
+        self.came_to_nothing = False
+        self._manager = manager
+        self._marker = marker
+        self._wake = wake
+        assert first.stream is not None
+        self._stream = socket.socket(fileno=os.dup(first.stream.fileno()))
+        # What the load prints goes to the model log once it has succeeded: else the stock worker
+        # says it all again.
+        self._output = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("stdout", "stderr")]
+        self._log = [os.dup(descriptor) for descriptor in first.stdio]
+        token = replace(first.token(), stdout=self._output[0], stderr=self._output[1])
+        self._token = token.as_text()
+        self._said = [0, 0]
+        self._directory = first.registration.model_dir
+        self._thread = threading.Thread(target=self._run, name="trial", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        own_directory()
+        try:
+            self._marker.touch()
+            self.reason = self._try()
+        except Exception as error:
+            logger.exception("the trial of %s failed", self._directory)
+            self.came_to_nothing = self._is_left()
+            self.reason = f"it could not be tried: {error}"
+        finally:
+            self._marker.unlink(missing_ok=True)
+            self._say()
+            self._stream.close()
+            for descriptor in (*self._output, *self._log):
+                os.close(descriptor)
+            self._wake()
+
+    def _try(self) -> str:
+        tried = []
+        with self._manager.acquire_session(affinity=self._directory) as session:
+            tried.append(session.interpreter_id)
+            reason = self._load(session)
+        self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
+        for other in self._manager.all_instances():
+            if reason or len(tried) == _INTERPRETERS:
+                break
+            if other.interpreter_id not in tried:
+                tried.append(other.interpreter_id)
+                with other.acquire_session(affinity=self._directory) as session:
+                    reason = self._load(session)
+                if reason:
+                    reason += " (in a second interpreter of the process)"
+        for instance in self._manager.all_instances() if reason else ():
+            if instance.interpreter_id in tried:
+                with instance.acquire_session() as session:
+                    session.global_(SERVICE_MODULE, "forget")(self._directory)
+        return reason
+
+    def _is_left(self) -> bool:
+        try:
+            return self._stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except OSError as error:
+            return not isinstance(error, BlockingIOError)
+
+    def _load(self, session: Any) -> str:
+        try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
+        reason, weights = try_to_load(self._token, self._stream.fileno()).to_value()
+        if not reason:
+            logger.info("%s in interpreter %d: %s", self._directory, session.interpreter_id, weights)
+        return " ".join(reason.split())
+
+    def _say(self) -> None:
+        """Pass on what the first load printed, to the model log or, if it came to nothing, to the host's."""
+        for output, log, length in zip(self._output, self._log, self._said, strict=True):
+            text = os.pread(output, length, 0)
+            if self.reason:
+                logger.info("%s printed: %s", self._directory, text.decode(errors="replace"))
+            else:
+                with contextlib.suppress(OSError), open(log, "wb", buffering=0, closefd=False) as file:
+                    file.write(text)

@@ -1,0 +1,139 @@
+"""Live pools on a terminal: what each interpreter and each model does, again every second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from interpool.handler.host.model_view import ModelView, models_of, names_of, why_not_ready
+from interpool.handler.host.status import describe_pool, mib
+
+_KINDS = ("anonymous", "file", "shared_memory", "swap")
+_STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
+
+Pools = list[dict[str, Any]]
+
+
+def watch(ask: Callable[[], Pools], nobody: str, interval_s: float = 1.0, times: int | None = None) -> None:
+    """Show the pools that ``ask`` gives until interrupted; as plain text where there is no terminal.
+
+    Args:
+        ask: asks every host how it is.
+        nobody: what is shown where there is none.
+        interval_s: seconds between two looks.
+        times: how many looks; None for no end.
+    """
+    console = Console()
+    left = times
+    try:
+        if not console.is_terminal:
+            while left is None or left > 0:
+                print("\n".join(map(describe_pool, ask())) or nobody, flush=True)
+                left = _one_less(left, interval_s)
+            return
+        with Live(console=console, screen=times is None, auto_refresh=False) as live:
+            while left is None or left > 0:
+                live.update(render(ask(), nobody), refresh=True)
+                left = _one_less(left, interval_s)
+    except KeyboardInterrupt:
+        pass
+
+
+def _one_less(left: int | None, interval_s: float) -> int | None:
+    if left == 1:
+        return 0
+    time.sleep(interval_s)
+    return None if left is None else left - 1
+
+
+def render(pools: Pools, nobody: str) -> RenderableType:
+    """The pools as tables, or ``nobody``."""
+    return Group(*[part for pool in pools for part in _pool(pool)]) if pools else Text(nobody)
+
+
+def _pool(pool: dict[str, Any]) -> list[RenderableType]:
+    stats, memory = pool["interpreters"], pool["memory"]
+    head = Text.assemble(
+        ("pool ", "bold"),
+        (str(pool["pool"]), "bold cyan"),
+        f"  host {pool['pid']} of TorchServe {pool['frontend_pid']}, up {duration(pool['uptime_s'])}",
+    )
+    kinds = ", ".join(f"{kind.replace('_', ' ')} {mib(memory.get(kind))}" for kind in _KINDS)
+    parts: list[RenderableType] = [head, Text(f"memory  {mib(memory.get('pss'))} PSS: {kinds}")]
+    if stats is None:
+        return [*parts, Text("interpreters: starting", style="yellow"), Text()]
+    size = sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
+    waits = Text(f"calls waiting  {stats['waiting']}", style="red" if stats["waiting"] else "")
+    growing = ", one more being started" if stats["growing"] else ""
+    parts.append(Text(f"interpreters  {size} of at most {stats['max_size']}{growing}"))
+    return [*parts, waits, _interpreters(pool), _models(pool), Text()]
+
+
+def _interpreters(pool: dict[str, Any]) -> Table:
+    names = names_of(pool)
+    table = _table("interpreter", "state", "model", "for", "leases", "has served")
+    for one in pool["interpreters"]["interpreters"]:
+        served = sorted({names[directory] for directory in one["affinities"] if directory in names})
+        table.add_row(
+            str(one["interpreter"]),
+            Text(one["state"], style=_STYLES.get(one["state"], "")),
+            escape(names.get(one["model"] or "", "")),
+            "" if one["seconds"] is None else duration(one["seconds"]),
+            str(one["leases"]),
+            escape(", ".join(served)),
+        )
+    return table
+
+
+def _models(pool: dict[str, Any]) -> Table:
+    table = _table("model", "workers", "leases", "waiting", "mean wait", "loads", "loaded in", "ready")
+    for view in models_of(pool):
+        if not (view.registered or view.failed_lately):
+            continue
+        table.add_row(
+            escape(f"{view.name}/{view.version}"),
+            ", ".join(f"{count} {state}" for state, count in sorted(view.workers.items())),
+            str(view.leases),
+            _waiting(view),
+            f"{1000 * view.waited_s / view.leases:.1f} ms" if view.leases else "",
+            f"{view.loads}" + (f" ({view.failed_loads} failed)" if view.failed_loads else ""),
+            " ".join(map(str, sorted(view.interpreters))),
+            _ready(pool, view) if view.registered else Text(f"gone: {view.reason}", style="red"),
+        )
+    return table
+
+
+def _waiting(view: ModelView) -> str:
+    return f"{view.waiting}, longest {duration(view.longest_wait_s)}" if view.waiting else "0"
+
+
+def _ready(pool: dict[str, Any], view: ModelView) -> Text:
+    reasons = why_not_ready(pool, view)
+    return Text("no: " + "; ".join(reasons), style="red") if reasons else Text("yes", style="green")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        right = column in ("interpreter", "for", "leases", "mean wait")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``0.25 s``, ``12 s``, ``3:05 min``, ``2:03 h``."""
+    whole = int(seconds)
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"

@@ -1,0 +1,163 @@
+"""Which ordinary archives cannot share a process with other models, as far as that shows before they run.
+
+An ordinary archive's handler takes a process of its own for granted. What would fail here, or disturb
+other models, is looked for in its manifest, its configuration and its handler file; what does not show
+there shows when the pool tries to load it, or at the first call that asks for it. Such a model is
+served by TorchServe's own workers, and its model log says why.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interpool.handler.config import model_configuration, model_manifest
+
+
+class Obstacle(NamedTuple):
+    """Why a model needs processes of its own, and what to change so that it does not."""
+
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.why}. {self.remedy}"
+
+
+_SPAWN = "Use subprocess, or multiprocessing.get_context('spawn')"
+_SIGNALS = "Leave signals to the server: workers are told to stop through TorchServe's management API"
+_FORKS = "it forks, and a forked child would have all models' locks as they happen to be"
+_CALLS = {
+    **dict.fromkeys(("os.fork", "os.forkpty", "pty.fork"), Obstacle(_FORKS, _SPAWN)),
+    **dict.fromkeys(
+        (
+            "multiprocessing.Process",
+            "multiprocessing.Pool",
+            "multiprocessing.Manager",
+            "multiprocessing.pool.Pool",
+            "torch.multiprocessing.Process",
+            "torch.multiprocessing.Pool",
+            "torch.multiprocessing.Manager",
+            "concurrent.futures.ProcessPoolExecutor",
+        ),
+        Obstacle("multiprocessing forks on Linux unless it is told otherwise: " + _FORKS, _SPAWN),
+    ),
+    **dict.fromkeys(
+        ("signal.signal", "signal.alarm", "signal.setitimer", "signal.set_wakeup_fd"),
+        Obstacle("it handles signals, which belong to the whole process", _SIGNALS),
+    ),
+    **dict.fromkeys(
+        ("torch.distributed.init_process_group", "deepspeed.init_inference", "deepspeed.initialize"),
+        Obstacle("a process can be in one torch.distributed group only", "Serve it on a server of its own"),
+    ),
+    **dict.fromkeys(
+        ("locale.setlocale", "time.tzset", "os.umask", "os.setuid", "os.setgid", "resource.setrlimit"),
+        Obstacle("it changes a setting of the whole process", "Set it for the server instead"),
+    ),
+    "torch.set_num_interop_threads": Obstacle(
+        "the number of inter-op threads can be set once in a process", "Leave that call out"
+    ),
+    "os._exit": Obstacle("it ends its process", "Raise an exception instead"),
+}
+_SPAWNS = ("multiprocessing.set_start_method", "torch.multiprocessing.set_start_method")
+
+
+def obstacles(model_dir: str | Path) -> list[Obstacle]:
+    """What keeps the model extracted in ``model_dir`` out of a pool, as far as it shows without running it.
+
+    Raises:
+        SettingsError: its manifest or its configuration cannot be read.
+    """
+    directory = Path(model_dir)
+    manifest = model_manifest(directory)
+    return [
+        *_of_configuration(model_configuration(directory)),
+        *_of_handler(directory, str(manifest.get("handler") or "")),
+    ]
+
+
+def _of_configuration(configuration: Mapping[str, Any]) -> Iterator[Obstacle]:
+    own = configuration.get("interpool")
+    if isinstance(own, dict) and own.get("ordinary") == "stock":
+        yield Obstacle("its settings say `ordinary: stock`", "Leave that out to have it in the pool")
+    if _is_set(configuration, "asyncCommunication"):
+        yield Obstacle(
+            "asyncCommunication needs a process of its own", "Remove it from the model's configuration"
+        )
+    parallel = configuration.get("parallelType")
+    if parallel and str(parallel).lower() != "none":
+        yield Obstacle(f"parallelType: {parallel} starts one process for each of its parts", "Remove it")
+    if _is_set(configuration, "useVenv"):
+        yield Obstacle(
+            "useVenv gives it a Python environment of its own",
+            "Install what it needs for the server, or with install_py_dep_per_model",
+        )
+
+
+def _is_set(configuration: Mapping[str, Any], name: str) -> bool:
+    return str(configuration.get(name, "")).lower() == "true"
+
+
+def _of_handler(directory: Path, handler: str) -> list[Obstacle]:
+    """What the handler file asks for anywhere: a call that is never made costs a worker process."""
+    name = handler.partition(":")[0]
+    file = directory / (name if name.endswith(".py") else f"{name}.py")
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []  # one of TorchServe's own; what cannot be parsed fails when it is loaded
+    names = _imported(tree)
+    found = {}
+    called = list(_calls(tree, names))
+    spawns = any(call in _SPAWNS for call, _ in called)
+    for call, node in called:
+        obstacle = _CALLS.get(call)
+        if call.endswith("DataLoader") and call.startswith("torch.") and _forks_loaders(node):
+            obstacle = Obstacle("a DataLoader with num_workers forks", "Load data with num_workers=0")
+        if obstacle is not None and not (spawns and "multiprocessing" in call):
+            text = f"{file.name}:{node.lineno} calls {call}: {obstacle.why}"
+            found[call] = Obstacle(text, obstacle.remedy)
+    return list(found.values())
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Full names of what import statements bring, by the names they are given."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                names[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def _calls(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, ast.Call]]:
+    """Calls of what was imported, by full names; those of a script's main part are left out."""
+    main = {
+        inner
+        for node in tree.body
+        if isinstance(node, ast.If) and "__main__" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node not in main:
+            parts = []
+            function = node.func
+            while isinstance(function, ast.Attribute):
+                parts.append(function.attr)
+                function = function.value
+            if isinstance(function, ast.Name) and function.id in names:
+                yield ".".join([names[function.id], *reversed(parts)]), node
+
+
+def _forks_loaders(call: ast.Call) -> bool:
+    return any(
+        keyword.arg == "num_workers"
+        and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)
+        for keyword in call.keywords
+    )

@@ -1,0 +1,50 @@
+"""What interpreters tell the pool host about its workers, while they answer for them.
+
+Datagrams of one socket pair for each host: both sides are in one process, and one that nobody
+has read yet is lost rather than waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from typing import Literal, Self
+
+_TEXT_LIMIT = 4000  # of a reason: a datagram has to fit into the socket's buffer
+
+Kind = Literal["loaded", "load_failed", "started", "not_started", "ended"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One thing that happened in an interpreter.
+
+    Attributes:
+        kind: a model was loaded or could not be, in any interpreter; a worker is
+            ready for requests, or ends because its model cannot be loaded, or by what its model
+            did (``sys.exit``, say).
+        pid: of the worker's shim.
+        interpreter: where, by number.
+        seconds: how long the load took.
+        reason: why it failed, or ended.
+    """
+
+    kind: Kind
+    pid: int
+    interpreter: int
+    seconds: float = 0.0
+    reason: str = ""
+
+    def send(self, descriptor: int) -> None:
+        """Tell the host; for a thread inside an interpreter. Never raises, never waits."""
+        fields = {**asdict(self), "reason": self.reason[:_TEXT_LIMIT]}
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+            end.send(json.dumps(fields).encode(), socket.MSG_DONTWAIT)
+
+    @classmethod
+    def receive(cls, end: socket.socket) -> Self:
+        """The next report; raises BlockingIOError if there is none."""
+        return cls(**json.loads(end.recv(65536)))

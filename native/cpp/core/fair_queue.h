@@ -1,0 +1,99 @@
+// In which order those who wait get interpreters: fairly over models, and first come first
+// served within one.
+//
+// The order is start-time fair queuing (Goyal, Vin, Cheng: "Start-time Fair Queuing: A
+// Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996), as
+// extended to servers that work on several requests at once, SFQ(D) (Jin, Chase, Kaur:
+// "Interposed Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004):
+//
+// - A *flow* is all that is leased under one affinity: one model's batches. Leases without
+//   one are a flow, too. A flow's *tag* is the interpreter time that it has had. A lease
+//   counts while it runs, as nobody knows beforehand how long it will take.
+// - The *virtual time* is the largest tag with which a lease has begun; as leases may be
+//   long, it goes on with those that run, up to the least tag of a flow that waits. A flow
+//   that comes back after a pause starts there: nobody saves up what he did not use.
+// - Next is the flow with the smallest tag among those that wait and may have one more.
+//
+// So a flow that waits is passed at most once by each other flow that has had no more
+// than itself, and nobody waits for ever. What is not preempted still has to end: see
+// Pool on the reserve.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+
+namespace interpool {
+
+// Guarded by its owner's mutex: none of it calls anybody.
+class FairQueue {
+ public:
+  struct Flow;
+  struct Waiter {
+    Flow& flow;
+    const std::optional<int> only;  // a certain interpreter
+    const int thread;
+    const Clock::time_point since;
+    void* granted = nullptr;  // what it waited for
+    std::condition_variable wake = {};
+  };
+  struct Flow {
+    explicit Flow(std::string affinity) : name(std::move(affinity)) {}
+
+    const std::string name;
+    size_t share = SIZE_MAX;  // the most leases that it may have at once
+    size_t running = 0;
+    std::list<Waiter*> waiters;  // in the order in which they came
+    double seconds = 0;          // of leases that have ended, in all
+
+   private:
+    friend class FairQueue;
+    double tag = 0;       // without the leases that run
+    double began = 0;     // the sum of when they began
+    bool behind = false;  // when it began to wait, see is_behind()
+  };
+
+  // The flow of that name; stays where it is as long as it runs or waits. `now` is the
+  // time of all calls below: seconds on a clock that never goes back.
+  Flow& flow(const std::string& name);
+  void forget(const std::string& name);  // its share; and all of it, when nothing runs or waits
+
+  void wait(Waiter& waiter, double now);
+  void leave(Waiter& waiter);          // granted, then after begin(); or not
+  void begin(Flow& flow, double now);  // a lease
+  void end(Flow& flow, double began, double now);
+
+  // Has the flow no lease, and had no more than its fair part when it last came: its tag was
+  // hardly beyond the virtual time? Such a one is not made to wait for the end of others'
+  // leases, if that can be helped.
+  bool is_behind(const Flow& flow, double now) const;
+  // The flow whose turn it is, among those that wait and that `may` accepts.
+  Flow* next(double now, const std::function<bool(const Flow&)>& may) const;
+
+  bool empty() const { return waiting_.empty(); }
+  size_t size() const { return size_; }
+  const std::vector<Flow*>& waiting() const { return waiting_; }  // flows that wait
+  const std::map<std::string, Flow>& flows() const { return flows_; }
+
+ private:
+  double tag_of(const Flow& flow, double now) const;
+  double virtual_time(const Flow& except, double now) const;
+  void enter(Flow& flow, double now);
+  void purge();
+
+  std::map<std::string, Flow> flows_;
+  std::vector<Flow*> waiting_;
+  std::vector<Flow*> running_;
+  size_t size_ = 0;  // waiters, in all
+  double virtual_time_ = 0;
+};
+
+}  // namespace interpool

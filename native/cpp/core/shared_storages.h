@@ -1,0 +1,50 @@
+// Storages that several interpreters have in common, although each has loaded them for itself.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../seam/shared_part.h"
+
+namespace interpool {
+
+// Any thread; no GIL may be held by the caller, as place() may wait and copies. `mutex_` is a leaf
+// lock: nothing is copied under it. Parts are kept by who maps them, not by this.
+class SharedStorages {
+ public:
+  // Where each of `pieces` lies in what was placed under `key` before and is still mapped, or, for
+  // what is not there, in a new part that is made of the pieces themselves. No two pieces get the
+  // same place. A key is placed by one caller at a time; nullopt when another one was at it all
+  // through `patience`, a short time, so that a caller that is to be interrupted can be. Throws
+  // std::system_error when there is no memory for a new part.
+  std::optional<std::vector<Placement>> place(const std::string& key, const std::vector<Piece>& pieces,
+                                              std::chrono::milliseconds patience);
+
+  // What was placed under `model`, or under a key that continues it after a '/' or '#', is found no
+  // more. It stays as long as it is mapped.
+  void forget(const std::string& model);
+
+  // Keys under which something is to be found. For tests.
+  size_t size();
+
+ private:
+  struct Group {
+    bool busy = false;
+    std::vector<std::weak_ptr<const SharedPart>> parts;
+  };
+  class Turn;
+
+  void purge();  // what nobody maps any more; under the mutex
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::shared_ptr<Group>> groups_;
+};
+
+}  // namespace interpool

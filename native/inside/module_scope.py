@@ -1,0 +1,381 @@
+"""Modules of one model's directory, in an interpreter that has several models.
+
+A stock worker imports what lies in its model's directory under plain names: ``handler``, ``model``,
+``utils``. Here every model has a *scope*: its own part of ``sys.modules`` and its own ``sys.path``,
+which are in place while the scope is *entered*. An interpreter runs one call at a time, so one scope
+is entered at a time, and all of Python's ways to import see what they would see in a process of the
+model's own: statements, ``importlib.import_module``, pickles, ``inspect``, changes of ``sys.path``.
+
+What belongs to a scope: modules found in its directory, or on paths that its model added; every name
+that its directory holds, so that the environment's module of that name is out of sight meanwhile;
+modules that its code puts into ``sys.modules`` by hand; and modules of the environment that use any of
+these, such as a handler of TorchServe's that uses the torchvision in the model's directory. All else is
+the environment's, imported once for all scopes.
+
+A thread that a model started may import while another model's scope is entered. Its import statements
+are led to its own scope, once there is such a thread (``_guard_statements``).
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.metadata
+import importlib.util
+import linecache
+import os
+import sys
+import threading
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+    all_suffixes,
+)
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+
+class ModuleConflict(Exception):
+    """A directory holds a module that this interpreter has from elsewhere already."""
+
+
+class ModuleScope:
+    """What is imported from one directory.
+
+    Args:
+        directory: absolute; its unresolved name counts, too.
+        first: directories that come before all others on its ``sys.path``.
+
+    Raises:
+        ModuleConflict: it holds another version of a module that was there before any model.
+    """
+
+    def __init__(self, directory: str, first: Sequence[str] = ()) -> None:
+        _install()
+        self.directory = directory
+        self._roots = tuple({directory, os.path.realpath(directory)})
+        self._names = _names(directory)
+        self._modules: dict[str, ModuleType] = {}
+        self._hidden: dict[str, ModuleType] = {}
+        self._finders: dict[str, Any] = {}
+        self._size = -1
+        self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # the environment's
+        # As TorchServe does: behind what the server was started with, before Python's own.
+        given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        at = len([entry for entry in self._base if entry in given])
+        self.path = [*first, *self._base[:at], directory, *self._base[at:]]
+
+    @property
+    def entered(self) -> bool:
+        """Whether this is the scope in place."""
+        return _entered is self
+
+    def collect(self) -> None:
+        """Find out which of the interpreter's modules are this scope's. While it is entered.
+
+        Called when it is left, too, if the number of modules has changed.
+        """
+        modules = sys.modules.copy()
+        others = {}
+        for name, module in modules.items():
+            if _environment.get(name) is module:
+                continue
+            if self._is_own(name, module):
+                self._modules[name] = module
+            else:
+                others[name] = module
+        self._modules |= _users(self._modules, others)
+        _environment.update((name, others[name]) for name in others.keys() - self._modules.keys())
+        for name in [name for name in self._modules if name not in modules]:
+            del self._modules[name]
+        self._size = len(modules)
+
+    def close(self) -> None:
+        """Forget its modules. Objects made of them still work, and import no more of them."""
+        if self.entered:
+            enter(None)
+        for path in self._finders:
+            sys.path_importer_cache.pop(path, None)
+        self._modules.clear()
+        prefixes = tuple(root + os.sep for root in self._roots)
+        for file in [file for file in linecache.cache if file.startswith(prefixes)]:
+            del linecache.cache[file]
+
+    def claims(self, path: str) -> bool:
+        """Whether what is imported from that directory is this scope's."""
+        if path in self._finders or any(_is_below(path, root) for root in self._roots):
+            return True
+        if path in self._base:
+            return False
+        return path in sys.path or any(_is_below(path, own) for own in self._finders)
+
+    def finder(self, path: str) -> FileFinder:
+        """Finds modules in a directory of this scope's."""
+
+        def private(loader: type) -> Any:
+            def make(name: str, file: str) -> Any:
+                made = loader(name, file)
+                made.scope = self
+                return made
+
+            return make
+
+        made = FileFinder(
+            path,
+            (private(ExtensionFileLoader), EXTENSION_SUFFIXES),
+            (private(SourceFileLoader), SOURCE_SUFFIXES),
+            (private(SourcelessFileLoader), BYTECODE_SUFFIXES),
+        )
+        self._finders[path] = made
+        return made
+
+    def find(self, name: str, fromlist: Sequence[str] | None) -> ModuleType:
+        """What an import statement of this scope's means while another one is entered.
+
+        Raises:
+            ImportError: it was not imported before.
+        """
+        module = self._lookup(name)
+        for part in fromlist or ():
+            if not hasattr(module, part):
+                self._lookup(f"{name}.{part}")
+        return module if fromlist else self._lookup(name.partition(".")[0])
+
+    def _lookup(self, name: str) -> ModuleType:
+        module = self._modules.get(name)
+        if module is None and name.partition(".")[0] not in self._names:
+            module = _environment.get(name)
+        if module is None:
+            raise ImportError(
+                f"{name!r} was imported in a thread that a model in {self.directory} started, while this "
+                "interpreter served another model. Import it at the top of a module instead.",
+                name=name,
+            )
+        return module
+
+    def _is_own(self, name: str, module: ModuleType) -> bool:
+        spec = getattr(module, "__spec__", None)
+        if getattr(getattr(spec, "loader", None), "scope", None) is self:
+            return True
+        top = name.partition(".")[0]
+        if top in self._names or top in self._modules or name in _environment:
+            return True  # the last: something else in the place of what was there
+        if spec is not None and spec.origin is not None:
+            return any(_is_below(spec.origin, root) for root in self._roots)  # by a loader of its own
+        paths = [str(path) for path in getattr(module, "__path__", ())]  # a package without __init__
+        if paths:
+            return any(self.claims(path) for path in paths)
+        return top not in _environment
+
+    # ---- entering and leaving -----------------------------------------------------------------
+
+    def _enter(self) -> None:
+        self._base = sys.path[:]
+        for name in self._names:
+            if name in sys.modules:
+                self._hidden.update(_with_submodules(name))
+        if self._hidden:
+            others = {name: module for name, module in sys.modules.items() if name not in _baseline}
+            self._hidden = _users(self._hidden, others)
+        for name in self._hidden:
+            del sys.modules[name]
+        sys.modules.update(self._modules)
+        _attach(self._modules)
+        sys.path_importer_cache.update(self._finders)
+        sys.path[:] = self.path
+        self._size = len(sys.modules)
+
+    def _leave(self) -> None:
+        self.path = sys.path[:]
+        if len(sys.modules) != self._size:
+            self.collect()
+        for name in self._modules:
+            sys.modules.pop(name, None)
+            if name in _environment:  # the model had put something else in its place
+                sys.modules[name] = _environment[name]
+        sys.modules.update(self._hidden)
+        _attach(self._hidden)
+        self._hidden.clear()
+        for path in self._finders:
+            sys.path_importer_cache.pop(path, None)
+        sys.path[:] = self._base
+
+
+_entered: ModuleScope | None = None
+_environment: dict[str, ModuleType] = {}  # all modules that are no scope's
+_baseline: frozenset[str] = frozenset()  # names of those that were there before any scope
+
+
+def enter(scope: ModuleScope | None) -> None:
+    """Put a scope in place of the one that was; None: the environment alone.
+
+    For the thread that has leased the interpreter.
+    """
+    global _entered
+    if scope is _entered:
+        return
+    if _entered is not None:
+        _entered._leave()
+    else:
+        _environment.clear()
+        _environment.update(sys.modules)
+    _entered = scope
+    if scope is not None:
+        scope._enter()
+
+
+def _install() -> None:
+    """Once per interpreter, with its first scope."""
+    global _baseline
+    if _baseline:
+        return
+    _environment.update(sys.modules)
+    _baseline = frozenset(sys.modules)
+    sys.path_hooks.insert(0, _hook)
+    _guard_threads()
+
+
+def _hook(path: str) -> FileFinder:
+    """Python's protocol for entries of a path; an ImportError means: not mine."""
+    if _entered is None or not os.path.isdir(path) or not _entered.claims(path):
+        raise ImportError(path=path)
+    return _entered.finder(path)
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _with_submodules(top: str) -> Iterator[tuple[str, ModuleType]]:
+    prefix = top + "."
+    return ((name, module) for name, module in sys.modules.items() if name == top or name.startswith(prefix))
+
+
+def _users(used: dict[str, ModuleType], among: dict[str, ModuleType]) -> dict[str, ModuleType]:
+    """``used``, and those among others that have something of theirs in their globals, directly or not."""
+    found = dict(used)
+    new = found
+    while new:
+        names = new.keys()
+        modules = {id(module) for module in new.values()}
+        new = {
+            name: module
+            for name, module in among.items()
+            if name not in found and _uses(name, module, names, modules)
+        }
+        found |= new
+    return found
+
+
+def _uses(name: str, module: ModuleType, names: Collection[str], modules: Collection[int]) -> bool:
+    for value in tuple(getattr(module, "__dict__", {}).values()):
+        if isinstance(value, ModuleType):
+            # Python itself makes a submodule an attribute of its package.
+            if id(value) in modules and not value.__name__.startswith(name + "."):
+                return True
+        elif isinstance(value, type | FunctionType) and value.__module__ in names:
+            return True
+    return False
+
+
+def _attach(modules: dict[str, ModuleType]) -> None:
+    """Make modules attributes of their packages, as an import does."""
+    for name, module in modules.items():
+        package, _, last = name.rpartition(".")
+        if package and package not in modules and package in sys.modules:
+            setattr(sys.modules[package], last, module)
+
+
+def _names(directory: str) -> frozenset[str]:
+    """The top-level names that can be imported from a directory.
+
+    Raises:
+        ModuleConflict: one of them was there before any scope, from elsewhere.
+    """
+    names = set()
+    for entry in os.scandir(directory):
+        name = _module_name(entry)
+        if not name:
+            continue
+        is_package = entry.is_dir()
+        if is_package and not any(Path(entry).glob("__init__.*")):
+            # A folder of data, or modules: it counts only where nothing else has the name.
+            if name not in _baseline and importlib.util.find_spec(name) is None:
+                names.add(name)
+        elif name not in _baseline:
+            names.add(name)
+        elif not _same_distribution(directory, name):
+            raise ModuleConflict(
+                f"{entry.path} would replace the module {name!r} that interpool itself has imported"
+            )
+    return frozenset(names)
+
+
+def _module_name(entry: os.DirEntry[str]) -> str:
+    name = entry.name
+    if not entry.is_dir():
+        suffix = next((suffix for suffix in all_suffixes() if name.endswith(suffix)), "")
+        name = name.removesuffix(suffix) if suffix else ""
+    return name if name.isidentifier() else ""
+
+
+def _same_distribution(directory: str, name: str) -> bool:
+    """Whether pip put the same version into the directory that the environment has."""
+    for found in importlib.metadata.distributions(path=[directory]):
+        tops = {Path(file.parts[0]).name.partition(".")[0] for file in found.files or ()}
+        if name in tops:
+            try:
+                return importlib.metadata.version(found.metadata["Name"]) == found.version
+            except importlib.metadata.PackageNotFoundError:
+                return False
+    return False
+
+
+# ---- threads that models start -----------------------------------------------------------------
+
+
+def _guard_threads() -> None:
+    """Have import statements guarded from the first thread on that is started in a scope."""
+    stock = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        """Stands in for ``threading.Thread.start``."""
+        if _entered is not None:
+            threading.Thread.start = stock  # type: ignore[method-assign]
+            _guard_statements()
+        stock(self)
+
+    threading.Thread.start = start  # type: ignore[method-assign]
+
+
+def _guard_statements() -> None:
+    """Let each scope's import statements mean its own modules, whichever scope is entered."""
+    stock = builtins.__import__
+
+    def import_(
+        name: str,
+        globals: dict[str, Any] | None = None,  # noqa: A002
+        locals: dict[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """Stands in for ``builtins.__import__``."""
+        spec = globals.get("__spec__") if globals else None
+        scope = getattr(getattr(spec, "loader", None), "scope", None)
+        if scope is None or scope is _entered:
+            return stock(name, globals, locals, fromlist, level)
+        if level:
+            assert globals is not None
+            name = importlib.util.resolve_name("." * level + name, globals.get("__package__"))
+        found: ModuleType = scope.find(name, fromlist)
+        return found
+
+    builtins.__import__ = import_  # type: ignore[assignment]

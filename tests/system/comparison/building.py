@@ -1,0 +1,67 @@
+"""Makes the archives, with the stock archiver."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+from model_archiver.model_archiver_config import ModelArchiverConfig
+from model_archiver.model_packaging import generate_model_archive
+from model_archiver.model_packaging_utils import model_handlers
+from system.comparison.archive import Archive
+
+# The archiver works in the temporary directory, in a folder of the model's name: each archive's is its own.
+MAKING = threading.Lock()
+
+
+def build(archive: Archive, store: Path) -> Path:
+    """Makes ``NAME.mar`` in ``store``."""
+    with MAKING, tempfile.TemporaryDirectory(prefix="ip-mar-") as temporary:
+        folder = Path(temporary) / "source"
+        shutil.copytree(archive.source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        if archive.make is not None:
+            archive.make(folder)
+        extra = Path(temporary) / "extra"
+        extra.mkdir()
+        for name in archive.extra:
+            (extra / name).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (folder / name).is_dir() else shutil.copy2
+            copy(folder / name, extra / name)
+        config = _text(folder / "model-config.yaml", archive.config)
+        requirements = _text(folder / "requirements.txt", archive.requirements)
+        shipped = archive.handler in model_handlers
+        generate(
+            Path(temporary) / "work",
+            ModelArchiverConfig(
+                model_name=archive.name,
+                handler=archive.handler if shipped else str(folder / archive.handler),
+                version=archive.version,
+                model_file=str(folder / archive.model_file) if archive.model_file else None,
+                serialized_file=str(folder / archive.serialized) if archive.serialized else None,
+                extra_files=str(extra) if archive.extra else None,
+                config_file=config,
+                requirements_file=requirements,
+                export_path=str(store),
+                force=True,
+            ),
+        )
+    return store / f"{archive.name}.mar"
+
+
+def _text(path: Path, text: str) -> str | None:
+    if not text:
+        return None
+    path.write_text(text)
+    return str(path)
+
+
+def generate(work: Path, config: ModelArchiverConfig) -> None:
+    """Run the archiver, with MAKING held."""
+    work.mkdir()
+    before, tempfile.tempdir = tempfile.tempdir, str(work)
+    try:
+        generate_model_archive(config)
+    finally:
+        tempfile.tempdir = before

@@ -1,0 +1,106 @@
+"""The one handler that the comparisons of the front end's features serve, in three ways."""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import functools
+import json
+import re
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from local_server import TorchServe
+from model_archiver.model_archiver_config import ModelArchiverConfig
+from system.comparison.archive import HANDLERS, Archive
+from system.comparison.building import MAKING, build, generate
+from system.comparison.exchange import plain
+
+from interpool.archiver_ext.packing.pack import pack
+from interpool.handler import interpool_handler
+
+
+class Way(enum.Enum):
+    """How the handler is archived. Both are served in the pool where there is one."""
+
+    ORDINARY = "ordinary"
+    HERMETIC = "hermetic"
+
+
+def make(way: Way, name: str, store: Path, *, config: str = "", version: str = "1.0") -> str:
+    """Makes an archive in a model store; gives its file's name."""
+    if way is Way.ORDINARY:
+        archive = Archive(name, "handler.py", [], [], folder="front", config=config, version=version)
+        return build(archive, store).name
+    with MAKING, tempfile.TemporaryDirectory(prefix="ip-mar-") as temporary:
+        settings = Path(temporary) / "model-config.yaml"
+        settings.write_text(config)
+        generate(
+            Path(temporary) / "work",
+            ModelArchiverConfig(
+                model_name=name,
+                handler=str(interpool_handler.__file__),
+                version=version,
+                serialized_file=str(_packed()),
+                config_file=str(settings) if config else None,
+                export_path=str(store),
+                force=True,
+            ),
+        )
+    return f"{name}.mar"
+
+
+@functools.cache
+def _packed() -> Path:
+    folder = tempfile.mkdtemp(prefix="ip-front-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "front.ptpkg"
+    pack("handler:Front", path, root=HANDLERS / "front")
+    return path
+
+
+WORKFLOW = """
+import json
+
+
+def prepare(data, context):
+    if data is None:
+        return None
+    return [json.dumps({"prepared": bytes(row.get("body") or row.get("data")).decode()}) for row in data]
+
+
+def finish(data, context):
+    if data is None:
+        return None
+    return [{name: bytes(value).decode() for name, value in row.items()} for row in data]
+"""
+
+
+def make_workflow(name: str, archive: str, store: Path) -> str:
+    """Makes a workflow of two functions around a model; gives its file's name."""
+    models = {
+        "min-workers": 1,
+        "max-workers": 1,
+        "batch-size": 1,
+        "max-batch-delay": 10,
+        "middle": {"url": archive},
+    }
+    specification = {"models": models, "dag": {"prepare": ["middle"], "middle": ["finish"]}}
+    manifest = {
+        "createdOn": "01/01/2026 00:00:00",
+        "runtime": "python",
+        "workflow": {"workflowName": name, "specFile": "workflow.yaml", "handler": "functions.py"},
+        "archiverVersion": "0.2.15",
+    }
+    with zipfile.ZipFile(store / f"{name}.war", "w") as war:
+        war.writestr("workflow.yaml", json.dumps(specification))
+        war.writestr("functions.py", WORKFLOW)
+        war.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+    return f"{name}.war"
+
+
+def told(server: TorchServe, text: str) -> str:
+    """What the management interface says, without what differs between any two servers."""
+    return re.sub(r'"(jobQueueStatus)": \{[^}]*\}', r'"\1": VARIES', plain(server, text))

@@ -1,0 +1,7 @@
+from . import names
+
+
+def reach():
+    import helpers.lazy
+
+    return names.NAMES, helpers.lazy.WORD

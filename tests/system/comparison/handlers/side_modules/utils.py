@@ -1,0 +1,3 @@
+"""The side modules' own utils."""
+
+WORD = "utils of side_modules"

@@ -1,0 +1,7 @@
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    first: int
+    second: str

@@ -1,0 +1,9 @@
+"""TorchServe takes one class and no more."""
+
+
+class First:
+    pass
+
+
+class Second:
+    pass

@@ -1,0 +1,168 @@
+"""A server with TLS, tokens, tcp sockets, settings from the environment, and log4j of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_server import Answer, TorchServe
+from system.comparison import front
+from system.comparison.exchange import plain
+from system.comparison.front import Way
+from system.comparison.scenes import Story
+from system.comparison.servers import Pair, pair
+from waiting import wait_for
+
+pytestmark = pytest.mark.long  # two servers of its own
+
+LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
+<Configuration><Appenders><File name="own" fileName="logs/own.log">
+<PatternLayout pattern="%c{1} %p %t %m%n"/></File></Appenders>
+<Loggers><Logger name="MODEL_LOG" level="info" additivity="false"><AppenderRef ref="own"/></Logger>
+<Root level="warn"/></Loggers></Configuration>
+"""
+
+
+class _Guarded(TorchServe):
+    """Inference and management over TLS."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        file = self.root / "config.properties"
+        text = file.read_text()
+        for address in (self.inference, self.management):
+            text = text.replace(address, address.replace("http:", "https:"))
+        file.write_text(text)
+        self.inference, self.management = (
+            address.replace("http:", "https:") for address in (self.inference, self.management)
+        )
+
+    def get(self, path: str) -> Answer:
+        """Whether it is up: it answers, if only that a token is missing."""
+        try:
+            return Answer(200, str(_ask(self, "GET", self.inference + path, None)).encode(), {})
+        except OSError as error:
+            return Answer(0, str(error).encode(), {})
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A key and a certificate for this machine."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-nodes",
+        "-days",
+        "2",
+        "-newkey",
+        "rsa:2048",
+        "-subj",
+        "/CN=localhost",
+    ]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return key, certificate
+
+
+@pytest.fixture(scope="module")
+def guarded(certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    log4j = tmp_path_factory.mktemp("log4j") / "log4j2.xml"
+    log4j.write_text(LOG4J)
+    properties = {
+        "disable_token_authorization": "false",
+        "enable_model_api": "false",
+        "enable_envvars_config": "true",
+        "use_native_io": "false",
+        "private_key_file": str(certificate[0]),
+        "certificate_file": str(certificate[1]),
+        "load_models": "all",
+        "default_workers_per_model": "1",
+        "vmargs": f"-Dlog4j.configurationFile=file://{log4j}",
+    }
+    environment = {"TS_DEFAULT_RESPONSE_TIMEOUT": "77", "TS_MAX_REQUEST_SIZE": "4096"}
+    with pair(environment, properties, prepare=_prepare, kind=_Guarded) as running:
+        yield running
+
+
+def _prepare(server: TorchServe) -> None:
+    front.make(Way.ORDINARY, "ordinary", server.store)
+    front.make(Way.HERMETIC if server.overlay else Way.ORDINARY, "hermetic", server.store)
+
+
+def _ask(server: TorchServe, method: str, url: str, token: str | None, body: bytes | None = None) -> object:
+    address = urllib.parse.urlsplit(url)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(
+        str(address.hostname), address.port, context=trusting, timeout=120
+    )
+    headers = {"Content-Type": "application/json"} if body else {}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        connection.request(method, f"{address.path}?{address.query}", body, headers)
+        answer = connection.getresponse()
+        return answer.status, front.told(server, answer.read().decode())
+    finally:
+        connection.close()
+
+
+def _story(server: TorchServe, model: str) -> Story:
+    keys = json.loads((server.root / "key_file.json").read_text())
+    inference, management = keys["inference"]["key"], keys["management"]["key"]
+    predict = f"{server.inference}/predictions/{model}"
+    models = f"{server.management}/models"
+
+    def is_ready() -> bool:
+        return '"READY"' in str(_ask(server, "GET", f"{models}/{model}", management))
+
+    wait_for(is_ready, f"{model} to be loaded")
+    story = [
+        _ask(server, "POST", predict, None, b'{"a": 1}'),
+        _ask(server, "POST", predict, "wrong", b'{"a": 1}'),
+        _ask(server, "POST", predict, management, b'{"a": 1}'),
+        _ask(server, "POST", predict, inference, b'{"a": 1}'),
+        _ask(server, "POST", predict, inference, json.dumps({"long": "x" * 5000}).encode()),
+        _ask(server, "GET", f"{models}/{model}", None),
+        _ask(server, "GET", f"{models}/{model}", management),
+        _ask(server, "POST", f"{models}?url={model}.mar", management),
+        _ask(server, "DELETE", f"{models}/{model}", management),
+        _ask(server, "PUT", f"{models}/{model}?min_worker=2&max_worker=2&synchronous=true", management),
+        _ask(server, "GET", models, management),
+    ]
+    story.append(sorted(path.name for path in server.logs.iterdir() if "interpool" not in path.name))
+    return [*story, server.sockets()]
+
+
+def _loaded_lines(server: TorchServe, model: str) -> set[str]:
+    """The logger, level and text of what the model's workers said, in the configured form."""
+    lines = (server.logs / "own.log").read_text().splitlines()
+    return {plain(server, line).partition(" W-")[0] for line in lines if f"-{model}_1.0-stdout" in line}
+
+
+def test_a_guarded_server_answers_alike(guarded: Pair) -> None:
+    stock, ordinary = guarded.both(lambda server: _story(server, "ordinary"))
+    hermetic = _story(guarded.pool, "hermetic")
+    assert ordinary == stock
+    assert [_renamed(part) for part in hermetic] == [_renamed(part) for part in stock]
+
+
+def _renamed(part: object) -> str:
+    return str(part).replace("hermetic", "ordinary")
+
+
+def test_its_own_log4j_configuration_gets_the_lines(guarded: Pair) -> None:
+    def said(model: str) -> tuple[set[str], set[str]]:
+        return guarded.both(lambda server: _loaded_lines(server, model))
+
+    for model in ("ordinary", "hermetic"):
+        wait_for(lambda model=model: said(model) == ({"MODEL_LOG INFO"},) * 2, f"the lines of {model}")

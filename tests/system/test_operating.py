@@ -1,0 +1,263 @@
+"""What an operator sees of a running server: metrics, dashboard, alerts, readiness, reasons."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from local_server import INTERPOOL, Answer, TorchServe, free_ports
+from paths import ROOT
+from prometheus_client.parser import text_string_to_metric_families
+from promql import alerts, panels, selectors, variables
+from system.conftest import Mar
+from test_configs import adapter_query, adapter_rules, properties
+from waiting import wait_for
+
+PRODUCTION = ROOT / "configs/production.properties"
+
+
+def scrape(url: str) -> str:
+    with urllib.request.urlopen(url) as answer:
+        return str(answer.read().decode())
+
+
+def labels_of(text: str) -> dict[str, set[str]]:
+    """The labels that there are, by names as Prometheus keeps them; none yet of what has no samples."""
+    found: dict[str, set[str]] = {name: set() for name in re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)}
+    for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.MULTILINE):
+        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    return found
+
+
+class Operated(TorchServe):
+    """A server whose pools' metrics are served beside it."""
+
+    def __init__(self) -> None:
+        (port,) = free_ports(1)
+        self.pools = f"http://127.0.0.1:{port}/metrics"
+        super().__init__(environment={"INTERPOOL_METRICS_ADDRESS": f"127.0.0.1:{port}"})
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The one sample of that name with these labels, or None."""
+        families = text_string_to_metric_families(scrape(self.pools))
+        samples = [sample for family in families for sample in family.samples]
+        found = [s.value for s in samples if s.name == name and labels.items() <= s.labels.items()]
+        assert len(found) < 2, (name, labels)
+        return found[0] if found else None
+
+    def interpool(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*INTERPOOL, *arguments],
+            env={**os.environ, **self.own_environment},
+            capture_output=True,
+            text=True,
+        )
+
+    def ts_log(self) -> str:
+        return (self.logs / "ts_log.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def server(mar: Mar) -> Iterator[Operated]:
+    """With a model that is served, one that cannot be loaded, and one whose call ended its worker."""
+    with Operated() as running:
+        for name in ("inside", "exits"):
+            assert running.register(mar(running, name, "inside"), initial_workers=2).status == 200
+        assert running.register(mar(running, "broken", "raises")).status == 500
+        assert running.predict("inside", {}).status == 200
+        assert running.predict("exits", {"exit": 3}).status == 500
+        wait_for(lambda: running.value("interpool_worker_restarts_total", model="exits"), "a restart")
+        yield running
+
+
+def test_dashboard_and_alerts_ask_for_what_is_exported_and_for_nothing_else(server: Operated) -> None:
+    wait_for(lambda: server.value("interpool_model_load_failures_total", model="broken"), "a failed load")
+    exported = labels_of(scrape(server.pools)) | labels_of(scrape(f"{server.metrics}/metrics"))
+    exported["up"] = {"job", "instance"}  # Prometheus's own
+    for title, expression in (*panels(), *alerts()):
+        for name, labels in selectors(expression):
+            assert name in exported, f"{title}: nothing exports {name}"
+            assert labels <= exported[name], f"{title}: {name} has no {labels - exported[name]}"
+    for rule in adapter_rules():
+        for name, labels in (*selectors(adapter_query(rule)), *selectors(rule["seriesQuery"])):
+            # Kubernetes's labels are added where the pods are scraped.
+            assert name in exported
+            assert labels <= {*exported[name], "namespace", "pod"}
+    for title, query in variables():
+        found = re.fullmatch(r"label_values\((.*), (\w+)\)", query)
+        assert found, query
+        ((name, labels),) = selectors(found[1])
+        assert {*labels, found[2]} <= exported[name], f"{title}: {query}"
+
+
+def test_every_metric_of_the_pools_is_in_a_panel_or_an_alert(server: Operated) -> None:
+    used = {name for _, text in (*panels(), *alerts()) for name, _ in selectors(text)}
+    exported = set(labels_of(scrape(server.pools)))
+    assert exported - used == {
+        "interpool_interpreters_min",
+        "interpool_lease_wait_seconds",  # its parts are
+        "interpool_pools",
+        "interpool_worker_starts_total",
+    }
+
+
+def test_counts_are_those_of_what_happened(server: Operated) -> None:
+    workers = server.value("interpool_workers", model="inside", state="connected")
+    loads = server.value("interpool_model_loads_total", model="inside")
+    leases = server.value("interpool_lease_wait_seconds_count", model="inside")
+    assert workers == 2
+    assert loads in (1, 2)  # interpreters
+    assert leases is not None
+    assert leases >= 3  # two workers' loads, and a request
+    assert server.value("interpool_worker_ends_total", model="exits", reason="model_exit") == 1
+    assert server.value("interpool_worker_starts_total", model="exits") == 3
+    for kind, least in {"anonymous": 1e6, "file": 1e6, "shims": 1e4}.items():
+        assert (server.value("interpool_memory_bytes", kind=kind) or 0) > least
+
+
+def test_a_call_that_waits_is_seen_and_ends_the_readiness_of_its_model_only(server: Operated) -> None:
+    gate = server.root / "gate"
+    with ThreadPoolExecutor(3) as threads:
+        busy = [threads.submit(server.predict, "inside", {"until": str(gate)}) for _ in range(2)]
+        wait_for(lambda: server.value("interpool_interpreters", state="leased") == 2, "two leases")
+        late = threads.submit(server.predict, "exits", {})
+        wait_for(lambda: server.value("interpool_calls_waiting", model="exits") == 1, "a call that waits")
+        wait_for(
+            lambda: (server.value("interpool_longest_wait_seconds", model="exits") or 0) > 0.1, "a while"
+        )
+        waiting = server.interpool("status", "--check", "exits", "--patience", "0.1")
+        patient = server.interpool("status", "--check", "exits", "--patience", "1000")
+        other = server.interpool("status", "--check", "inside/1.0", "--patience", "0.1")
+        shown = server.interpool("status", "--watch", "--times", "1")
+        gate.touch()
+        assert [one.result().status for one in (*busy, late)] == [200, 200, 200]
+    assert waiting.returncode == 1
+    assert "exits/1.0 in pool 'default': not ready: a call has waited" in waiting.stdout
+    assert (patient.returncode, other.returncode) == (0, 0), patient.stdout + other.stdout
+    assert "model exits/1.0: workers 2 connected" in shown.stdout
+    assert (server.value("interpool_lease_wait_seconds_sum", model="exits") or 0) > 0.1
+    assert (server.value("interpool_lease_seconds_total", model="inside") or 0) > 0.1
+
+
+def test_a_model_that_could_not_be_loaded_is_not_ready_and_says_why(server: Operated) -> None:
+    wait_for(lambda: server.value("interpool_model_load_failures_total", model="broken"), "a failed load")
+    # Not ready (1) until the host sees that TorchServe has removed it.
+    wait_for(lambda: server.interpool("status", "--check", "broken").returncode == 5, "the model to go")
+    wait_for(
+        lambda: "no vocabulary here" in server.interpool("status", "--check", "broken").stderr, "the reason"
+    )
+    assert server.interpool("status", "--check", "nonesuch").returncode == 5
+
+
+def test_torchserves_own_log_has_the_reasons_in_one_line_each(server: Operated) -> None:
+    words = (
+        "interpool: Model 'broken' could not be loaded: FileNotFoundError: no vocabulary here",
+        "interpool: a worker of 'exits' ended: SystemExit: 3",
+    )
+    wait_for(lambda: all(line in server.ts_log() for line in words), "two reasons in ts_log.log")
+    assert "METRICS" not in server.model_log()
+
+
+def test_a_model_whose_interpreters_cannot_answer_is_not_ready_by_torchserves_means(mar: Mar) -> None:
+    """Both interpreters hang, TorchServe replaces the worker, and nobody can load it for the new one."""
+    with Operated() as server:
+        config = "minWorkers: 1\nmaxWorkers: 1\nresponseTimeout: 2\n"
+        assert (
+            server.register(mar(server, "inside", "inside", config=config), initial_workers=2).status == 200
+        )
+        assert server.get("/ping").status == 200
+        gate = server.root / "gate"
+        with ThreadPoolExecutor(2) as threads:
+            hung = [threads.submit(server.predict, "inside", {"until": str(gate)}) for _ in range(2)]
+            assert [one.result().status for one in hung] == [500, 500]
+
+        def states() -> set[str]:
+            return {worker["status"] for worker in server.describe("inside")[0]["workers"]}
+
+        wait_for(lambda: "READY" not in states(), lambda: f"workers that are not ready, not {states()}")
+        why = "1 of its workers wait for an interpreter to load it"
+        wait_for(lambda: why in server.interpool("status", "--check", "inside").stdout, why)
+        assert server.interpool("status", "--check", "inside").returncode == 1
+        # What TorchServe says at /ping: it counts workers that were started, ready or not.
+        assert '"Healthy"' in server.get("/ping").text
+        gate.touch()
+        wait_for(lambda: states() == {"READY"}, lambda: f"workers that are ready, not {states()}")
+        assert server.interpool("status", "--check", "*").returncode == 0
+
+
+class Guarded(TorchServe):
+    """A server with the sample configuration for production, on ports of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = self.root / "config.properties"
+        own = properties(config)
+        addresses = {key: value for key, value in own.items() if "address" in key or "port" in key}
+        sample = {**properties(PRODUCTION), **addresses}
+        config.write_text("".join(f"{key}={value}\n" for key, value in sample.items()))
+
+    def get(self, path: str) -> Answer:
+        """With TorchServe's token, which it asks for here as well."""
+        try:
+            return self.asked("inference", "GET", self.inference + path)
+        except (OSError, ValueError) as error:  # no keys yet, or half of them
+            return Answer(0, str(error).encode(), {})
+
+    def asked(self, kind: str, method: str, url: str, body: bytes | None = None) -> Answer:
+        key = json.loads((self.root / "key_file.json").read_text())[kind]["key"]
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(url, body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return Answer(answer.status, answer.read(), answer.headers)
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read(), error.headers)
+
+
+@pytest.mark.long
+def test_the_sample_for_production_serves_its_store_to_who_has_the_token(mar: Mar) -> None:
+    guarded = Guarded()
+    mar(guarded, "inside", "inside")
+    with guarded as server:
+        url = f"{server.inference}/predictions/inside"
+        wait_for(lambda: server.asked("inference", "POST", url, b"{}").status == 200, "the model")
+        assert server.request("POST", url, b"{}").status == 400  # TorchServe's for "no token"
+        assert server.request("GET", f"{server.inference}/ping").status == 400
+        assert server.request("GET", f"{server.metrics}/metrics").status == 200
+        workers = server.asked("management", "GET", f"{server.management}/models/inside").json[0]["workers"]
+        assert len(workers) == int(properties(PRODUCTION)["default_workers_per_model"])
+        more = f"{server.management}/models?url=inside.mar&model_name=other"
+        assert server.asked("management", "POST", more).status == 405
+
+
+@pytest.mark.long
+def test_the_exporter_stays_while_hosts_go_and_leaves_with_torchserve(mar: Mar) -> None:
+    with Operated() as server:
+        assert server.register(mar(server, "inside", "inside")).status == 200
+        before = server.value("interpool_host_start_time_seconds")
+        server.kill_host()
+        wait_for(
+            lambda: server.value("interpool_host_start_time_seconds") not in (None, before), "another host"
+        )
+        (exporter,) = [
+            process
+            for process in server.processes()
+            if "interpool.handler.host.exporter" in process.cmdline()
+        ]
+        server.stop()
+        assert not exporter.is_running()
+
+
+def test_an_address_that_is_taken_is_refused_before_anything_starts(server: Operated) -> None:
+    address = server.pools.removeprefix("http://").removesuffix("/metrics")
+    other = server.interpool("exporter", "--listen", address)
+    assert other.returncode == 5
+    assert f"the metrics cannot be served at {address}: [Errno 98]" in other.stderr

@@ -1,0 +1,356 @@
+"""Ordinary archives, which know nothing of interpool, served from the pool."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from local_server import TorchServe
+from model_archiver.model_archiver_config import ModelArchiverConfig
+from model_archiver.model_packaging import generate_model_archive
+from system.conftest import wait_for_log
+from waiting import wait_for
+
+Archive = Callable[..., str]
+
+INSIDE = """
+    import os
+    import sys
+    from ts.torch_handler.base_handler import BaseHandler
+    import helper
+
+    class Handler(BaseHandler):
+        def initialize(self, context):
+            super().initialize(context)
+            self.labels = open("labels.txt").read().split()
+            self.where = context.system_properties["model_dir"]
+
+        def handle(self, data, context):
+            return [self.say() for _ in data]
+
+        def say(self):
+            weight = next(self.model.parameters())
+            return {
+                "pid": os.getpid(),
+                "labels": self.labels,
+                "helper": helper.NAME,
+                "cwd": os.path.samefile(os.getcwd(), self.where),
+                "argv": sys.argv[0].rpartition("/")[2],
+                "sum": float(self.model(torch.ones(1, 3)).sum()),
+            }
+
+    import torch
+"""
+MODEL = """
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.linear(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TorchServe]:
+    """One TorchServe that serves ordinary archives from the pool."""
+    with TorchServe(environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"}) as running:
+        yield running
+
+
+@pytest.fixture
+def ordinary(server: TorchServe, tmp_path: Path) -> Archive:
+    """Makes an ordinary .mar with the stock archiver; gives its file name."""
+
+    def archive(name: str, handler: str, *, extra: dict[str, str] | None = None, **options: Any) -> str:
+        place = tmp_path / name
+        place.mkdir()
+        files = []
+        for file, text in {**(extra or {}), "handler.py": handler}.items():
+            (place / file).write_text(textwrap.dedent(text))
+            files.append(str(place / file))
+        weights = options.pop("weights", None)
+        if weights is not None:
+            torch.save(weights, place / "weights.pt")
+            options["serialized_file"] = str(place / "weights.pt")
+        if "model" in options:
+            (place / "model.py").write_text(textwrap.dedent(options.pop("model")))
+            options["model_file"] = str(place / "model.py")
+        generate_model_archive(
+            ModelArchiverConfig(
+                model_name=name,
+                handler=files.pop(),
+                version="1.0",
+                export_path=str(server.store),
+                extra_files=",".join(files) or None,
+                force=True,
+                **options,
+            )
+        )
+        return f"{name}.mar"
+
+    return archive
+
+
+def net(value: float) -> dict[str, torch.Tensor]:
+    """The state of a ``Net`` whose answer to ones is 8 times ``value``."""
+    return {"linear.weight": torch.full((2, 3), value), "linear.bias": torch.full((2,), value)}
+
+
+def test_models_with_equal_names_for_their_files_do_not_meet(server: TorchServe, ordinary: Archive) -> None:
+    for number, name in enumerate(("one", "two", "three"), 1):
+        extra = {"helper.py": f"NAME = {name!r}", "labels.txt": f"a{number} b{number}"}
+        mar = ordinary(name, INSIDE, extra=extra, weights=net(number), model=MODEL)
+        assert server.register(mar, initial_workers=2).status == 200
+    answers = {name: server.predict(name, {}).json for name in ("one", "two", "three", "one", "two", "three")}
+    assert len({answer.pop("pid") for answer in answers.values()}) == 1
+    assert answers == {
+        name: {
+            "labels": [f"a{number}", f"b{number}"],
+            "helper": name,
+            "cwd": True,
+            "argv": "model_service_worker.py",
+            "sum": 8.0 * number,
+        }
+        for number, name in enumerate(("one", "two", "three"), 1)
+    }
+
+
+HIDDEN_FORK = """
+    import os
+
+    def fork():
+        child = getattr(os, "fo" "rk")()
+        if not child:
+            getattr(os, "_ex" "it")(0)
+        os.waitpid(child, 0)
+"""
+
+
+def is_in_pool(server: TorchServe, name: str) -> bool:
+    """Whether the pool answers for a model whose answers say their process's number."""
+    pids: set[int] = {server.predict(name, {}).json["pid"] for _ in range(4)}
+    return pids <= {host.pid for host in server.hosts()}
+
+
+def left_to_stock(server: TorchServe, name: str, reason: str) -> None:
+    """The model is served by stock workers, and its log says why."""
+    assert not is_in_pool(server, name)
+    wait_for_log(server, reason)
+
+
+FORKS = (
+    HIDDEN_FORK
+    + """
+    def handle(data, context):
+        if data is None:
+            return fork()
+"""
+)
+SWALLOWS = (
+    HIDDEN_FORK
+    + """
+    def handle(data, context):
+        if data is None:
+            try:
+                return fork()
+            except RuntimeError:
+                return
+"""
+)
+SIGNALS = """
+    import os
+    import signal as s
+
+    def handle(data, context):
+        if data is None:
+            s.signal(s.SIGUSR1, print)
+            return
+"""
+ONCE = """
+    import os
+    import socket
+
+    def handle(data, context):
+        if data is None:
+            handle.only = socket.socket(socket.AF_UNIX)
+            handle.only.bind("\\0interpool-test-" + context.system_properties["model_dir"])
+            return
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "handler", "reason"),
+    [
+        (
+            "forks",
+            FORKS,
+            "Model 'forks' could not be loaded: RuntimeError: fork inside a private interpreter",
+        ),
+        ("swallows", SWALLOWS, "Model 'swallows' could not be loaded: fork inside a private interpreter"),
+        ("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
+        ("once", ONCE, "OSError: [Errno 98] Address already in use"),
+    ],
+)
+def test_a_model_that_needs_a_process_is_served_by_stock_workers(
+    server: TorchServe, ordinary: Archive, name: str, handler: str, reason: str
+) -> None:
+    text = textwrap.dedent(handler) + "    return [{'pid': os.getpid()} for _ in data]\n"
+    assert server.register(ordinary(name, text), initial_workers=1).status == 200
+    left_to_stock(server, name, reason)
+
+
+def test_a_model_that_asks_for_a_process_while_it_is_served_gets_one(
+    server: TorchServe, ordinary: Archive
+) -> None:
+    handler = textwrap.dedent(HIDDEN_FORK) + textwrap.dedent(
+        """
+        def handle(data, context):
+            if data is None:
+                return
+            if data[0].get("body") == {"fork": True}:
+                fork()
+            return [{"pid": os.getpid()} for _ in data]
+        """
+    )
+    assert server.register(ordinary("late", handler), initial_workers=2).status == 200
+    assert is_in_pool(server, "late")
+    assert server.predict("late", {"fork": True}).status == 503
+    wait_for(lambda: server.predict("late", {"fork": True}).status == 200, "stock workers")
+    left_to_stock(server, "late", "served by worker processes of its own from now on: fork inside")
+
+
+def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(
+    server: TorchServe, ordinary: Archive
+) -> None:
+    good = "import os\ndef handle(data, context):\n    return [{'pid': os.getpid()} for _ in data or ()]\n"
+    assert server.register(ordinary("good", good), initial_workers=1).status == 200
+    bad = """
+        import ctypes, os, sys
+
+        def handle(data, context):
+            if data is None and "_interpool" in sys.modules:
+                ctypes.string_at(0)
+            return [{"pid": os.getpid()} for _ in data or ()]
+    """
+    mar = ordinary("crashes", bad)
+    server.register(mar, initial_workers=1)  # it takes the pool down, and fails
+    wait_for(lambda: server.predict("good", {}).status == 200, "the other model")
+    assert server.register(mar, initial_workers=1).status == 200
+    left_to_stock(server, "crashes", "the pool host ended while it tried to load this model")
+    assert is_in_pool(server, "good")
+
+
+def test_what_a_process_has_once_each_model_has_for_itself(server: TorchServe, ordinary: Archive) -> None:
+    handler = """
+        import logging, os, sys, warnings
+
+        def handle(data, context):
+            name = context.model_name
+            if data is None:
+                os.environ["OF_THE_MODEL"] = name
+                logging.getLogger().setLevel(logging.DEBUG if name == "first" else logging.ERROR)
+                warnings.simplefilter("error" if name == "first" else "ignore")
+                os.makedirs(name, exist_ok=True)
+                os.chdir(name)
+                return
+            try:
+                warnings.warn("now")
+                warned = "ignored"
+            except UserWarning:
+                warned = "raised"
+            level = logging.getLogger().level
+            return [[os.environ["OF_THE_MODEL"], level, warned, os.path.basename(os.getcwd())] for _ in data]
+    """
+    for name in ("first", "second"):
+        assert server.register(ordinary(name, handler), initial_workers=2).status == 200
+    expected = {"first": ["first", 10, "raised", "first"], "second": ["second", 40, "ignored", "second"]}
+    for name in ("first", "second") * 8:
+        assert server.predict(name, {}).json == expected[name]
+
+
+def test_grad_mode_that_a_model_sets_when_it_is_loaded_stays(server: TorchServe, ordinary: Archive) -> None:
+    handler = """
+        import torch
+
+        def handle(data, context):
+            if data is None:
+                torch.set_grad_enabled(False)
+                return
+            return [{"grad": torch.is_grad_enabled()} for _ in data]
+    """
+    assert server.register(ordinary("no_grad", handler), initial_workers=1).status == 200
+    assert [server.predict("no_grad", {}).json for _ in range(4)] == [{"grad": False}] * 4
+
+
+WIDE = """
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(2)))
+
+        def forward(self, x):
+            return self.wide(x)
+"""
+WIDE_HANDLER = """
+    import torch
+    from ts.torch_handler.base_handler import BaseHandler
+
+    class Handler(BaseHandler):
+        def preprocess(self, data):
+            return torch.ones(len(data), 1024)
+
+        def postprocess(self, answers):
+            return [float(answer.sum()) for answer in answers]
+"""
+
+
+def shared_memory(pid: int) -> tuple[int, int]:
+    """Bytes of weights that a process has mapped from memory, as often as mapped, and once."""
+    counts = {"Rss": 0, "Pss": 0}
+    inside = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            inside = "/memfd:interpool" in line
+        name, _, size = line.partition(":")
+        if inside and name in counts:
+            counts[name] += int(size.split()[0]) * 1024
+    return counts["Rss"], counts["Pss"]
+
+
+@pytest.mark.parametrize("how", ["eager", "scripted"])
+def test_weights_are_in_memory_once_for_all_interpreters(
+    server: TorchServe, ordinary: Archive, tmp_path: Path, how: str
+) -> None:
+    weights = [torch.nn.Linear(1024, 1024) for _ in range(2)]
+    net = torch.nn.Sequential(*weights)
+    size = sum(each.numel() * each.element_size() for each in net.parameters())
+    options: dict[str, Any] = {
+        "model": WIDE,
+        "weights": {f"wide.{n}": v for n, v in net.state_dict().items()},
+    }
+    if how == "scripted":
+        torch.jit.trace(net, torch.ones(1, 1024)).save(str(tmp_path / "scripted.pt"))
+        options = {"serialized_file": str(tmp_path / "scripted.pt")}
+    good = "import os\ndef handle(data, context):\n    return [{'pid': os.getpid()} for _ in data or ()]\n"
+    if not server.hosts():
+        assert server.register(ordinary("first", good)).status == 200
+    (host,) = server.hosts()
+    before = shared_memory(host.pid)
+    assert server.register(ordinary(f"wide_{how}", WIDE_HANDLER, **options), initial_workers=2).status == 200
+    expected = net(torch.ones(1, 1024)).sum().item()
+    answers = [server.predict(f"wide_{how}", {}).json for _ in range(4)]
+    assert answers == [pytest.approx(expected, abs=1e-3)] * 4
+    mapped, once = (after - then for after, then in zip(shared_memory(host.pid), before, strict=True))
+    assert mapped >= 2 * size
+    assert size <= once <= 1.2 * size

@@ -1,0 +1,98 @@
+"""Several models on one server: shares, turns, and which interpreters keep which models."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_server import INTERPOOL, TorchServe, torchserve
+from system.conftest import Mar
+from waiting import wait_for
+
+
+def _register(server: TorchServe, mar: Mar, name: str, workers: int = 1, config: str = "") -> None:
+    answer = server.register(mar(server, name, "inside", config=config), initial_workers=workers)
+    assert answer.status == 200, answer.text + server.model_log()[-3000:]
+
+
+def _stats(server: TorchServe) -> dict[str, Any]:
+    """What the one pool's interpreters do."""
+    environment = server._environment()
+    printed = subprocess.run(
+        [*INTERPOOL, "status", "--json"], env=environment, capture_output=True, text=True, check=True
+    )
+    (pool,) = json.loads(printed.stdout)
+    found: dict[str, Any] = pool["interpreters"]
+    return found
+
+
+def _count(server: TorchServe, what: str) -> int:
+    return sum(int(each[what]) for each in _stats(server)["models"].values())
+
+
+def test_a_model_has_no_more_interpreters_than_its_share(mar: Mar, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with torchserve() as server, ThreadPoolExecutor(4) as threads:  # of two interpreters
+        _register(server, mar, "greedy", workers=4, config="interpool: {share: 1}")
+        _register(server, mar, "quiet")
+        jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(4)]
+        try:
+            wait_for(lambda: _count(server, "waiting") == 3, "the share to hold back the others")
+            assert _count(server, "running") == 1
+            assert server.predict("quiet", {}).status == 200
+        finally:
+            gate.touch()
+        assert [job.result().status for job in jobs] == [200] * 4
+
+
+@pytest.mark.long
+def test_the_server_has_a_share_for_models_that_name_none(mar: Mar, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with torchserve(environment={"INTERPOOL_SHARE": "0.5"}) as server, ThreadPoolExecutor(2) as threads:
+        _register(server, mar, "greedy", workers=2)
+        jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(2)]
+        try:
+            wait_for(lambda: _count(server, "waiting") == 1, "the share to hold back the other")
+        finally:
+            gate.touch()
+        assert [job.result().status for job in jobs] == [200] * 2
+
+
+def test_a_quiet_model_does_not_wait_for_the_end_of_a_greedy_ones_calls(mar: Mar, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    sizes = {"INTERPOOL_INTERPRETERS": "2", "INTERPOOL_CEILING": "4"}
+    # No answer may be needed for the next: TorchServe's own limit would end the greedy calls.
+    with torchserve(environment=sizes) as server, ThreadPoolExecutor(8) as threads:
+        _register(server, mar, "greedy", workers=8)
+        _register(server, mar, "quiet")
+        jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(8)]
+        try:
+            wait_for(lambda: _count(server, "running") >= 2, "the greedy one to have all interpreters")
+            assert server.predict("quiet", {}).status == 200
+        finally:
+            gate.touch()
+        assert [job.result().status for job in jobs] == [200] * 8
+
+
+def test_a_model_in_use_is_loaded_ahead_and_an_idle_one_dropped_but_for_one_copy(mar: Mar) -> None:
+    with torchserve(environment={"INTERPOOL_IDLE_MODEL_S": "4"}) as server:
+        _register(server, mar, "inside")  # one worker, two interpreters
+
+        def is_loaded_everywhere() -> bool:
+            assert server.predict("inside", {}).status == 200
+            return server.model_log().count("inside is initialized") >= 2
+
+        wait_for(is_loaded_everywhere, "the model to be loaded ahead")
+        assert re.search(r"interpreter \d loaded \S+ ahead", server.host_log())
+
+        def copies() -> int:
+            return sum(len(each["affinities"]) for each in _stats(server)["interpreters"])
+
+        wait_for(lambda: "dropped" in server.host_log(), "the idle model to be dropped")
+        assert copies() == 1
+        assert server.predict("inside", {}).status == 200

@@ -1,0 +1,268 @@
+"""The samples in configs/ are valid, agree with one another, and with what they deploy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from click.testing import CliRunner
+from packaging.requirements import Requirement
+from paths import ROOT
+from promql import DASHBOARD, RULES, alerts, panels, selectors
+
+from interpool.handler.cli import main
+from interpool.handler.torchserve import installed_ts
+
+CONFIGS = ROOT / "configs"
+DOCKERFILE = (CONFIGS / "Dockerfile").read_text(encoding="utf-8")
+PROPERTIES = sorted(CONFIGS.glob("*.properties"))
+KSERVE = CONFIGS / "kubernetes/kserve.yaml"
+MANIFESTS = sorted({*(CONFIGS / "kubernetes").glob("*.yaml")} - {KSERVE})
+KUBERNETES = "1.37"
+
+
+def properties(path: Path) -> dict[str, str]:
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def of_kind(kind: str) -> dict[str, Any]:
+    (found,) = [one for path in (*MANIFESTS, KSERVE) for one in documents(path) if one["kind"] == kind]
+    return found
+
+
+def containers() -> list[dict[str, Any]]:
+    deployment = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    return [*deployment, *of_kind("ServingRuntime")["spec"]["containers"]]
+
+
+def adapter_rules() -> list[dict[str, Any]]:
+    return list(yaml.safe_load(of_kind("ConfigMap")["data"]["config.yaml"])["rules"])
+
+
+def adapter_query(rule: dict[str, Any]) -> str:
+    """As the Prometheus adapter asks it."""
+    return (
+        str(rule["metricsQuery"]).replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", 'pod=~"a|b"')
+    )
+
+
+# ---- config.properties ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PROPERTIES, ids=lambda path: path.name)
+def test_every_key_is_one_that_torchserve_reads(path: Path) -> None:
+    with zipfile.ZipFile(installed_ts() / "frontend" / "model-server.jar") as jar:
+        known = jar.read("org/pytorch/serve/util/ConfigManager.class").decode("latin-1")
+    assert [key for key in properties(path) if key not in known] == []
+
+
+@pytest.mark.parametrize("path", PROPERTIES, ids=lambda path: path.name)
+def test_nobody_elses_machine_reaches_the_management_address(path: Path) -> None:
+    sample = properties(path)
+    assert sample["management_address"].startswith("http://127.0.0.1:")
+    assert sample["grpc_management_address"] == "127.0.0.1"
+
+
+def test_production_has_tokens_on_the_model_api_off_and_limits() -> None:
+    sample = properties(CONFIGS / "production.properties")
+    assert sample["disable_token_authorization"] == "false"
+    assert sample["enable_model_api"] == "false"
+    assert {"max_request_size", "max_response_size", "job_queue_size", "default_response_timeout"} <= set(
+        sample
+    )
+
+
+# ---- the image -----------------------------------------------------------------------------------
+
+
+def test_the_dockerfile_has_no_findings() -> None:
+    found = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), CONFIGS / "Dockerfile"], capture_output=True, text=True
+    )
+    assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
+
+
+def test_the_image_is_built_with_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert (
+        f"python:{project['project']['requires-python'].removeprefix('==').removesuffix('.*')}-" in DOCKERFILE
+    )
+    (torch,) = re.findall(r" torch==(\S+)", DOCKERFILE)
+    (asked,) = [one for one in project["project"]["dependencies"] if Requirement(one).name == "torch"]
+    assert torch in Requirement(asked).specifier
+    for requirement in project["build-system"]["requires"]:
+        assert f'"{requirement}"' in DOCKERFILE
+    assert f"interpool:{project['project']['version']}" in DOCKERFILE
+
+
+def test_what_the_image_is_made_from_is_there_and_reaches_the_build() -> None:
+    ignored = (CONFIGS / "Dockerfile.dockerignore").read_text(encoding="utf-8").split("\n")
+    sent = [line.removeprefix("!") for line in ignored if line.startswith("!")]
+    for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+            assert any(fnmatch(source, pattern) for pattern in sent), f"{source} is ignored"
+
+
+def test_the_commands_in_the_image_are_commands_of_ours() -> None:
+    for words in re.findall(r'"interpool", ((?:"[^"]*"(?:, )?)+)', DOCKERFILE):
+        command, *options = json.loads(f"[{words}]")
+        assert command in main.commands
+        if command == "status":
+            _parses(command, options)
+    for command in re.findall(r"\binterpool (home|prepare)\b", DOCKERFILE):
+        assert command in main.commands
+
+
+def test_the_image_exposes_what_its_configuration_listens_on_for_others() -> None:
+    sample = properties(CONFIGS / "container.properties")
+    ports = {value.rpartition(":")[2] for value in sample.values() if value.startswith("http://0.0.0.0:")}
+    ports.add(sample["grpc_inference_port"])
+    ports |= set(re.findall(r"INTERPOOL_METRICS_ADDRESS=0.0.0.0:(\d+)", DOCKERFILE))
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE)
+    assert set(exposed.split()) == ports
+    (deployed,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {str(port["containerPort"]) for port in deployed["ports"]} == ports
+
+
+# ---- Kubernetes and KServe -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_manifests_are_what_kubernetes_takes(path: Path) -> None:
+    for document in documents(path):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_the_serving_runtime_is_what_kserve_takes() -> None:
+    schema = json.loads((ROOT / "tests/schemas/kserve.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for document in documents(KSERVE):
+        jsonschema.validate(document, schema)
+    runtime = of_kind("ServingRuntime")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": runtime["metadata"]}
+    spec = {"containers": runtime["spec"]["containers"]}
+    kubernetes_validate.validate({**pod, "spec": spec}, KUBERNETES, strict=True)
+    service = of_kind("InferenceService")["spec"]["predictor"]["model"]
+    assert service["runtime"] == runtime["metadata"]["name"]
+    assert service["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    formats = [one["name"] for one in runtime["spec"]["supportedModelFormats"]]
+    assert service["modelFormat"]["name"] in formats
+
+
+def test_all_run_the_image_that_the_dockerfile_names() -> None:
+    (image,) = set(re.findall(r"docker build .* -t (\S+) ", DOCKERFILE))
+    assert {container["image"] for container in containers()} == {image}
+
+
+def test_probes_are_commands_of_ours_that_have_time_enough() -> None:
+    probes = [
+        probe
+        for container in containers()
+        for name, probe in container.items()
+        if name.endswith("Probe") and "exec" in probe
+    ]
+    assert len(probes) == 2
+    for probe in probes:
+        program, command, *options = probe["exec"]["command"]
+        assert (program, command) == ("interpool", "status")
+        _parses(command, options)
+        assert probe["timeoutSeconds"] >= 5  # Python's start on a busy machine
+
+
+def test_services_policies_and_budgets_choose_the_pods_that_are_deployed() -> None:
+    pods = of_kind("Deployment")["spec"]["template"]
+    names = {port["name"] for port in pods["spec"]["containers"][0]["ports"]}
+    assert of_kind("Deployment")["spec"]["selector"]["matchLabels"] == pods["metadata"]["labels"]
+    service = of_kind("Service")["spec"]
+    assert service["selector"] == pods["metadata"]["labels"]
+    assert {port["targetPort"] for port in service["ports"]} <= names
+    assert of_kind("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == pods["metadata"]["labels"]
+    policy = of_kind("NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"] == pods["metadata"]["labels"]
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == names
+    scraped = (CONFIGS / "kubernetes/prometheus-scrape.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"port_name\], regex: (\w+)", scraped)) <= names
+
+
+def test_replicas_follow_metrics_that_the_adapter_makes() -> None:
+    scaler = of_kind("HorizontalPodAutoscaler")["spec"]
+    assert scaler["scaleTargetRef"]["name"] == of_kind("Deployment")["metadata"]["name"]
+    made = {rule["name"]["as"] for rule in adapter_rules()}
+    assert {metric["pods"]["metric"]["name"] for metric in scaler["metrics"]} == made
+    for rule in adapter_rules():
+        assert list(selectors(adapter_query(rule)))
+        assert list(selectors(rule["seriesQuery"]))
+
+
+# ---- Prometheus and Grafana: names are held to a running server in tests/system ------------------
+
+
+def test_every_expression_is_one() -> None:
+    for title, expression in (*panels(), *alerts()):
+        assert list(selectors(expression)), title
+
+
+def test_alerts_say_what_and_what_to_do() -> None:
+    rules = [rule for group in documents(RULES)[0]["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in page] == []
+
+
+def test_panels_have_their_place_and_ask_the_chosen_data_source() -> None:
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    taken = [panel["gridPos"] for panel in dashboard["panels"]]
+    for one, other in itertools.combinations(taken, 2):
+        apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert apart or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    assert all(place["x"] + place["w"] <= 24 for place in taken)
+    sources = {panel["datasource"]["uid"] for panel in dashboard["panels"] if "datasource" in panel}
+    assert sources == {"${datasource}"}
+
+
+PROMTOOL = shutil.which("promtool")
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="Prometheus is not installed (Debian: prometheus)")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "config", "configs/prometheus/prometheus.yml"],
+        ["check", "rules", "configs/prometheus/alerts.yml"],
+        ["test", "rules", "tests/alerts_test.yml"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_prometheus_itself_takes_them(arguments: list[str]) -> None:
+    said = subprocess.run([str(PROMTOOL), *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+def _parses(command: str, options: list[str]) -> None:
+    """Whether the command takes these options; runs nothing."""
+    found = CliRunner().invoke(main, [command, *options, "--help"])
+    assert found.exit_code == 0, found.output
+    main.commands[command].make_context(command, list(options))

@@ -1,0 +1,148 @@
+"""The pools as Prometheus sees them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pool_states import interpreter, leases, model, pool, worker
+from prometheus_client import CollectorRegistry, generate_latest
+from waiting import wait_for
+
+from interpool.handler.errors import SettingsError
+from interpool.handler.host import exporter
+from interpool.handler.host.exporter import PoolCollector, beside, listen, serve_metrics, url_of
+
+
+def _text(*pools: dict[str, Any], silent: int = 0) -> str:
+    registry = CollectorRegistry()
+    registry.register(PoolCollector(lambda: (list(pools), silent)))
+    return generate_latest(registry).decode()
+
+
+@contextmanager
+def _sleeping() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+OF = 'model="m",pool="default",server="2",version="1.0"'
+
+
+def test_a_pool_is_exported_with_its_models() -> None:
+    lines = _text(pool(), silent=1).splitlines()
+    for line in (
+        "interpool_pools 1.0",
+        "interpool_silent_hosts 1.0",
+        'interpool_host_start_time_seconds{pool="default",server="2"} 1000.0',
+        'interpool_interpreters{pool="default",server="2",state="free"} 2.0',
+        'interpool_memory_bytes{kind="anonymous",pool="default",server="2"} 60.0',
+        f"interpool_model_ready{{{OF}}} 1.0",
+        f"interpool_model_interpreters{{{OF}}} 1.0",
+        f"interpool_lease_seconds_total{{{OF}}} 1.5",
+        f'interpool_lease_wait_seconds_bucket{{le="0.01",{OF}}} 2.0',
+        f'interpool_lease_wait_seconds_bucket{{le="1.0",{OF}}} 3.0',
+        f'interpool_lease_wait_seconds_bucket{{le="+Inf",{OF}}} 3.0',
+        f"interpool_lease_wait_seconds_sum{{{OF}}} 0.3",
+        f"interpool_lease_wait_seconds_count{{{OF}}} 3.0",
+    ):
+        assert line in lines
+
+
+def test_what_is_retired_or_fails_is_counted() -> None:
+    dead = [interpreter(1, "retired"), interpreter(2)]
+    text = _text(pool(stats={"interpreters": dead, "failed_starts": 3}, workers=[worker(started=False)]))
+    assert 'interpool_interpreter_retirements_total{pool="default",server="2"} 1.0' in text
+    assert 'interpool_interpreter_starts_total{pool="default",server="2"} 2.0' in text
+    assert 'interpool_interpreter_start_failures_total{pool="default",server="2"} 3.0' in text
+    assert f"interpool_model_ready{{{OF}}} 0.0" in text
+
+
+def test_counters_of_a_model_that_is_gone_stay_and_its_gauges_do_not() -> None:
+    gone = {"m/1.0": model(failed_loads=2)}
+    text = _text(pool(served={}, workers=[], gone=gone, stats={"models": {}}))
+    assert f"interpool_model_load_failures_total{{{OF}}} 2.0" in text
+    assert "interpool_model_ready{" not in text
+
+
+def test_a_pool_whose_interpreters_have_not_started_is_exported_too() -> None:
+    text = _text(pool(interpreters=None))
+    assert 'interpool_interpreters{pool="default",server="2",state="free"} 0.0' in text
+    assert f"interpool_model_ready{{{OF}}} 0.0" in text
+
+
+def test_names_that_users_chose_break_nothing() -> None:
+    odd = 'a"b\\c\nd'
+    text = _text(pool(served={"/m": model(f"{odd}/1.0")}, stats={"models": {"/m": leases()}}))
+    assert r'interpool_model_ready{model="a\"b\\c\nd"' in text
+
+
+def test_scrapes_are_answered_until_the_server_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "running_frontend", lambda: None)
+    with _sleeping() as process, listen("127.0.0.1:0") as listener:
+        thread = threading.Thread(target=serve_metrics, args=(listener, beside(process.pid)), daemon=True)
+        thread.start()
+        for path in ("", "?name[]=interpool_pools"):
+            with urllib.request.urlopen(url_of(listener) + path, timeout=60) as answer:
+                assert b"interpool_pools" in answer.read()
+        process.kill()
+        wait_for(lambda: not thread.is_alive(), "the exporter's end")
+
+
+def test_a_client_that_says_nothing_keeps_nobody_waiting() -> None:
+    ended = threading.Event()
+    with listen("127.0.0.1:0") as listener:
+        thread = threading.Thread(target=serve_metrics, args=(listener, ended.is_set), daemon=True)
+        thread.start()
+        with socket.create_connection(listener.getsockname()) as silent:
+            silent.sendall(b"GET ")
+            with urllib.request.urlopen(url_of(listener), timeout=60) as answer:
+                assert answer.status == 200
+        ended.set()
+        thread.join(60)
+
+
+def test_it_follows_the_torchserve_that_its_starter_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as starter, _sleeping() as server:
+        monkeypatch.setattr(
+            exporter, "running_frontend", lambda: server.pid if server.poll() is None else None
+        )
+        starter.wait()
+        over = beside(starter.pid)
+        assert not over()
+        server.kill()
+        server.wait()
+        assert over()
+    monkeypatch.setattr(exporter, "running_frontend", lambda: None)
+    assert beside(2**22)()
+    assert not beside(os.getpid())()
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1:0", "http://127.0.0.1:"),
+        ("http://127.0.0.1:0/", "http://127.0.0.1:"),
+        (":0", "http://127.0.0.1:"),
+        ("0.0.0.0:0", "http://0.0.0.0:"),
+    ],
+)
+def test_addresses_are_a_host_and_a_port(address: str, url: str) -> None:
+    with listen(address) as listener:
+        assert url_of(listener).startswith(url)
+
+
+@pytest.mark.parametrize("address", ["9191", "host:port", "", "127.0.0.1:99999", "no.such.host.invalid:1"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"an address for metrics is|cannot be served at"):
+        listen(address)

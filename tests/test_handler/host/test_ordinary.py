@@ -1,0 +1,180 @@
+"""Which ordinary models the pool serves: known beforehand, found out by a trial, and kept over a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from interpool.handler.admission import Admission
+from interpool.handler.host.ordinary import OrdinaryModels
+from interpool.handler.worker_token import WorkerToken
+from interpool.native.errors import RemoteError
+
+
+class _Pool:
+    """Two interpreters, in which ``load(number, log)`` is what becomes of a load."""
+
+    def __init__(self, load: Callable[[int, int], str]) -> None:
+        self._load = load
+        self.loads: list[int] = []
+        self.forgotten: list[int] = []
+
+    def all_instances(self) -> list[Any]:
+        return [
+            SimpleNamespace(interpreter_id=n, acquire_session=lambda affinity="", n=n: self._session(n))
+            for n in (1, 2)
+        ]
+
+    def acquire_session(self, affinity: str) -> Any:
+        assert affinity
+        return self._session(1)
+
+    @contextmanager
+    def _session(self, number: int) -> Iterator[Any]:
+        def global_(_module: str, name: str) -> Any:
+            if name == "forget":
+                return lambda _directory: self.forgotten.append(number)
+            return lambda token, _fd: SimpleNamespace(to_value=lambda: (self._try(number, token), "weights"))
+
+        yield SimpleNamespace(interpreter_id=number, global_=global_)
+
+    def _try(self, number: int, token: str) -> str:
+        self.loads.append(number)
+        return self._load(number, WorkerToken.of_text(token).stdout)
+
+
+class _Worker:
+    """A worker of an ordinary model, to which TorchServe has connected."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self.frontend, self.stream = socket.socketpair()
+        self.log, log = os.pipe()
+        self.stdio = (log, log)
+        self.registration = SimpleNamespace(model_dir=str(model_dir))
+
+    def token(self) -> WorkerToken:
+        return WorkerToken(-1, -1, "", "", False, -1, Admission())
+
+    def said(self) -> str:
+        os.set_blocking(self.log, False)
+        try:
+            return os.read(self.log, 1000).decode()
+        except BlockingIOError:
+            return ""
+
+    def close(self) -> None:
+        for descriptor in (self.log, self.stdio[0]):
+            os.close(descriptor)
+        self.frontend.close()
+        self.stream.close()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    (directory / "MAR-INF").mkdir(parents=True)
+    manifest = {"model": {"modelName": "m", "handler": "handler.py"}}
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    (directory / "handler.py").write_text("")
+    return directory
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def worker(model: Path) -> Iterator[_Worker]:
+    made = _Worker(model)
+    yield made
+    made.close()
+
+
+def _try_out(models: OrdinaryModels, worker: Any, pool: Any) -> list[Any]:
+    over = threading.Event()
+    models.try_out(worker, pool, over.set)
+    assert over.wait(60)
+    return models.settle()
+
+
+def _say(log: int) -> str:
+    os.write(log, b"loading\n")
+    return ""
+
+
+def test_a_model_that_two_interpreters_load_is_the_pools(runtime: Path, model: Path, worker: Any) -> None:
+    models, pool = OrdinaryModels(runtime), _Pool(lambda _number, log: _say(log))
+    assert not models.is_tried(worker)
+    assert _try_out(models, worker, pool) == [worker]
+    assert (models.is_tried(worker), models.left_to_stock(str(model))) == (True, "")
+    assert (pool.loads, worker.said()) == ([1, 2], "loading\n")  # once
+    assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_model_that_one_cannot_load_is_left_to_stock_workers(
+    runtime: Path, model: Path, worker: Any, failing: int
+) -> None:
+    models = OrdinaryModels(runtime)
+    pool = _Pool(lambda number, log: "no\n room" if number == failing else _say(log))
+    assert _try_out(models, worker, pool) == [worker]
+    assert models.left_to_stock(str(model)).startswith("no room")
+    assert pool.forgotten == list(range(1, failing + 1))
+    assert worker.said() == ""  # the stock worker says it all
+
+
+def test_what_shows_in_its_files_is_not_tried(runtime: Path, model: Path) -> None:
+    (model / "handler.py").write_text("import os\nos.fork()")
+    models = OrdinaryModels(runtime)
+    assert "handler.py:2 calls os.fork" in models.left_to_stock(str(model))
+
+
+def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any) -> None:
+    models = OrdinaryModels(runtime)
+
+    def gone(_number: int, _log: int) -> str:
+        worker.frontend.close()
+        raise RemoteError("TruncatedFrameError", "the stream has 0 bytes", "")
+
+    assert _try_out(models, worker, _Pool(gone)) == [worker]
+    assert not models.is_tried(worker)
+
+
+def test_a_model_in_whose_trial_a_host_ended_is_not_tried_by_the_next(
+    runtime: Path, model: Path, tmp_path: Path, worker: Any
+) -> None:
+    seen: list[list[Path]] = []
+
+    def crash(_number: int, _log: int) -> str:
+        seen.append(list(runtime.iterdir()))  # as a process finds it that starts after a crash
+        return ""
+
+    _try_out(OrdinaryModels(runtime), worker, _Pool(crash))
+    (marker,) = seen[0]
+    marker.touch()
+    again = tmp_path / "extracted-again"
+    model.rename(again)
+    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again))
+    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again))
+
+
+def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:
+    models = OrdinaryModels(runtime)
+    models.leave(str(model), "it asked for a process")
+    assert models.is_tried(worker)
+    models.forget_models()
+    assert models.is_tried(worker)
+    model.rename(model.with_name("elsewhere"))
+    models.forget_models()
+    assert not models.is_tried(worker)

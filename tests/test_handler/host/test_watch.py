@@ -1,0 +1,92 @@
+"""Pools on a terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from pool_states import interpreter, leases, model, pool, worker
+from rich.console import Console
+
+from interpool.handler.host import watch as watching
+
+
+def _shown(*pools: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(watching.render(list(pools), "no pool host is running"))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_each_interpreter_shows_what_it_does_and_for_how_long() -> None:
+    busy = interpreter(1, "leased", model="/m", seconds=75.0, affinities=["/m"])
+    text = _shown(pool(stats={"interpreters": [busy, interpreter(2, "parked")], "growing": True}))
+    assert "1  leased  m/1.0  1:15 min" in text
+    assert "2  parked" in text
+    assert "1 of at most 4, one more being started" in text
+
+
+def test_each_model_shows_its_workers_waits_and_whether_it_is_ready() -> None:
+    waiting = leases(waiting=2, longest_wait_s=3.21)
+    text = _shown(
+        pool(stats={"models": {"/m": waiting}}, workers=[worker(), worker(state="listening", started=False)])
+    )
+    for words in ("1 connected, 1 listening", "2, longest 3.21 s", "100.0 ms", "no: 1 of its workers"):
+        assert words in text
+    assert "yes" in _shown(pool())
+
+
+def test_memory_is_shown_by_kind() -> None:
+    assert "anonymous 0.0 MiB, file 0.0 MiB, shared memory ?" in _shown(pool())
+
+
+def test_a_model_that_could_not_be_loaded_is_shown_for_a_while() -> None:
+    lately = model("broken/1.0", reason="no [b]vocabulary[/b]", failed_lately=True)
+    assert "gone: no [b]vocabulary[/b]" in _shown(pool(gone={"broken/1.0": lately}))
+    assert "broken" not in _shown(pool(gone={"broken/1.0": model("broken/1.0")}))
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    assert "[red]x/1.0" in _shown(pool(served={"/m": model("[red]x/1.0")}))
+
+
+def test_a_pool_that_starts_and_no_pool_at_all_are_shown() -> None:
+    assert "starting" in _shown(pool(interpreters=None, served={}, workers=[], memory={}))
+    assert _shown() == "no pool host is running\n"
+
+
+def test_without_a_terminal_it_is_plain_text_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = iter([[pool()], []])
+    watching.watch(lambda: next(answers), "nobody", interval_s=0, times=2)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert said.startswith("pool 'default': host process 1 of TorchServe 2, up 3 s\n")
+    assert said.endswith("\nnobody\n")
+
+
+def test_on_a_terminal_it_is_shown_in_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    asked: list[int] = []
+
+    def ask() -> list[dict[str, Any]]:
+        asked.append(1)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return [pool()]
+
+    watching.watch(ask, "nobody", interval_s=0)
+    said = capsys.readouterr().out
+    assert len(asked) == 3
+    assert "\x1b[" in said
+    assert "default" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.254, "0.25 s"), (12.9, "12 s"), (185, "3:05 min"), (7380, "2:03 h")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert watching.duration(seconds) == text

@@ -1,0 +1,101 @@
+"""What keeps an ordinary archive out of a pool, as far as that shows in its files."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from interpool.handler.errors import SettingsError
+from interpool.handler.pooling import obstacles
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "MAR-INF").mkdir()
+    manifest = {"model": {"modelName": "m", "handler": "handler.py", "configFile": "config.yaml"}}
+    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    (tmp_path / "config.yaml").write_text("minWorkers: 1\n")
+    (tmp_path / "handler.py").write_text("")
+    return tmp_path
+
+
+def reasons(model: Path, handler: str = "", configuration: str = "") -> list[str]:
+    (model / "handler.py").write_text(textwrap.dedent(handler))
+    (model / "config.yaml").write_text(configuration)
+    return [obstacle.why for obstacle in obstacles(model)]
+
+
+@pytest.mark.parametrize(
+    ("handler", "word"),
+    [
+        ("import os\nos.fork()", "os.fork: it forks"),
+        ("from os import fork as split\nsplit()", "os.fork: it forks"),
+        ("import multiprocessing as mp\nmp.Process(target=print)", "multiprocessing.Process"),
+        ("import torch.multiprocessing as mp\nmp.Pool(2)", "torch.multiprocessing.Pool"),
+        ("from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor()", "ProcessPoolExecutor"),
+        ("import signal\ndef handle(d, c):\n    signal.signal(2, print)", "handler.py:3 calls signal.signal"),
+        ("import torch\ntorch.set_num_interop_threads(1)", "set_num_interop_threads"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", "init_process_group"),
+        ("import torch\ntorch.utils.data.DataLoader([], num_workers=2)", "DataLoader with num_workers"),
+        (
+            "from torch.utils.data import DataLoader\nDataLoader([], num_workers=N)",
+            "DataLoader with num_workers",
+        ),
+        ("import locale\nlocale.setlocale(0, 'C')", "a setting of the whole process"),
+    ],
+)
+def test_calls_that_need_a_process_are_found_in_the_handler_file(
+    model: Path, handler: str, word: str
+) -> None:
+    (found,) = reasons(model, handler)
+    assert word in found
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "import subprocess\nsubprocess.run(['true'])",
+        "import multiprocessing as mp\nmp.get_context('spawn').Process(target=print)",
+        "import multiprocessing as mp\nmp.set_start_method('spawn')\nmp.Pool(2)",
+        "from torch.utils.data import DataLoader\nDataLoader([], num_workers=0)",
+        "import os\nif __name__ == '__main__':\n    os.fork()",
+        "import signal\nsignal.SIGTERM",
+        "def fork(): pass\nfork()",
+        "this is no Python",
+    ],
+)
+def test_what_can_be_had_in_a_pool_is_no_obstacle(model: Path, handler: str) -> None:
+    assert reasons(model, handler) == []
+
+
+@pytest.mark.parametrize(
+    ("configuration", "word"),
+    [
+        ("asyncCommunication: true", "asyncCommunication"),
+        ("parallelType: pp", "parallelType: pp"),
+        ("useVenv: true", "useVenv"),
+        ("interpool:\n  ordinary: stock", "its settings say"),
+    ],
+)
+def test_settings_that_need_a_process_are_found(model: Path, configuration: str, word: str) -> None:
+    (found,) = reasons(model, configuration=configuration)
+    assert word in found
+
+
+def test_settings_that_say_no_are_no_obstacle(model: Path) -> None:
+    said = "asyncCommunication: false\nparallelType: none\nuseVenv: false\ninterpool:\n  pool: a"
+    assert reasons(model, configuration=said) == []
+
+
+def test_one_of_torchserves_own_handlers_has_no_obstacles(model: Path) -> None:
+    manifest = {"model": {"modelName": "m", "handler": "image_classifier"}}
+    (model / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    assert obstacles(model) == []
+
+
+def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"MANIFEST\.json is not a TorchServe manifest"):
+        obstacles(tmp_path)

@@ -1,0 +1,452 @@
+// Who is next among models that wait, what a share holds back, and when a reserve is started.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "core/fair_queue.h"
+#include "core/pool.h"
+#include "fake_interpreter.h"
+#include "threads.h"
+
+namespace interpool::testing {
+namespace {
+
+// ---- the order, on a clock of the test's own -----------------------------------------------------
+
+bool anybody(const FairQueue::Flow& /*flow*/) {
+  return true;
+}
+
+// Models that ask again at once, on `places` interpreters. Each call takes what `length` says.
+class Simulation {
+ public:
+  explicit Simulation(size_t places) : places_(places) {}
+
+  // `workers` of them never rest.
+  void greedy(const std::string& model, size_t workers, double length) {
+    lengths_[model] = length;
+    for (size_t i = 0; i < workers; ++i) ask(model);
+  }
+  void ask(const std::string& model) {
+    const auto came = Clock::time_point() + std::chrono::seconds(number_++);
+    waiters_.emplace_back(new FairQueue::Waiter{queue_.flow(model), {}, 0, came});
+    queue_.wait(*waiters_.back(), now_);
+    fill();
+  }
+  // Until the next call ends, whose model asks again at once.
+  void step() {
+    const auto first =
+        std::min_element(running_.begin(), running_.end(), [](auto& a, auto& b) { return a.end < b.end; });
+    const Call call = *first;
+    running_.erase(first);
+    now_ = call.end;
+    queue_.end(*call.flow, call.begun, now_);
+    served_[call.flow->name] += now_ - call.begun;
+    const std::string model = call.flow->name;
+    fill();
+    ask(model);
+  }
+  void run(double until) {
+    while (now_ < until) step();
+  }
+  double now() const { return now_; }
+  double served(const std::string& model) { return served_[model]; }
+  FairQueue& queue() { return queue_; }
+
+ private:
+  struct Call {
+    FairQueue::Flow* flow;
+    double begun;
+    double end;
+  };
+  void fill() {
+    while (running_.size() < places_) {
+      FairQueue::Flow* next = queue_.next(now_, anybody);
+      if (next == nullptr) return;
+      FairQueue::Waiter& waiter = *next->waiters.front();
+      queue_.begin(*next, now_);
+      queue_.leave(waiter);
+      running_.push_back({next, now_, now_ + lengths_[next->name]});
+    }
+  }
+
+  const size_t places_;
+  FairQueue queue_;
+  std::vector<std::unique_ptr<FairQueue::Waiter>> waiters_;
+  std::vector<Call> running_;
+  std::map<std::string, double> lengths_;
+  std::map<std::string, double> served_;
+  double now_ = 1000;
+  int number_ = 0;
+};
+
+TEST(FairQueue, GivesModelsEqualTimeHoweverManyWorkersAndHoweverLongTheirCalls) {
+  Simulation all(2);
+  all.greedy("many", 16, 0.2);
+  all.greedy("few", 2, 0.05);
+  all.greedy("long", 4, 1.0);
+  all.run(all.now() + 300);
+  for (const char* model : {"many", "few", "long"}) EXPECT_NEAR(all.served(model), 200, 5) << model;
+}
+
+TEST(FairQueue, LetsNobodySaveUpTheTimeThatHeDidNotWant) {
+  Simulation all(1);
+  all.greedy("early", 4, 0.1);
+  all.run(all.now() + 100);
+  const double before = all.served("early");
+  all.greedy("late", 4, 0.1);
+  all.run(all.now() + 10);
+  EXPECT_NEAR(all.served("late"), 5, 0.5);
+  EXPECT_NEAR(all.served("early") - before, 5, 0.5);
+}
+
+TEST(FairQueue, ServesAModelThatComesBackBeforeThoseThatNeverLeft) {
+  FairQueue queue;
+  FairQueue::Flow& greedy = queue.flow("greedy");
+  for (int i = 0; i < 8; ++i) queue.begin(greedy, 10 + i);
+  FairQueue::Waiter ninth{greedy, {}, 0, Clock::time_point()};
+  queue.wait(ninth, 20);
+  FairQueue::Flow& quiet = queue.flow("quiet");
+  FairQueue::Waiter only{quiet, {}, 0, Clock::time_point() + 1s};
+  queue.wait(only, 21);
+  EXPECT_TRUE(queue.is_behind(quiet, 21));
+  EXPECT_FALSE(queue.is_behind(greedy, 21));
+  EXPECT_EQ(queue.next(21.5, anybody), &quiet);
+  EXPECT_EQ(queue.next(21.5, [&](const FairQueue::Flow& flow) { return &flow != &quiet; }), &greedy);
+  queue.leave(only);
+  queue.leave(ninth);
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(FairQueue, KnowsWhoIsBehindWhileOthersCallsAreLong) {
+  FairQueue queue;
+  FairQueue::Flow& greedy = queue.flow("greedy");
+  queue.begin(greedy, 100);
+  FairQueue::Waiter second{greedy, {}, 0, Clock::time_point()};
+  queue.wait(second, 100);
+  FairQueue::Flow& quiet = queue.flow("quiet");
+  for (int i = 1; i <= 5; ++i) {  // none of the greedy one's calls ends
+    EXPECT_TRUE(queue.is_behind(quiet, 100 + i)) << i;
+    queue.begin(quiet, 100 + i);
+    queue.end(quiet, 100 + i, 100.1 + i);
+  }
+  for (int i = 6; i <= 7; ++i) queue.begin(quiet, 100 + i);
+  queue.end(quiet, 106, 112);
+  EXPECT_FALSE(queue.is_behind(quiet, 112));  // it has one
+  queue.end(quiet, 107, 112);
+  EXPECT_FALSE(queue.is_behind(quiet, 112));  // two at once, where the greedy one had one
+  queue.leave(second);
+}
+
+TEST(FairQueue, HasHardlyAnybodyBehindAmongEquals) {
+  Simulation all(2);
+  for (int i = 0; i < 8; ++i) all.greedy("model " + std::to_string(i), 1, 0.2 + 0.03 * i);
+  all.run(all.now() + 5);
+  int behind = 0;
+  int waited = 0;
+  for (int i = 0; i < 1000; ++i) {
+    all.step();
+    for (const FairQueue::Flow* flow : all.queue().waiting()) {
+      behind += all.queue().is_behind(*flow, all.now()) ? 1 : 0;
+      ++waited;
+    }
+  }
+  EXPECT_LT(behind, waited / 10);
+}
+
+TEST(FairQueue, ForgetsFlowsOfWhichThereIsNothingToSay) {
+  FairQueue queue;
+  for (int i = 0; i < 5000; ++i) {
+    FairQueue::Flow& flow = queue.flow("session " + std::to_string(i));
+    queue.begin(flow, i);
+    queue.end(flow, i, i + 0.5);
+    FairQueue::Flow& other = queue.flow("busy");
+    queue.begin(other, i);
+    queue.end(other, i, i + 1.0);
+  }
+  EXPECT_LE(queue.flows().size(), 1100U);
+}
+
+TEST(FairQueue, StarvesNobodyOfRandomLoad) {
+  Chance chance(random_seed());
+  Simulation all(3);
+  const int models = 6;
+  for (int i = 0; i < models; ++i) {
+    all.greedy("model " + std::to_string(i), static_cast<size_t>(chance.number(3, 9)),
+               static_cast<double>(chance.number(1, 300)) / 1000);
+  }
+  all.run(all.now() + 200);
+  for (int i = 0; i < models; ++i) EXPECT_NEAR(all.served("model " + std::to_string(i)), 100, 3) << i;
+}
+
+// ---- the pool ------------------------------------------------------------------------------------
+
+// Leases one, for a model, on a thread of its own, and computes, or sleeps, until told.
+class Lessee {
+ public:
+  Lessee(Pool& pool, std::string model, bool sleeps = false)
+      : pool_(pool), thread_([this, sleeps, model = std::move(model)] {
+          interpreter_ = &pool_.acquire(model, std::nullopt);
+          while (!over_) sleeps ? std::this_thread::sleep_for(1ms) : std::this_thread::yield();
+          pool_.release(*interpreter_);
+        }) {}
+  ~Lessee() { end(); }
+  bool has_one() const { return interpreter_ != nullptr; }
+  void let_go() { over_ = true; }
+  void end() {
+    let_go();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  Pool& pool_;
+  std::atomic<bool> over_{false};
+  std::atomic<Interpreter*> interpreter_{nullptr};
+  std::thread thread_;
+};
+
+// Some may wait for what others have: at the end all let go before any is waited for.
+struct Lessees : std::vector<std::unique_ptr<Lessee>> {
+  Lessees() = default;
+  Lessees(const Lessees&) = delete;
+  Lessees& operator=(const Lessees&) = delete;
+  ~Lessees() {
+    for (const auto& one : *this) one->let_go();
+  }
+};
+
+void add(Lessees& all, Pool& pool, const std::string& model) {
+  const size_t before = pool.waiting();
+  all.push_back(std::make_unique<Lessee>(pool, model));
+  EXPECT_TRUE(eventually([&] { return all.back()->has_one() || pool.waiting() > before; }));
+}
+
+size_t having(const Lessees& all) {
+  return static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [](const auto& one) { return one->has_one(); }));
+}
+
+TEST(Fairness, TheNextInterpreterIsTheModelsThatHasHadLess) {
+  Fakes fakes(2);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  Lessees greedy;
+  for (int i = 0; i < 6; ++i) add(greedy, *pool, "greedy");
+  Lessee quiet(*pool, "quiet");
+  ASSERT_TRUE(eventually([&] { return pool->waiting() == 5; }));
+  greedy.front()->end();
+  EXPECT_TRUE(eventually([&] { return quiet.has_one(); }));
+  EXPECT_EQ(pool->waiting(), 4U);
+  quiet.end();
+  for (auto& one : greedy) one->end();
+}
+
+TEST(Fairness, AShareIsTheMostThatAModelHasAtOnce) {
+  Fakes fakes(4);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  EXPECT_THROW(pool->set_share("greedy", 0), ArgumentError);
+  pool->set_share("greedy", 2);
+  Lessees greedy;
+  for (int i = 0; i < 4; ++i) add(greedy, *pool, "greedy");
+  EXPECT_EQ(having(greedy), 2U);
+  try {
+    pool->acquire("greedy", 0.0);
+    FAIL() << "it has more than its share";
+  } catch (const LeaseTimeoutError& error) {
+    EXPECT_NE(std::string(error.what()).find("greedy has its share of them, 2"), std::string::npos)
+        << error.what();
+  }
+  pool->release(pool->acquire("quiet", 0.0));
+  pool->release(pool->acquire("greedy", 0.0, pool->instances().back()));  // asked for by number
+  greedy[0]->end();
+  EXPECT_TRUE(eventually([&] { return having(greedy) == 3; }));
+  pool->set_share("greedy", 4);  // who waits gets it at once
+  EXPECT_TRUE(eventually([&] { return having(greedy) == 4; }));
+  greedy.clear();
+  pool->forget("greedy");
+  for (const auto& [name, model] : pool->models()) EXPECT_FALSE(model.share.has_value()) << name;
+}
+
+TEST(Fairness, AModelIsForgottenWithItsShareEvenWhileItWaits) {
+  Fakes fakes(2);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  pool->set_share("model", 1);
+  Lessees all;
+  for (int i = 0; i < 2; ++i) add(all, *pool, "model");
+  EXPECT_EQ(having(all), 1U);
+  pool->forget("model");
+  EXPECT_TRUE(eventually([&] { return having(all) == 2; }));
+}
+
+// A pool that may grow; what it starts are fakes.
+class Growing {
+ public:
+  Growing(int min_size, int max_size, double park_after = 60) : fakes_(max_size) {
+    for (auto& fake : fakes_) {
+      fake->define("interpool.native.inside.parking", "park", [](const auto&) { return Value(); });
+    }
+    auto all = fakes_.all();
+    spare_.assign(all.begin() + min_size, all.end());
+    all.resize(static_cast<size_t>(min_size));
+    PoolOptions options;
+    options.max_size = static_cast<size_t>(max_size);
+    options.park_after = park_after;
+    options.start = [this]() -> Interpreter* {
+      Interpreter* next = spare_.front();
+      spare_.pop_front();
+      return next;
+    };
+    pool_ = std::make_shared<Pool>(std::move(all), std::move(options));
+  }
+  ~Growing() {
+    pool_->close();
+    EXPECT_TRUE(eventually([&] { return pool_.use_count() == 1; }));  // the autoscaler has left
+  }
+  Pool* operator->() const { return pool_.get(); }
+  Pool& operator*() const { return *pool_; }
+
+ private:
+  Fakes fakes_;
+  std::deque<Interpreter*> spare_;  // for the autoscaler's thread
+  std::shared_ptr<Pool> pool_;
+};
+
+TEST(Fairness, AModelThatOthersKeepWaitingGetsAReserve) {
+  const Growing pool(2, 4);
+  Lessees greedy;
+  for (int i = 0; i < 6; ++i) add(greedy, *pool, "greedy");
+  EXPECT_EQ(having(greedy), 2U);
+  Lessee quiet(*pool, "quiet");
+  EXPECT_TRUE(eventually([&] { return quiet.has_one(); }));  // though no lease has ended
+  EXPECT_EQ(pool->size(), 3U);
+  EXPECT_EQ(pool->reserve(), 1U);
+  EXPECT_EQ(having(greedy), 2U);
+  // While the quiet one is served, what the greedy one gives back is kept for others like it.
+  greedy[0]->end();
+  EXPECT_THROW(pool->acquire("greedy", 0.0), LeaseTimeoutError);
+  EXPECT_EQ(having(greedy), 2U);
+  pool->release(pool->acquire("another", 0.0));
+  quiet.end();
+  EXPECT_TRUE(eventually([&] { return having(greedy) == 3; }));
+  EXPECT_EQ(pool->size(), 3U);
+}
+
+TEST(Fairness, TheReserveIsThereAtOnceTheNextTime) {
+  const Growing pool(1, 2);
+  Lessees greedy;
+  for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+  pool->release(pool->acquire("quiet", std::nullopt));
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(1ms);  // what a lease counts at least is less
+    pool->release(pool->acquire("quiet", 0.0));
+  }
+  EXPECT_EQ(having(greedy), 1U);
+}
+
+TEST(Fairness, WhereThereAreOtherModelsTheReserveIsStartedBeforeOneComes) {
+  const Growing pool(1, 3);
+  pool->release(pool->acquire("quiet", 0.0));
+  Lessees greedy;
+  for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+  EXPECT_TRUE(eventually([&] { return pool->size() == 2; }));
+  EXPECT_EQ(having(greedy), 1U);
+  pool->release(pool->acquire("quiet", 0.0));
+  EXPECT_EQ(pool->size(), 2U);
+}
+
+TEST(Fairness, OneModelAloneGetsNoReserve) {
+  const Growing pool(1, 4);
+  Lessees all;
+  for (int i = 0; i < 5; ++i) add(all, *pool, "model");
+  EXPECT_THROW(pool->acquire("model", 0.3), LeaseTimeoutError);
+  EXPECT_EQ(pool->reserve(), 0U);
+}
+
+TEST(Fairness, AnExactPoolNeverGrows) {
+  const Growing pool(2, 2);
+  Lessees all;
+  for (int i = 0; i < 4; ++i) add(all, *pool, "greedy");
+  EXPECT_THROW(pool->acquire("quiet", 0.3), LeaseTimeoutError);
+  EXPECT_EQ(pool->size(), 2U);
+}
+
+TEST(Fairness, AModelWhoseCallsSleepLeavesOneOfThoseThatThePoolGrewBy) {
+  const Growing pool(1, 4);
+  pool->release(pool->acquire("quiet", 0.0));
+  Lessees greedy;
+  for (int i = 0; i < 6; ++i) greedy.push_back(std::make_unique<Lessee>(*pool, "greedy", /*sleeps=*/true));
+  EXPECT_TRUE(eventually([&] { return having(greedy) == 3; }));
+  pool->release(pool->acquire("quiet", 20.0));
+  EXPECT_EQ(having(greedy), 3U);
+  EXPECT_EQ(pool->reserve(), 1U);
+}
+
+TEST(Fairness, AModelThatCameLaterGetsOneOfThoseThatThePoolGrewBy) {
+  const Growing pool(1, 3);
+  Lessees greedy;
+  for (int i = 0; i < 5; ++i) greedy.push_back(std::make_unique<Lessee>(*pool, "greedy", /*sleeps=*/true));
+  EXPECT_TRUE(eventually([&] { return having(greedy) == 3; }));  // alone, it has them all
+  Lessee quiet(*pool, "quiet");
+  EXPECT_TRUE(eventually([&] { return pool->reserve() == 1; }));  // as soon as one comes back
+  for (auto& one : greedy) {
+    if (one->has_one()) {
+      one->end();
+      break;
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return quiet.has_one(); }));
+  quiet.end();
+  for (int i = 0; i < 3; ++i) pool->release(pool->acquire("quiet", 20.0));
+  EXPECT_EQ(having(greedy), 3U);  // with the one that ended
+}
+
+TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
+  const Growing pool(1, 3, 0.1);
+  {
+    Lessees greedy;
+    for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+    pool->release(pool->acquire("quiet", std::nullopt));
+    EXPECT_EQ(pool->size(), 2U);
+    std::this_thread::sleep_for(300ms);
+    EXPECT_EQ(pool->size(), 2U);  // somebody waits: another model may come
+  }
+  EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
+  Lessees greedy;
+  for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+  EXPECT_TRUE(eventually([&] { return pool->size() == 2; }));
+  EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
+}
+
+TEST(Fairness, LosesNothingAmongManyModelsSharesAndTimeouts) {
+  const Growing pool(2, 5, 0.02);
+  std::vector<std::atomic<int>> users(6);
+  std::atomic<int> together_now{0};
+  const uint64_t seed = random_seed();
+  pool->set_share("model 0", 1);
+  together(12, [&](int me) {
+    Chance chance(seed + static_cast<uint64_t>(me));
+    for (int i = 0; i < 150; ++i) {
+      const std::string model = "model " + std::to_string(chance.number(0, 3));
+      try {
+        Interpreter& mine = pool->acquire(model, static_cast<double>(chance.number(0, 20'000)) * 1e-6);
+        EXPECT_EQ(users[static_cast<size_t>(mine.id())]++, 0) << "two threads have interpreter " << mine.id();
+        if (model == "model 0") {
+          EXPECT_EQ(together_now++, 0) << "more than its share";
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(chance.number(0, 300)));
+        if (model == "model 0") --together_now;
+        --users[static_cast<size_t>(mine.id())];
+        pool->release(mine);
+      } catch (const LeaseTimeoutError&) {
+      }
+    }
+  });
+  EXPECT_EQ(pool->waiting(), 0U);
+  for (const auto& [name, model] : pool->models()) {
+    EXPECT_EQ(model.running + model.waiting, 0U) << name;
+  }
+}
+
+}  // namespace
+}  // namespace interpool::testing

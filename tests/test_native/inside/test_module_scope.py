@@ -1,0 +1,295 @@
+"""Modules of several models in one interpreter: each sees its own, and the environment's once."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interpool_testing import Code
+
+from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import RemoteError
+
+SCOPES = """
+import sys
+from interpool.native.inside import module_scope
+from interpool.native.inside.module_scope import ModuleScope
+
+scopes = {}
+
+def make(name, directory):
+    scopes[name] = ModuleScope(directory)
+
+def inside(name, source):
+    names = {}
+    module_scope.enter(scopes[name])
+    exec(source, names)
+    return names.get("result")
+
+def outside(source):
+    names = {}
+    module_scope.enter(None)
+    exec(source, names)
+    return names.get("result")
+
+def close():
+    for scope in scopes.values():
+        scope.close()
+    module_scope.enter(None)
+"""
+
+
+class Scopes:
+    """Scopes in one interpreter, by name, each with a directory of its own."""
+
+    def __init__(self, session: InterpreterSession, root: Path) -> None:
+        self._code = Code(session, SCOPES)
+        self._root = root
+
+    def make(self, name: str, **files: str) -> Path:
+        """A scope; files by their paths without ``.py``."""
+        directory = self._root / name
+        directory.mkdir(exist_ok=True)
+        for file, text in files.items():
+            path = directory / f"{file}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        self._code.call("make", name, str(directory))
+        return directory
+
+    def inside(self, name: str, source: str) -> Any:
+        return self._code.call("inside", name, textwrap.dedent(source))
+
+    def outside(self, source: str) -> Any:
+        return self._code.call("outside", textwrap.dedent(source))
+
+    def close(self) -> None:
+        self._code.call("close")
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Iterator[InterpreterManager]:
+    """An interpreter that has imported nothing for other tests: what was there before any scope counts."""
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def scopes(fresh: InterpreterManager, tmp_path: Path) -> Iterator[Scopes]:
+    with fresh.acquire_session() as session:
+        made = Scopes(session, tmp_path)
+        yield made
+        made.close()
+
+
+def test_equal_names_mean_each_scopes_own_modules(scopes: Scopes) -> None:
+    for name in ("one", "two"):
+        scopes.make(
+            name,
+            utils=f"NAME = {name!r}",
+            **{"pack/__init__": ""},
+            **{"pack/part": "from utils import NAME as PART"},
+        )
+    ask = """
+        import importlib, pickle, sys
+        import utils
+        from pack import part
+        result = [utils.NAME, part.PART, importlib.import_module("pack.part").PART, sys.modules["utils"].NAME]
+    """
+    for name in ("one", "two", "one", "two"):
+        assert scopes.inside(name, ask) == [name] * 4
+    assert (
+        scopes.outside(
+            "import sys; result = [n for n in sys.modules if n.split('.')[0] in ('utils', 'pack')]"
+        )
+        == []
+    )
+
+
+def test_pickles_find_the_scopes_own_classes(scopes: Scopes) -> None:
+    for name in ("one", "two"):
+        scopes.make(name, model=f"class Net:\n    name = {name!r}")
+    pickled = scopes.inside("one", "import model, pickle; result = pickle.dumps(model.Net())")
+    ask = f"import pickle; result = pickle.loads({pickled!r}).name"
+    assert [scopes.inside(name, ask) for name in ("one", "two", "one")] == ["one", "two", "one"]
+
+
+def test_the_environments_modules_are_imported_once(scopes: Scopes) -> None:
+    scopes.make("one")
+    scopes.make("two")
+    ask = "import colorsys; colorsys.count = getattr(colorsys, 'count', 0) + 1; result = colorsys.count"
+    first = scopes.inside("one", ask)
+    assert [scopes.inside("two", ask), scopes.outside(ask)] == [first + 1, first + 2]
+
+
+def test_a_name_in_the_directory_hides_the_environments(scopes: Scopes) -> None:
+    scopes.outside("import chunk, colorsys")
+    scopes.make("one", colorsys="NAME = 'mine'")
+    ask = "import colorsys; result = getattr(colorsys, 'NAME', 'theirs')"
+    assert scopes.inside("one", ask) == "mine"
+    assert scopes.outside(ask) == "theirs"
+    assert scopes.inside("one", ask) == "mine"
+
+
+def test_changes_of_the_path_are_the_scopes_own(scopes: Scopes, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        directory = scopes.make(name)
+        for where in (directory / "src", tmp_path / f"lib-{name}"):
+            where.mkdir()
+            (where / f"{where.name[:3]}_module.py").write_text(f"NAME = {name!r}")
+        scopes.inside(name, f"import sys; sys.path.insert(0, {str(directory / 'src')!r})")
+        scopes.inside(name, f"import sys; sys.path.append({str(tmp_path / f'lib-{name}')!r})")
+    ask = "import src_module, lib_module; result = [src_module.NAME, lib_module.NAME]"
+    for name in ("one", "two", "one"):
+        assert scopes.inside(name, ask) == [name, name]
+    with pytest.raises(RemoteError, match="No module named 'src_module'"):
+        scopes.outside("import src_module")
+
+
+def test_modules_that_a_model_puts_in_place_by_hand_are_its_own(scopes: Scopes) -> None:
+    scopes.make(
+        "one",
+        own="import sys, types\nsys.modules['made'] = types.ModuleType('made')\nsys.modules['wave'] = 'mine'",
+    )
+    scopes.outside("import wave")
+    assert scopes.inside("one", "import own, made, wave; result = wave") == "mine"
+    ask = "import sys, wave; result = ['made' in sys.modules, wave == 'mine']"
+    assert scopes.outside(ask) == [False, False]
+    assert scopes.inside("one", ask) == [True, True]
+
+
+def test_modules_loaded_from_the_directory_by_file_are_the_scopes_own(scopes: Scopes) -> None:
+    directory = scopes.make("one", late="X = 1")
+    scopes.inside(
+        "one",
+        f"""
+        import importlib.util, sys
+        spec = importlib.util.spec_from_file_location("by_file", {str(directory / "late.py")!r})
+        module = sys.modules["by_file"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        """,
+    )
+    assert scopes.outside("import sys; result = 'by_file' in sys.modules") is False
+    assert scopes.inside("one", "import by_file; result = by_file.X") == 1
+
+
+def test_a_folder_of_data_does_not_hide_a_package_of_the_environment(scopes: Scopes, tmp_path: Path) -> None:
+    (tmp_path / "one" / "email").mkdir(parents=True)
+    scopes.make("one")
+    ask = "import email.charset; result = email.__name__"
+    assert scopes.inside("one", ask) == "email"
+
+
+def test_folders_without_init_are_packages_of_the_scope(scopes: Scopes, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "plain").mkdir(parents=True)
+        (tmp_path / name / "plain" / "part.py").write_text(f"X = {name!r}")
+        scopes.make(name)
+    ask = "import plain.part; result = plain.part.X"
+    assert [scopes.inside(name, ask) for name in ("one", "two", "one")] == ["one", "two", "one"]
+
+
+def test_a_module_that_interpool_has_imported_cannot_be_replaced(scopes: Scopes) -> None:
+    with pytest.raises(RemoteError, match="replace the module 'torch'"):
+        scopes.make("one", torch="")
+
+
+def test_a_models_thread_imports_its_own_modules_while_another_model_is_served(scopes: Scopes) -> None:
+    thread = """
+        import queue, threading
+        asked, told = queue.Queue(), queue.Queue()
+        def run():
+            while asked.get():
+                try:
+                    import utils
+                    from pack import part
+                    told.put([utils.NAME, part.NAME])
+                except ImportError as error:
+                    told.put(str(error))
+        def ask():
+            asked.put(True)
+            return told.get()
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+    """
+    for name in ("one", "two"):
+        scopes.make(
+            name,
+            utils=f"NAME = {name!r}",
+            **{"pack/__init__": ""},
+            **{"pack/part": f"NAME = {name!r}"},
+            background=thread,
+        )
+    start = "import background; import pack.part, utils; result = background.ask()"
+    assert [scopes.inside(name, start) for name in ("one", "two")] == [["one", "one"], ["two", "two"]]
+    keep = "import background, builtins; builtins.of_one = background.ask"
+    scopes.inside("one", keep)
+    assert scopes.inside("two", "import builtins; result = builtins.of_one()") == ["one", "one"]
+
+
+def test_a_models_thread_is_told_when_what_it_imports_was_never_imported(scopes: Scopes) -> None:
+    scopes.make(
+        "one",
+        utils="",
+        background="import threading\ndef ask(): import utils\nthreading.Thread(target=str).start()",
+    )
+    scopes.make("two", utils="")
+    scopes.inside("one", "import background, builtins; builtins.of_one = background.ask")
+    with pytest.raises(RemoteError, match=r"'utils' was imported in a thread that a model in .*/one started"):
+        scopes.inside("two", "import builtins; builtins.of_one()")
+
+
+@pytest.fixture
+def environment(tmp_path: Path, scopes: Scopes) -> Iterator[Path]:
+    """A directory on the interpreter's own path, with a package whose parts use a module ``colors``."""
+    where = tmp_path / "environment"
+    (where / "drawing").mkdir(parents=True)
+    (where / "colors.py").write_text("NAME = 'theirs'")
+    (where / "drawing" / "__init__.py").write_text("")
+    (where / "drawing" / "lines.py").write_text("import colors\ndef name(): return colors.NAME")
+    (where / "drawing" / "shapes.py").write_text("from drawing.lines import name")
+    (where / "drawing" / "plain.py").write_text("COUNT = 0")
+    scopes.outside(f"import sys; sys.path.append({str(where)!r})")
+    yield where
+    scopes.close()
+    scopes.outside(
+        f"""
+        import sys
+        sys.path.remove({str(where)!r})
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("colors", "drawing")]:
+            del sys.modules[name]
+        """
+    )
+
+
+@pytest.mark.parametrize("first", ["own", "without", "outside"])
+def test_what_of_the_environment_uses_a_scopes_module_is_the_scopes(
+    scopes: Scopes, environment: Path, first: str
+) -> None:
+    scopes.make("own", colors="NAME = 'mine'")
+    scopes.make("without")
+    ask = """
+        import drawing.plain, drawing.shapes
+        drawing.plain.COUNT += 1
+        result = [drawing.shapes.name(), drawing.lines.name()]
+    """
+    names = {"own": ["mine"] * 2, "without": ["theirs"] * 2, "outside": ["theirs"] * 2}
+    order = [first, *names, *names]
+    asked = [scopes.outside(ask) if name == "outside" else scopes.inside(name, ask) for name in order]
+    assert asked == [names[name] for name in order]
+    assert scopes.outside("import drawing.plain; result = drawing.plain.COUNT") == len(order)
+
+
+def test_a_closed_scopes_modules_are_gone(scopes: Scopes) -> None:
+    scopes.make("one", utils="class Marker: pass")
+    scopes.inside("one", "import utils")
+    scopes.close()
+    left = """
+        import gc
+        gc.collect()
+        result = [str(o) for o in gc.get_objects() if type(o) is type and o.__name__ == "Marker"]
+    """
+    assert scopes.outside(left) == []

@@ -1,0 +1,430 @@
+"""Weights that each interpreter loaded for itself: one copy in memory, and nobody's writes but one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interpool_testing import every_interpreter, run_program, together
+from mappings import Mapping, mappings
+from waiting import wait_for
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+SOME = 2  # interpreters: what is new in the second, a third does as it does
+# Ways to load a model, and how many of its storages are shared: biases are too small, and freezing
+# makes numbers of two others.
+HOW = {"state dict": 5, "whole": 5, "scripted": 5, "traced": 5, "frozen": 3}
+FILE = "/memfd:interpool-weights (deleted)"
+
+
+def call(session: InterpreterSession, function: str, *arguments: Any) -> Any:
+    return session.global_("weights_guest", function)(*arguments).to_value()
+
+
+def in_each(manager: InterpreterManager, function: str, *arguments: Any, some: int = SOME) -> list[Any]:
+    """What each of some interpreters returns, one after the other."""
+    found = []
+    for instance in manager.all_instances()[:some]:
+        with instance.acquire_session(timeout=60) as session:
+            found.append(call(session, function, *arguments))
+    return found
+
+
+@pytest.fixture
+def key(manager: InterpreterManager, tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    in_each(manager, "drop_all")
+    manager.forget(str(tmp_path))
+
+
+@pytest.fixture
+def shared() -> Callable[[], list[Mapping]]:
+    """What the test has had mapped, and no other."""
+    before = {mapping.file for mapping in mappings() if mapping.name == FILE}
+    return lambda: [each for each in mappings() if each.name == FILE and each.file not in before]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_what_each_interpreter_loads_is_mapped_from_one_file_and_answers_the_same(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]], how: str
+) -> None:
+    path = f"{key}/model.pt"
+    with manager.acquire_session(timeout=60) as session:
+        expected = call(session, "save", path, how)
+    found = in_each(manager, "load_and_share", key, path, how)
+    storages, size, private = found[0]
+    assert storages == HOW[how]
+    assert size >= 2 * 256 * 256 * 4
+    assert private == 0
+    assert found == [found[0]] * SOME
+    assert in_each(manager, "run", key) == [expected] * SOME
+    assert len({mapping.file for mapping in shared()}) == 1
+    assert len(shared()) == SOME
+    assert sum(mapping.kib["Private_Dirty"] for mapping in shared()) == 0
+
+
+PROOF = """
+import sys
+from pathlib import Path
+from interpool.native import InterpreterManager
+from mappings import mappings
+
+folder = Path(sys.argv[1])
+
+GUEST = '''
+import ctypes, gc, torch
+from interpool.native.inside.weights import share_weights, sharing_loads
+
+class Big(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.ParameterList(torch.rand(2**20) for _ in range(16))
+    def forward(self, x):
+        for weight in self.weights:
+            x = x + weight.sum()
+        return x
+
+class Scripted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(2**24))
+    def forward(self, x):
+        return x + self.weight.sum()
+
+def save(how, path):
+    torch.save(Big().state_dict(), path) if how == "eager" else torch.jit.script(Scripted()).save(path)
+
+models = {}
+
+def load(how, path):
+    with sharing_loads(path):
+        if how == "eager":
+            models[how] = Big()
+            models[how].load_state_dict(torch.load(path))
+        else:
+            models[how] = torch.jit.load(path)
+    share_weights(path)
+    with torch.inference_mode():
+        return float(models[how](torch.zeros(1)))
+
+def trim():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+'''
+(folder / "sharing_proof.py").write_text(GUEST)
+
+def private():
+    # Not only of our file: whatever the process has and shares with nobody.
+    return sum(each.kib["Anonymous"] for each in mappings()) / 1024
+
+sys.path.append(str(folder))
+with InterpreterManager(4) as pool:
+    for count, how in enumerate(("eager", "torchscript"), 1):
+        answers = []
+        for number, instance in enumerate(pool.all_instances()):
+            with instance.acquire_session() as session:
+                guest = lambda name, *args: session.global_("sharing_proof", name)(*args).to_value()
+                if number == 0:
+                    guest("save", how, str(folder / how))
+                guest("trim")
+                before = private()
+                answers.append(guest("load", how, str(folder / how)))
+                guest("trim")
+                grown = private() - before
+                assert grown < 8, (how, number, grown)  # of 64
+        assert len(set(answers)) == 1, answers
+        ours = [each for each in mappings() if "memfd:interpool-weights" in each.name]
+        pss = sum(each.kib["Pss"] for each in ours) / 1024
+        rss = sum(each.kib["Rss"] for each in ours) / 1024
+        print(how, "Pss", pss, "Rss", rss)
+        assert len(ours) == 4 * count
+        assert 64 * count <= pss <= 65 * count, pss
+        assert rss >= 4 * 64 * count, rss  # the control: without sharing, each would count for all of it
+"""
+
+
+def test_four_interpreters_hold_one_copy_of_the_weights(tmp_path: Path) -> None:
+    ended = run_program(PROOF, str(tmp_path))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+KINDS = {  # how many storages are shared, and how many are not
+    "wide": (5, 0),
+    "tied": (2, 0),
+    "recurrent": (8, 0),
+    "old weight norm": None,
+    "parametrized": None,
+    "quantized": None,
+    "compiled": (5, 0),
+    "warm": None,
+    "inference": (5, 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_all_kinds_answer_bitwise_as_before(
+    manager: InterpreterManager, key: str, kind: str
+) -> None:
+    some = 1 if kind == "compiled" else SOME  # importing the compiler takes seconds
+    for before, after, storages, private in in_each(manager, "make_and_share", key, kind, some=some):
+        assert after == before
+        if KINDS[kind]:
+            assert (storages, private) == KINDS[kind]
+    assert len(set(in_each(manager, "run", key, some=some))) == 1
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_a_write_in_one_interpreter_is_seen_in_no_other(
+    manager: InterpreterManager, key: str, writer: int
+) -> None:
+    in_each(manager, "keep", key, 5)
+    assert [found[0] for found in in_each(manager, "share", key)] == [1] * SOME
+    (total, *_) = totals = in_each(manager, "total", key)
+    assert totals == [total] * SOME
+    instances = manager.all_instances()[:SOME]
+    with instances[writer].acquire_session(timeout=60) as session:
+        call(session, "fill", key, 1000, 5e6)
+    for number, instance in enumerate(instances):
+        with instance.acquire_session(timeout=60) as session:
+            assert (call(session, "value", key, 1000) == 5e6) is (number == writer)
+            assert (call(session, "total", key) == total) is (number != writer)
+
+
+def test_who_comes_after_a_write_has_what_it_loaded(manager: InterpreterManager, key: str) -> None:
+    first, second, *_ = manager.all_instances()
+    with first.acquire_session(timeout=60) as session:
+        call(session, "keep", key, 5)
+        call(session, "share", key)
+        untouched = call(session, "total", key)
+        call(session, "fill", key, 1000, 5e6)
+    with second.acquire_session(timeout=60) as session:
+        call(session, "keep", key, 5)
+        assert call(session, "share", key)[0] == 1
+        assert call(session, "total", key) == untouched
+
+
+def test_unequal_weights_stay_each_interpreters_own(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    with every_interpreter(manager, SOME) as sessions:
+        for seed, session in enumerate(sessions):
+            call(session, "keep", key, seed)
+        before = [call(session, "total", key) for session in sessions]
+        for session in sessions:
+            call(session, "share", key)
+        assert [call(session, "total", key) for session in sessions] == before
+    assert len({mapping.file for mapping in shared()}) == SOME
+
+
+def test_equal_weights_of_one_model_stay_apart(manager: InterpreterManager, key: str) -> None:
+    in_each(manager, "keep_all", key, 3, 0.5)
+    assert [found[0] for found in in_each(manager, "share", key)] == [3] * SOME
+    for instance in manager.all_instances()[:SOME]:
+        with instance.acquire_session(timeout=60) as session:
+            call(session, "fill", key, 1, 0.0)  # the second of them
+            assert call(session, "total", key) == 2 * 50_000
+
+
+def test_two_models_of_one_interpreter_stay_apart(manager: InterpreterManager, key: str) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        for name in (key, f"{key} again"):
+            call(session, "keep", name, 5)
+            assert call(session, "share", key)[0] == 1
+        before = call(session, "total", key)
+        call(session, "fill", key, 1000, 5e6)
+        assert call(session, "total", f"{key} again") == before
+
+
+def test_other_keys_share_nothing(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    first, second, *_ = manager.all_instances()
+    for instance, other in ((first, f"{key}/a"), (second, f"{key}/b")):
+        with instance.acquire_session(timeout=60) as session:
+            call(session, "keep", other, 5)
+            assert call(session, "share", other)[0] == 1
+    assert len({mapping.file for mapping in shared()}) == 2
+
+
+def test_scratch_space_is_left_alone(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    in_each(manager, "keep_scratch", key)
+    assert [found[:2] for found in in_each(manager, "share", key)] == [(0, 0)] * SOME
+    assert shared() == []
+
+
+def test_what_is_shared_is_not_shared_again(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        call(session, "keep", key, 5)
+        assert [call(session, "share", key)[0] for _ in range(3)] == [1, 0, 0]
+    assert len(shared()) == 1
+
+
+def test_a_file_that_torch_maps_is_left_to_it(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    with every_interpreter(manager, 1) as (session,):
+        expected = call(session, "save", f"{key}/model.pt", "mapped")
+        assert call(session, "load_and_share", key, f"{key}/model.pt", "mapped") == (0, 0, 0)
+        assert call(session, "run", key) == expected
+    assert shared() == []
+
+
+# ---- who else may have the address ----------------------------------------------------------------------
+
+ALIASES = [
+    "numpy", "numpy of a detached view", "asarray", "memoryview", "dlpack", "capsule", "saved for backward",
+    "saved by a function", "gradient",
+]  # fmt: skip
+KNOWN = [
+    "closure", "slots", "suspended generator", "view", "view of a view", "detached", "data", "storage",
+    "parameter", "dictionary", "partial", "cycle",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_memory_that_somebody_else_may_reach_stays_where_it_is(
+    manager: InterpreterManager, key: str, alias: str
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        assert call(session, "share_aliased", key, alias) == (0, 1)
+
+
+@pytest.mark.parametrize("alias", ["numpy", "asarray"])
+def test_a_write_through_numpy_is_seen_in_the_tensor(
+    manager: InterpreterManager, key: str, alias: str
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        call(session, "share_aliased", key, alias)
+        assert call(session, "write_through_alias", key) == 1234.5
+
+
+@pytest.mark.parametrize("alias", KNOWN)
+def test_memory_of_which_all_users_are_known_is_shared(
+    manager: InterpreterManager, key: str, alias: str
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        assert call(session, "share_aliased", key, alias) == (1, 0)
+
+
+def test_what_a_running_function_has_stays_where_it_is(manager: InterpreterManager, key: str) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        assert call(session, "share_with_a_local", key)[:2] == (0, 1)
+
+
+@pytest.mark.parametrize("of", ["tensor", "storage", "typed"])
+def test_an_address_that_was_asked_for_stays_good(manager: InterpreterManager, key: str, of: str) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        assert call(session, "share_with_a_known_address", key, of) == (1, False)
+
+
+# ---- how it ends -----------------------------------------------------------------------------------------
+
+
+def test_its_memory_goes_with_the_last_model_that_has_it(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    files = _weights_files()
+    in_each(manager, "keep", key, 5)
+    in_each(manager, "share", key)
+    assert len(_weights_files()) == len(files) + 1
+    first, *others = manager.all_instances()[:SOME]
+    for left, instance in enumerate(others):
+        with instance.acquire_session(timeout=60) as session:
+            call(session, "drop", key)
+        assert len(shared()) == SOME - left - 1
+    with first.acquire_session(timeout=60) as session:
+        assert call(session, "value", key, 0) != 0
+        call(session, "drop", key)
+    wait_for(lambda: not shared(), "its memory to be given back")
+    assert _weights_files() == files
+
+
+def test_a_forgotten_model_keeps_its_memory_and_shares_it_with_nobody_new(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    first, second, *_ = manager.all_instances()
+    longer = f"{key}#2"
+    for instance in (first, second):
+        with instance.acquire_session(timeout=60) as session:
+            call(session, "keep", longer, 5)
+            assert call(session, "share", longer)[0] == 1
+        manager.forget(key)
+    assert len({mapping.file for mapping in shared()}) == 2
+    totals = []
+    for instance in (first, second):
+        with instance.acquire_session(timeout=60) as session:
+            totals.append(call(session, "total", longer))
+    assert len(set(totals)) == 1
+
+
+def test_a_tensor_that_leaves_its_interpreter_keeps_the_memory(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        call(session, "keep", key, 5)
+        call(session, "share", key)
+        weight = session.global_("weights_guest", "kept").attr("__getitem__")(key).to_value()
+        call(session, "drop", key)
+    assert len(shared()) == 1
+    assert weight.std() > 0.9
+    del weight
+    wait_for(lambda: not shared(), "its memory to be given back")
+
+
+def test_interpreters_that_load_at_once_share_one_copy(
+    manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
+) -> None:
+    path = f"{key}/model.pt"
+    with manager.acquire_session(timeout=60) as session:
+        expected = call(session, "save", path, "state dict")
+    for number in range(3):
+        name = f"{key}#{number}"
+        with every_interpreter(manager) as sessions:
+            found = together(
+                [partial(call, each, "load_and_share", name, path, "state dict") for each in sessions]
+            )
+            assert found == [found[0]] * len(sessions)
+            assert found[0][::2] == (5, 0)
+            assert [call(session, "run", name) for session in sessions] == [expected] * len(sessions)
+        assert len({mapping.file for mapping in shared()}) == number + 1
+        assert len(shared()) == (number + 1) * len(sessions)
+
+
+def test_without_memory_nothing_is_moved_and_somebody_is_told(tmp_path: Path) -> None:
+    ended = run_program(
+        """
+        import sys
+        from interpool.native import InterpreterManager
+
+        with InterpreterManager(1) as pool, pool.acquire_session() as session:
+            print(session.global_("weights_guest", "share_without_memory")(sys.argv[1]).to_value()[0])
+            session.global_("weights_guest", "keep")(sys.argv[1], 5)
+            assert session.global_("weights_guest", "share")(sys.argv[1]).to_value()[0] == 1
+        """,
+        str(tmp_path),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"the weights of {tmp_path} are not shared" in ended.stdout
+    assert "File too large" in ended.stdout
+    assert "not shared" in ended.stderr  # the log
+
+
+def _weights_files() -> list[str]:
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            name = os.readlink(descriptor)
+        except FileNotFoundError:  # the one that this loop reads from
+            continue
+        if name == FILE:
+            found.append(str(descriptor))
+    return sorted(found)
