@@ -39,10 +39,7 @@ def end_shims(host: int, whole_model: bool) -> None:
     """
     if whole_model:
         time.sleep(_SETTLE_S)
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(host)) as connection:
-        connection.settimeout(_PATIENCE_S)
-        connection.sendall(WHOLE_MODEL if whole_model else _THIS_WORKER)
-        connection.recv(1)
+    if _tell(host, WHOLE_MODEL if whole_model else _THIS_WORKER):
         time.sleep(_REAP_S)
 
 
@@ -55,10 +52,17 @@ def ask_for_own_process(host: int, reason: str) -> None:
         host: descriptor of the interpreter's end of the worker's socket pair.
         reason: for the model log.
     """
+    _tell(host, OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
+
+
+def _tell(host: int, message: bytes) -> bool:
+    """Wait until the host has done what it is told; False if it is gone, or takes too long."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(host)) as connection:
         connection.settimeout(_PATIENCE_S)
-        connection.sendall(OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
+        connection.sendall(message)
         connection.recv(1)
+        return True
+    return False
 
 
 def take_note(waiting: socket.socket) -> None:

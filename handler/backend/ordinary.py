@@ -6,7 +6,6 @@ TorchServe's, and takes for granted that its process is its own.
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -19,8 +18,6 @@ from interpool.handler.backend.process_view import ProcessView
 from interpool.handler.errors import NotPoolable
 from interpool.native.inside.module_scope import ModuleConflict, ModuleScope
 from interpool.native.inside.weights import share_weights, sharing_loads
-
-logger = logging.getLogger(__name__)
 
 
 class OrdinaryModel:

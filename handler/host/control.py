@@ -75,11 +75,15 @@ def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
     return message, descriptors
 
 
-def send(peer: socket.socket, kind: str, text: str = "") -> bool:
-    """Send one message without waiting; False if the other side is gone or does not read."""
+def send(peer: socket.socket, kind: str, text: str = "", passing: socket.socket | None = None) -> bool:
+    """Send one message without waiting, with the descriptor of a socket that is passed.
+
+    False if the other side is gone or does not read.
+    """
     packet = f"{kind}\0{text}".encode()[: MESSAGE_LIMIT - 1] if text else kind.encode()
+    descriptors = [] if passing is None else [passing.fileno()]
     try:
-        peer.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        socket.send_fds(peer, [packet], descriptors, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     except OSError:
         return False
     return True
@@ -93,16 +97,6 @@ def has_ended(peer: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def send_connection(peer: socket.socket, reason: str, connection: socket.socket) -> bool:
-    """Have a shim's process serve ``connection`` as TorchServe's own worker; False if it is gone."""
-    packet = f"stock\0{reason}".encode()[: MESSAGE_LIMIT - 1]
-    try:
-        socket.send_fds(peer, [packet], [connection.fileno()], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-    except OSError:
-        return False
-    return True
 
 
 def parse_registration(message: bytes) -> Registration:

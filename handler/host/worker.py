@@ -190,7 +190,7 @@ class Worker:
 
     def hand_over(self, reason: str) -> None:
         """Have the shim's process take the connection and become TorchServe's own worker."""
-        if self.stream is not None and control.send_connection(self.peer, reason, self.stream):
+        if self.stream is not None and control.send(self.peer, "stock", reason, self.stream):
             self._handed_over = True
 
     def token(self) -> WorkerToken:

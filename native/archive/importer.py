@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import importlib.machinery
 import importlib.util
-import linecache
 import os
 import sys
 from types import ModuleType
@@ -24,7 +23,7 @@ from interpool.native.archive.import_views import VIEWED, View, views
 from interpool.native.archive.resources import ArchivePath, ArchiveResources
 from interpool.native.archive.unpickler import restrict
 from interpool.native.errors import ManifestError
-from interpool.native.upstream.cpython_private import ModuleLock
+from interpool.native.upstream.cpython_private import ModuleLock, forget_source_lines
 from interpool.native.upstream.torch_private import (
     ExternNode,
     ModuleNode,
@@ -259,13 +258,11 @@ class HermeticImporter(PackageImporter):
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)
-        # linecache holds on to the loader of every module, which is this importer.
         prefixes: tuple[str, ...] = (self.id(),)
         if self._folder is not None:
             prefixes += (f"{self._folder.path}/",)
             self._folder.release()
-        for file in [file for file in linecache.cache if file.startswith(prefixes)]:
-            del linecache.cache[file]
+        forget_source_lines(prefixes)
 
 
 def _is_inside(node: Any) -> bool:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import builtins
 import importlib.metadata
 import importlib.util
-import linecache
 import os
 import sys
 import threading
@@ -38,6 +37,8 @@ from importlib.machinery import (
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
+
+from interpool.native.upstream.cpython_private import forget_source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -105,9 +106,7 @@ class ModuleScope:
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
         self._modules.clear()
-        prefixes = tuple(root + os.sep for root in self._roots)
-        for file in [file for file in linecache.cache if file.startswith(prefixes)]:
-            del linecache.cache[file]
+        forget_source_lines(tuple(root + os.sep for root in self._roots))
 
     def claims(self, path: str) -> bool:
         """Whether what is imported from that directory is this scope's."""

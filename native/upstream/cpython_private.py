@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _compat_pickle
 import importlib._bootstrap
+import linecache
 from typing import TYPE_CHECKING, Any
 
 from interpool.native.upstream.private_names import PrivateName, problems
@@ -66,7 +67,7 @@ NAMES = (
     PrivateName(
         "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
     ),
-    PrivateName("linecache:cache", "archive/importer.py drops the sources of a closed archive"),
+    PrivateName("linecache:cache", "the sources of a model that is gone are dropped from it"),
     # Pickles.
     PrivateName("_compat_pickle:NAME_MAPPING", "archive/pickle_policy.py: names in pickles of Python 2"),
     PrivateName("_compat_pickle:IMPORT_MAPPING", "archive/pickle_policy.py: modules in those pickles"),
@@ -99,6 +100,12 @@ NAMES = (
     PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip
 """All of them, in the order of what they are for."""
+
+
+def forget_source_lines(prefixes: tuple[str, ...]) -> None:
+    """Have linecache drop the files whose names begin so; it holds on to their modules' loaders."""
+    for file in [file for file in linecache.cache if file.startswith(prefixes)]:
+        del linecache.cache[file]
 
 
 def run_exit_functions() -> None:

@@ -20,6 +20,10 @@ inline Clock::duration seconds(double count) {
       std::chrono::duration<double>(std::min(count, kForever)));
 }
 
+inline double in_seconds(Clock::duration length) {
+  return std::chrono::duration<double>(length).count();
+}
+
 // The shortest text that reads back as this number.
 inline std::string number_text(double number) {
   std::array<char, 32> text{};

@@ -121,9 +121,7 @@ void FairQueue::end(Flow& flow, double began, double now) {
   const bool was_held_back = flow.running >= flow.share;
   --flow.running;
   flow.began = flow.running == 0 ? 0 : flow.began - began;
-  const double used = std::max(now - began, kLeast);
-  flow.tag += used;
-  flow.seconds += used;
+  flow.tag += std::max(now - began, kLeast);
   if (was_held_back) {
     enter(flow, now);
   }

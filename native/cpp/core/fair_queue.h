@@ -52,7 +52,6 @@ class FairQueue {
     size_t share = SIZE_MAX;  // the most leases that it may have at once
     size_t running = 0;
     std::list<Waiter*> waiters;  // in the order in which they came
-    double seconds = 0;          // of leases that have ended, in all
 
    private:
     friend class FairQueue;

@@ -18,7 +18,7 @@ int this_thread() {
 }
 
 double seconds_of(Clock::time_point time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
+  return in_seconds(time.time_since_epoch());
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ void Pool::end_lease(Slot& slot) {
   }
   // The model may have been forgotten meanwhile.
   if (const auto found = counters_.find(slot.flow->name); found != counters_.end()) {
-    found->second.leased += std::chrono::duration<double>(now - slot.leased_at).count();
+    found->second.leased += in_seconds(now - slot.leased_at);
   }
   queue_.end(*slot.flow, seconds_of(slot.leased_at), seconds_of(now));
   slot.flow = nullptr;
@@ -158,7 +158,7 @@ void Pool::dispatch() {
     if (chosen == nullptr) {
       return;
     }
-    const double waited = std::chrono::duration<double>(Clock::now() - chosen->since).count();
+    const double waited = in_seconds(Clock::now() - chosen->since);
     take(*slot, chosen->flow, chosen->thread, waited);
     queue_.leave(*chosen);
     chosen->granted = slot;
@@ -363,7 +363,6 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
   std::vector<Interpreter*> interpreters;
   {
     const std::lock_guard lock(mutex_);
-    counters_.erase(affinity);
     for (Slot& slot : slots_) {
       if (!only.has_value() || slot.interpreter->id() == *only) {
         slot.affinities.erase(affinity);
@@ -371,12 +370,13 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
       }
     }
     if (!only.has_value()) {
+      counters_.erase(affinity);
       queue_.forget(affinity);
       dispatch();  // it has no share any more
     }
   }
   for (Interpreter* interpreter : interpreters) {
-    interpreter->forget_model(affinity);
+    interpreter->forget_model(affinity, !only.has_value());
   }
 }
 
@@ -400,13 +400,13 @@ std::vector<Pool::Status> Pool::status() const {
   const auto now = Clock::now();
   std::vector<Status> all;
   for (const Slot& slot : slots_) {
-    const double since = std::chrono::duration<double>(now - slot.leased_at).count();
+    const double since = in_seconds(now - slot.leased_at);
     Status& one = all.emplace_back(Status{
         slot.interpreter, slot.state, slot.leases, {}, {}, slot.model, slot.thread, since, slot.holder});
     for (const auto& [affinity, served] : slot.affinities) {
       const bool is_served = slot.flow != nullptr && slot.flow->name == affinity;
       one.affinities.push_back(affinity);
-      one.idle.push_back(is_served ? 0 : std::chrono::duration<double>(now - served).count());
+      one.idle.push_back(is_served ? 0 : in_seconds(now - served));
     }
   }
   return all;
@@ -428,7 +428,7 @@ std::map<std::string, Pool::ModelStatus> Pool::models() const {
     model.waiting = flow.waiters.size();
     model.share = flow.share == SIZE_MAX ? std::nullopt : std::optional(flow.share);
     if (!flow.waiters.empty()) {
-      model.longest = std::chrono::duration<double>(now - flow.waiters.front()->since).count();
+      model.longest = in_seconds(now - flow.waiters.front()->since);
     }
   }
   return all;

@@ -98,7 +98,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // nullopt also when `interpreter` is not of this pool.
   std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
-  // No longer prefers anybody for `affinity`, or not that one: its model is gone there.
+  // No longer prefers anybody for `affinity`: its model is gone, and with it its share, its
+  // counters, and the weights that interpreters share for it. Or gone in that one only: it
+  // may come back there, and finds the rest.
   void forget(const std::string& affinity, std::optional<int> only = std::nullopt);
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own

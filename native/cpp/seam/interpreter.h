@@ -90,9 +90,10 @@ class Interpreter {
   virtual void leave() noexcept = 0;
 
   // A lease begins, for `model` ("" for nobody in particular): torch's settings become
-  // those that it had last in here. And: its settings are forgotten. Any thread.
+  // those that it had last in here. And: its settings are forgotten, and if it is gone
+  // `everywhere`, the weights that interpreters share for it, too. Any thread.
   virtual void begin_lease(const std::string& model) noexcept = 0;
-  virtual void forget_model(const std::string& model) noexcept = 0;
+  virtual void forget_model(const std::string& model, bool everywhere) noexcept = 0;
 
   // Below, up to answer(): between enter() and leave(), on the thread that entered. Objects
   // are PyObject*, and a returned one is a new reference, given back by

@@ -154,9 +154,11 @@ class PythonInterpreter final : public Interpreter {
 
   void begin_lease(const std::string& model) noexcept override { use_settings(options_.id, model); }
 
-  void forget_model(const std::string& model) noexcept override {
+  void forget_model(const std::string& model, bool everywhere) noexcept override {
     forget_settings(options_.id, model);
-    options_.services->forget_storages(model);
+    if (everywhere) {
+      options_.services->forget_storages(model);
+    }
   }
 
   void* global(const std::string& module, const std::string& name) override {

@@ -279,6 +279,23 @@ TEST(Fairness, AModelIsForgottenWithItsShareEvenWhileItWaits) {
   EXPECT_TRUE(eventually([&] { return having(all) == 2; }));
 }
 
+TEST(Fairness, AModelThatIsGoneInOneInterpreterKeepsItsCountersAndItsShare) {
+  Fakes fakes(2);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  pool->set_share("model", 1);
+  pool->release(pool->acquire("model", 0.0));
+  pool->forget("model", pool->instances().front());
+  const auto kept = pool->models().at("model");
+  EXPECT_EQ(kept.counters.leases, 1U);
+  EXPECT_EQ(kept.share, 1U);
+  pool->forget("model");
+  EXPECT_EQ(pool->models().count("model"), 0U);
+  const std::vector<std::pair<std::string, bool>> once{{"model", true}};
+  const std::vector<std::pair<std::string, bool>> twice{{"model", false}, {"model", true}};
+  EXPECT_EQ(fakes[0].forgotten, twice);
+  EXPECT_EQ(fakes[1].forgotten, once);
+}
+
 // A pool that may grow; what it starts are fakes.
 class Growing {
  public:

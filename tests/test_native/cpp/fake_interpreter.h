@@ -61,6 +61,9 @@ class FakeInterpreter final : public Interpreter {
   }
   int visits() const { return visits_.load(); }
 
+  // Models that it was told to forget, each with whether it is gone everywhere.
+  std::vector<std::pair<std::string, bool>> forgotten;
+
   int id() const override { return id_; }
 
   void enter() override {
@@ -119,7 +122,9 @@ class FakeInterpreter final : public Interpreter {
   }
 
   void begin_lease(const std::string& /*model*/) noexcept override {}
-  void forget_model(const std::string& /*model*/) noexcept override {}
+  void forget_model(const std::string& model, bool everywhere) noexcept override {
+    forgotten.emplace_back(model, everywhere);
+  }
   std::string label(void* of) override { return object(of).function.second; }
   Value stacks() override { return List{}; }
 

@@ -178,20 +178,18 @@ def share(key: str) -> tuple[int, int, int]:
 
 
 def begin(key: str) -> None:
-    """Count what other tests have left in this interpreter."""
+    """Share what other tests have left in this interpreter, and count what cannot be."""
     global _others
-    _others = share_weights(f"{key}/begin").private_storages
+    _others = share_weights(key).private_storages
 
 
 def load_and_share(key: str, path: str, how: str) -> tuple[int, int, int]:
-    begin(key)
     load(key, path, how)
     return share(key)
 
 
 def make_and_share(key: str, kind: str) -> tuple[bytes, bytes, int, int]:
     """What a model answers before and after, and how many of its storages are shared and not."""
-    begin(key)
     with sharing_loads(key):
         kept[key] = make(kind)
     before = answer(kept[key])
@@ -337,7 +335,6 @@ KNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
 
 def share_aliased(key: str, alias: str) -> tuple[int, int]:
     """How many storages are shared, and how many are not, with an alias of one there."""
-    begin(key)
     keep(key, 5)
     kept[key + " alias"] = {**ALIASES, **KNOWN}[alias](kept[key])
     storages, _, private = share(key)
@@ -352,7 +349,6 @@ def write_through_alias(key: str) -> float:
 
 def share_with_a_local(key: str) -> tuple[int, int]:
     """The same with a variable of a running function."""
-    begin(key)
     keep(key, 5)
     local = kept[key]
     storages, _, private = share(key)

@@ -27,21 +27,16 @@ ARCHIVES = [
         requests=[post(1), post(2)],
         statuses=[200, 200],
     ),
-    Archive(
-        "twin_a",
-        handler="handler.py",
-        model_file="model.py",
-        extra=["utils.py"],
-        requests=[post([1, 2]), post([3])],
-        statuses=[200, 200],
-    ),
-    Archive(
-        "twin_b",
-        handler="handler.py",
-        model_file="model.py",
-        extra=["utils.py"],
-        requests=[post([1, 2]), post([3])],
-        statuses=[200, 200],
+    *(
+        Archive(
+            twin,
+            handler="handler.py",
+            model_file="model.py",
+            extra=["utils.py"],
+            requests=[post([1, 2]), post([3])],
+            statuses=[200, 200],
+        )
+        for twin in ("twin_a", "twin_b")
     ),
     Archive(
         "requirements",
