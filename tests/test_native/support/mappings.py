@@ -46,7 +46,8 @@ class Snapshots:
     """Writable mappings of unnamed files that are new since this was made: what archives are mapped from."""
 
     def __init__(self) -> None:
-        self._before = {mapping.file for mapping in mappings()}
+        # With the name: a file system gives the number of a file that is gone to another.
+        self._before = {(mapping.file, mapping.name) for mapping in mappings()}
 
     def __call__(self, at_least: int) -> list[Mapping]:
         return [
@@ -55,7 +56,7 @@ class Snapshots:
             if mapping.name.endswith("(deleted)")
             and "w" in mapping.permissions
             and mapping.size >= at_least
-            and mapping.file not in self._before
+            and (mapping.file, mapping.name) not in self._before
         ]
 
 
