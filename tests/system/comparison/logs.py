@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from local_server import TorchServe
 from system.comparison.exchange import plain
@@ -32,8 +32,7 @@ _FRAME = re.compile(
 _DURATIONS = re.compile(r"^(HandlerTime|PredictionTime|\w*_time|ts_handler_\w+)\.")
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """The lines of one model: each stream's in order, and metrics in order."""
 
     stdout: list[str]
