@@ -24,7 +24,7 @@ from interpool.handler.host.models import End
 from interpool.handler.worker_token import WorkerToken
 
 SERVICE_MODULE = "interpool.handler.backend.service"
-SERVICE_FUNCTION = "answer"
+SERVICE_FUNCTION = "WorkerService"
 
 
 class Connection(Protocol):
