@@ -167,7 +167,7 @@ PYTHON = (
     Python(
         "ts.service",
         "Service.predict",
-        "answers a batch, encoded by backend.codec",
+        "answers a batch by backend.codec",
         "batch",
         ("PredictionException", "CUDA", "create_predict_response"),
     ),

@@ -11,7 +11,7 @@ A line is written when it is printed, with one exception: TorchServe's own lines
 that it came and metrics, are *held*, so that all lines of a request whose handler prints nothing take
 one write. Held lines go before the next line that is printed, before a part of a streamed answer, at
 the call's end, and within two seconds, as the host sees to it (``write_held``). A call that has lasted
-for ``_YOUNG_S`` holds nothing any more. So what a handler says is never late and never lost; of a
+for ``YOUNG_S`` holds nothing any more. So what a handler says is never late and never lost; of a
 handler that crashes the process, TorchServe's note that its request came may be.
 """
 
@@ -30,7 +30,7 @@ from typing import TextIO, cast
 
 _PIPE_LIMIT = 1 << 20
 _HELD_LIMIT = 1 << 14
-_YOUNG_S = 0.02
+YOUNG_S = 0.02
 
 
 class _Lines:
@@ -93,7 +93,8 @@ class _Lines:
         if not newline and len(rest) > _PIPE_LIMIT:
             whole, rest = rest, b""
         self._pending = rest
-        self._send(whole + newline)
+        if whole or newline:
+            self._send(whole + newline)
 
     def _send_rest(self) -> None:
         rest, self._pending = self._pending, b""
@@ -149,7 +150,7 @@ class to_worker:  # noqa: N801 - a context manager
     @property
     def is_young(self) -> bool:
         """Whether it has begun just now."""
-        return time.monotonic() - self._began < _YOUNG_S
+        return time.monotonic() - self._began < YOUNG_S
 
 
 _current: ContextVar[to_worker | None] = ContextVar("interpool_stdio", default=None)

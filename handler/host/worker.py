@@ -25,6 +25,7 @@ from interpool.handler.worker_token import WorkerToken
 
 SERVICE_MODULE = "interpool.handler.backend.service"
 SERVICE_FUNCTION = "WorkerService"
+STDIO_MODULE = "interpool.handler.backend.stdio"
 
 
 class Connection(Protocol):
