@@ -88,7 +88,13 @@ PYTHON = (
     # ---- the protocol between frontend and worker
     Python(_OTF, "LOAD_MSG", "tells the load command from a batch", mentions=("b'L'",)),
     Python(_OTF, "PREDICT_MSG", "native/cpp recognizes a batch by it", mentions=("b'I'",)),
-    Python(_OTF, "retrieve_msg", "decodes a frame", "conn", ("LOAD_MSG",)),
+    Python(
+        _OTF,
+        "retrieve_msg",
+        "decodes a frame, and logs a line that backend.plain_logging writes",
+        "conn",
+        ("LOAD_MSG", "Backend received inference at: %d"),
+    ),
     Python(_OTF, "_retrieve_buffer", "uses nothing of a socket but recv()", "conn length", ("recv",)),
     Python(
         _OTF,
@@ -97,13 +103,28 @@ PYTHON = (
         "conn",
         ("modelName", "modelPath", "batchSize", "handler", "gpu", "envelope", "limitMaxImagePixels"),
     ),
-    Python(_OTF, "_retrieve_request", "what a refused request is answered by", "conn", ("requestId",)),
+    Python(
+        _OTF,
+        "_retrieve_request",
+        "what native/cpp makes of a request; a refused one is answered by its id",
+        "conn",
+        ("requestId", "headers", "parameters"),
+    ),
+    Python(_OTF, "_retrieve_reqest_header", "likewise of a header", "conn", ("name", "value")),
+    Python(
+        _OTF,
+        "_retrieve_input_data",
+        "likewise of a parameter",
+        "conn",
+        ("name", "contentType", "value", "application/json", "text", "TS_DECODE_INPUT_REQUEST", "true"),
+    ),
     Python(_OTF, "create_load_model_response", "answers a load command", "code message"),
     Python(
         _OTF,
         "create_predict_response",
-        "answers a batch that is refused",
+        "answers a batch that is refused; native/cpp encodes what is usual as it does",
         "ret req_id_map message code context ts_stream_next",
+        ("LOCAL_RANK", "ts_stream_next", "stopping_criteria", "content_type", "Tensor", "dumps"),
     ),
     Python(
         "ts.handler_utils.utils",
@@ -143,7 +164,13 @@ PYTHON = (
         ("_context", "_entry_point"),
     ),
     Python("ts.service", "Service.context", "is what load_model made"),
-    Python("ts.service", "Service.predict", "answers a batch", "batch", ("PredictionException", "CUDA")),
+    Python(
+        "ts.service",
+        "Service.predict",
+        "answers a batch by backend.codec",
+        "batch",
+        ("PredictionException", "CUDA", "create_predict_response"),
+    ),
     Python("ts.service", "Service.set_cl_socket", "gives handlers a socket to stream to", "cl_socket"),
     Python(
         "ts.context",
@@ -178,6 +205,14 @@ PYTHON = (
     ),
     Python(_CACHE, "MetricCacheAbstract._add_default_dims", "is overridden", "idx dimensions"),
     Python(_CACHE, "MetricCacheAbstract.set_request_ids", "for metrics of a load", "request_ids"),
+    Python(
+        "ts.metrics.caching_metric",
+        "CachingMetric.emit_metrics",
+        "logs by the module's logger, in whose place backend.plain_logging puts its own",
+        "request_id value dimension_string",
+        ("logger", "info"),
+    ),
+    Python("ts.metrics.caching_metric", "logger", "likewise"),
     Python("ts.metrics.dimension", "Dimension", "a metric's dimension", "name value"),
     Python("ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", "request_ids model_name"),
     # ---- starting

@@ -18,8 +18,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -90,6 +90,22 @@ def _served_here() -> ProcessView | None:
     return _current if threading.get_ident() == _calling_thread else None
 
 
+class _Entered:
+    """A context manager: a call with a view in place."""
+
+    __slots__ = ("_arguments", "_view")
+
+    def __init__(self, view: ProcessView, arguments: Sequence[str]) -> None:
+        self._view = view
+        self._arguments = arguments
+
+    def __enter__(self) -> None:
+        self._view.enter(self._arguments)
+
+    def __exit__(self, *_error: object) -> None:
+        self._view.leave()
+
+
 class ProcessView:
     """One model's view, in this interpreter.
 
@@ -111,15 +127,19 @@ class ProcessView:
         self._grad = True
         self._device: torch.device | None = None
 
-    @contextmanager
-    def entered(self, arguments: Sequence[str] = ()) -> Iterator[None]:
+    def entered(self, arguments: Sequence[str] = ()) -> _Entered:
         """Have it in place for a call. For the thread that has leased the interpreter.
 
         Args:
             arguments: the worker's ``sys.argv``; none: as it is.
         """
+        return _Entered(self, arguments)
+
+    def enter(self, arguments: Sequence[str]) -> None:
+        """Begin what ``entered`` encloses."""
         global _calling_thread
-        self._put_in_place()
+        if _current is not self:
+            self._put_in_place()
         _calling_thread = threading.get_ident()
         if arguments:
             sys.argv[:] = arguments
@@ -129,14 +149,15 @@ class ProcessView:
             torch.set_grad_enabled(False)
         if self._device is not None:
             torch.set_default_device(self._device)
-        try:
-            yield
-        finally:
-            _calling_thread = 0
-            if self._directory is not None:
-                with suppress(OSError):  # a call may remove the directory that it is in
-                    self._directory = os.getcwd()
-            self._grad = torch.is_grad_enabled()
+
+    def leave(self) -> None:
+        """End it."""
+        global _calling_thread
+        _calling_thread = 0
+        if self._directory is not None:
+            with suppress(OSError):  # a call may remove the directory that it is in
+                self._directory = os.getcwd()
+        self._grad = torch.is_grad_enabled()
 
     def loaded(self) -> None:
         """Its model has been loaded. While it is entered.
@@ -162,8 +183,6 @@ class ProcessView:
 
     def _put_in_place(self) -> None:
         global _current, _initial
-        if _current is self:
-            return
         module_scope.enter(self.modules)
         found = tuple(kept.get() for kept in _KEPT)
         if _current is not None:

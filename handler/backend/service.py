@@ -1,9 +1,9 @@
 """TorchServe's backend for one frame, inside a private interpreter.
 
-The pool calls ``answer`` for every frame that TorchServe's frontend sends to a worker. It does
+The pool calls a ``WorkerService`` for every frame that TorchServe's frontend sends to a worker. It does
 what TorchServe's own worker does with it (``TorchModelServiceWorker.load_model`` and
-``handle_connection``), with TorchServe's own code for decoding, predicting and encoding, and
-differs where one process per worker was taken for granted:
+``handle_connection``), with TorchServe's own code for predicting and, where anything is unusual, for
+decoding and encoding (``codec``). It differs where one process per worker was taken for granted:
 
 - any interpreter may get a worker's next batch, so a model is loaded from the connection's
   first frame, the load command, wherever it is first needed, once per interpreter and not per
@@ -41,7 +41,8 @@ from ts.protocol.otf_message_handler import (
 )
 from ts.service import Service
 
-from interpool.handler.backend import stdio
+from interpool.handler.backend import codec, plain_logging, stdio
+from interpool.handler.backend.codec import receive_batch
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
@@ -94,7 +95,7 @@ class _PoolService(Service):  # type: ignore[misc]
             self._entry_point = model.handle
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Loaded:
     """A model in this interpreter.
 
@@ -106,6 +107,7 @@ class _Loaded:
         ordinary: whether its archive is.
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
+        closed: whether it was forgotten.
     """
 
     service: Service
@@ -115,6 +117,7 @@ class _Loaded:
     ordinary: bool
     state: int
     weights: str = ""
+    closed: bool = False
 
 
 class _LoadError(Exception):
@@ -135,80 +138,102 @@ _next_sweep = 0.0
 def _set_up() -> None:
     """Once per interpreter: what the top of TorchServe's worker script does, and Python before it."""
     stdio.install()
+    codec.install()
     # Private interpreters look at no variable of Python's.
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     filter_warnings(os.environ.get("PYTHONWARNINGS", ""))
-    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO, force=True)
+    plain_logging.install()
 
 
 _set_up()
 
 
-def answer(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
-    """Answer one frame.
+class WorkerService:
+    """What answers one worker's connection in this interpreter, made by its first message here.
 
     Args:
         worker: the host's WorkerToken for the worker, as text.
         fd: the connection, for handlers that stream replies before the last one.
         load_command: the connection's first frame.
-        frame: this frame, whole.
-
-    Returns:
-        The reply's bytes, and whether the connection stays open. TorchServe restarts a worker
-        whose connection ends.
     """
-    token = _token(worker)
-    load_command = bytes(load_command)
-    with stdio.to_worker(token.stdout, token.stderr, load_command):
-        try:
-            return _answer(token, fd, load_command, bytes(frame))
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            if isinstance(error, Exception) or not token.ordinary:  # as TorchServe's own worker
-                logger.exception("Backend worker process died.")
-            _report(token, "ended", f"a worker of {_model_name(load_command)!r} ended: {describe(error)}")
-            return b"", False
 
+    def __init__(self, worker: str, fd: int, load_command: bytes) -> None:
+        self._token = _token(worker)
+        self._key = _key(load_command, self._token)
+        self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command)
+        self._replies = ReplyWriter(fd, self._lines.flush)
+        self._model: _Loaded | None = None  # as long as it is not closed
 
-def _answer(token: WorkerToken, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
-    _sweep_now_and_then()
-    key = _key(load_command, token)
-    command, message = retrieve_msg(FrameReader(frame))
-    if command == LOAD_MSG:
+    def __call__(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
+        """Answer one frame, of which nothing is kept.
+
+        Returns:
+            The reply's bytes, and whether the connection stays open. TorchServe restarts a worker
+            whose connection ends.
+        """
+        with self._lines:
+            try:
+                return self._answer(frame)
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
+                # As TorchServe's own worker.
+                if isinstance(error, Exception) or not self._token.ordinary:
+                    logger.exception("Backend worker process died.")
+                name = _model_name(self._key.load_command)
+                _report(self._token, "ended", f"a worker of {name!r} ended: {describe(error)}")
+                return b"", False
+
+    def _answer(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
+        _sweep_now_and_then()
+        if frame[:1] == LOAD_MSG:
+            return self._load()
+        token, model, requests = self._token, self._model, None
+        if model is None or model.closed:
+            requests = receive_batch(frame)
+            try:
+                model = self._model = self._loaded_again()
+            except _LoadError as error:
+                if token.ordinary:  # it was loaded in others, and a process of its own can load it again
+                    ask_for_own_process(token.failed_load, error.text)
+                return _refusal(requests, error.text, error.code), not token.ordinary
+        if model.state > token.state:
+            return b"", False  # the worker has ended: its requests must not change the next one's state
+        model.service.set_cl_socket(self._replies)
+        with model.view.entered(token.arguments):
+            if requests is None:
+                requests = receive_batch(frame)
+            reply = _predict(model, requests)
+        if model.ordinary and (refusals := take_refusals()):
+            logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
+            ask_for_own_process(token.failed_load, refusals[0])
+            return reply, False
+        return reply, True
+
+    def _load(self) -> tuple[bytes, bool]:
+        token = self._token
         try:
-            _model(key, token)
+            self._model = _model(self._key, token)
         except _LoadError as error:
             _report(token, "not_started")
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
-        name = message["modelName"].decode()
         _report(token, "started")
-        return bytes(create_load_model_response(200, f"loaded model {name}")), True
-    if token.own_state and key not in _models:
-        logger.warning(
-            "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
-        )
-    try:
-        model = _model(key, token)
-    except _LoadError as error:
-        if token.ordinary:  # it was loaded in others, and a process of its own can load it again
-            ask_for_own_process(token.failed_load, error.text)
-        return _refusal(message, error.text, error.code), not token.ordinary
-    if model.state > token.state:
-        return b"", False  # the worker has ended: its requests must not change the next one's state
-    model.service.set_cl_socket(ReplyWriter(fd))
-    with model.view.entered(token.arguments):
-        reply = _predict(model, message)
-    if model.ordinary and (refusals := take_refusals()):
-        logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
-        ask_for_own_process(token.failed_load, refusals[0])
-        return reply, False
-    return reply, True
+        text = f"loaded model {_model_name(self._key.load_command)}"
+        return bytes(create_load_model_response(200, text)), True
+
+    def _loaded_again(self) -> _Loaded:
+        """The model, which another worker may have loaded meanwhile; raises _LoadError."""
+        if self._token.own_state and self._key not in _models:
+            logger.warning(
+                "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
+            )
+        return _model(self._key, self._token)
 
 
-def _predict(model: _Loaded, message: list[dict[str, Any]]) -> bytes:
+def _predict(model: _Loaded, message: list[dict[str, Any]]) -> bytes | bytearray:
     try:
-        return bytes(model.service.predict(message))
+        reply = model.service.predict(message)
+        return reply if type(reply) is bytearray else bytes(reply)
     except Exception as error:
         if model.ordinary:
             raise
@@ -228,7 +253,7 @@ def _report(token: WorkerToken, kind: Kind, reason: str = "", began: float | Non
 
 
 def _model_name(load_command: bytes) -> str:
-    return str(retrieve_msg(FrameReader(bytes(load_command)))[1]["modelName"].decode())
+    return str(retrieve_msg(FrameReader(load_command))[1]["modelName"].decode())
 
 
 def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
@@ -363,6 +388,7 @@ def _envelope(name: str) -> type[Any] | None:
 def _unload(keys: Iterable[_Key]) -> None:
     gone = [_models.pop(key) for key in keys]
     for model in gone:
+        model.closed = True
         model.close()
     if gone:
         del model

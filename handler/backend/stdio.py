@@ -6,6 +6,13 @@ looks up the running call's own descriptors. The look-up is by context variable:
 call into ``asyncio`` tasks and ``asyncio.to_thread``. A thread that a model starts itself prints for
 whichever call of its model runs at that moment: a call's descriptors are its own only as long as it
 runs. What such a thread prints between calls, and what native code prints, reaches the host's log.
+
+A line is written when it is printed, with one exception: TorchServe's own lines of a request, the note
+that it came and metrics, are *held*, so that all lines of a request whose handler prints nothing take
+one write. Held lines go before the next line that is printed, before a part of a streamed answer, at
+the call's end, and within two seconds, as the host sees to it (``write_held``). A call that has lasted
+for ``YOUNG_S`` holds nothing any more. So what a handler says is never late and never lost; of a
+handler that crashes the process, TorchServe's note that its request came may be.
 """
 
 from __future__ import annotations
@@ -14,33 +21,51 @@ import io
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
+from types import TracebackType
 from typing import TextIO, cast
 
 _PIPE_LIMIT = 1 << 20
+_HELD_LIMIT = 1 << 14
+YOUNG_S = 0.02
 
 
 class _Lines:
-    """One worker's stdout or stderr during one call: whole lines, in order, from any of its threads."""
+    """One worker's stdout or stderr during its calls: whole lines, in order, from any of a call's threads."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
+        self._held = b""  # whole lines, before those that are pending
         self._pending = b""
         self._lock = threading.Lock()
+        self.ended = True
+
+    def begin(self) -> None:
+        """A call begins."""
         self.ended = False
 
     def write(self, data: bytes) -> bool:
-        """Whether the call still runs; if it does not, nothing is written."""
+        """Whether a call runs; if none does, nothing is written."""
         with self._lock:
             if self.ended:
                 return False
-            whole, newline, rest = (self._pending + data).rpartition(b"\n")
-            if not newline and len(rest) > _PIPE_LIMIT:
-                whole, rest = rest, b""
-            self._pending = rest
-            self._send(whole + newline)
+            self._write(data)
+        return True
+
+    def hold(self, data: bytes) -> bool:
+        """Like ``write``, for whole lines that have time until ``flush``."""
+        with self._lock:
+            if self.ended:
+                return False
+            if self._pending:
+                self._write(data)
+            else:
+                self._held += data
+                if len(self._held) > _HELD_LIMIT:
+                    self._send(b"")
         return True
 
     def flush(self) -> None:
@@ -48,34 +73,88 @@ class _Lines:
             if not self.ended:
                 self._send_rest()
 
+    def flush_if_idle(self) -> None:
+        """Write held lines, unless somebody is just writing."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self.ended:
+                    self._send(b"")
+            finally:
+                self._lock.release()
+
     def end(self) -> None:
         """Nothing is written to the descriptor any more: it may soon be another file's."""
         with self._lock:
             self._send_rest()
             self.ended = True
 
+    def _write(self, data: bytes) -> None:
+        whole, newline, rest = (self._pending + data).rpartition(b"\n")
+        if not newline and len(rest) > _PIPE_LIMIT:
+            whole, rest = rest, b""
+        self._pending = rest
+        if whole or newline:
+            self._send(whole + newline)
+
     def _send_rest(self) -> None:
         rest, self._pending = self._pending, b""
         self._send(rest)
 
     def _send(self, data: bytes) -> None:
+        held, self._held = self._held, b""
         # A pipe that nobody reads any more must not fail the model's call.
         with suppress(OSError):
-            view = memoryview(data)
+            view = memoryview(held + data)
             while view:
                 view = view[os.write(self.descriptor, view) :]
 
 
-class _Call:
-    """A call: whose it is, its stdout and its stderr."""
+class to_worker:  # noqa: N801 - a context manager
+    """Send what the enclosed call prints to these descriptors; they are not closed.
 
-    def __init__(self, model: object, stdout: int, stderr: int) -> None:
+    May be entered again for the next call of the same worker.
+
+    Args:
+        stdout: the worker's.
+        stderr: likewise.
+        model: the call's; its threads from earlier calls print here, too, unless it is None.
+    """
+
+    def __init__(self, stdout: int, stderr: int, model: object = None) -> None:
         self.model = model
         self.lines = (_Lines(stdout), _Lines(stderr))
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        for lines in self.lines:
+            lines.begin()
+        self._began = time.monotonic()
+        self._before = _current.set(self)
+        if self.model is not None:
+            _running[self.model] = self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.reset(self._before)
+        if _running.get(self.model) is self:
+            del _running[self.model]
+        for lines in self.lines:
+            lines.end()
+
+    def flush(self) -> None:
+        """Write what it has printed."""
+        for lines in self.lines:
+            lines.flush()
+
+    @property
+    def is_young(self) -> bool:
+        """Whether it has begun just now."""
+        return time.monotonic() - self._began < YOUNG_S
 
 
-_current: ContextVar[_Call | None] = ContextVar("interpool_stdio", default=None)
-_running: dict[object, _Call] = {}
+_current: ContextVar[to_worker | None] = ContextVar("interpool_stdio", default=None)
+_running: dict[object, to_worker] = {}
 _MODEL = "_interpool_model"  # of a thread: the model that started it
 
 
@@ -85,7 +164,7 @@ def _model() -> object:
     return getattr(threading.current_thread(), _MODEL, None) if call is None else call.model
 
 
-def _calls() -> Iterator[_Call]:
+def _calls() -> Iterator[to_worker]:
     """Where lines go, the best first: the call's own, then one of its model's that runs now."""
     call = _current.get()
     if call is not None:
@@ -147,24 +226,23 @@ def _text(index: int, errors: str) -> TextIO:
     return io.TextIOWrapper(buffer, encoding="utf-8", errors=errors, write_through=True)
 
 
-@contextmanager
-def to_worker(stdout: int, stderr: int, model: object = None) -> Iterator[None]:
-    """Send what the enclosed call prints to these descriptors; they are not closed.
+def hold(line: str) -> bool:
+    """Print a whole line of TorchServe's own to the running call's stdout, at the call's end at the latest.
 
-    Args:
-        stdout: the worker's.
-        stderr: likewise.
-        model: the call's; its threads from earlier calls print here, too, unless it is None.
+    False if there is no such call, or if it cannot be encoded; then nothing has been printed.
     """
-    call = _Call(model, stdout, stderr)
-    token = _current.set(call)
-    if model is not None:
-        _running[model] = call
+    call = _current.get()
+    if call is None:
+        return False
     try:
-        yield
-    finally:
-        _current.reset(token)
-        if _running.get(model) is call:
-            del _running[model]
+        data = line.encode()
+    except UnicodeEncodeError:
+        return False
+    return call.lines[0].hold(data) if call.is_young else call.lines[0].write(data)
+
+
+def write_held(_: str = "") -> None:
+    """Write the lines that are held. Called beside whatever runs here."""
+    for call in list(_running.values()):
         for lines in call.lines:
-            lines.end()
+            lines.flush_if_idle()

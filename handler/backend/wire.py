@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 
 _PEEK_PATIENCE_S = 30.0
 _PEEK_PAUSE_S = 0.001
@@ -23,7 +24,7 @@ class TruncatedFrameError(ValueError):
 class FrameReader:
     """Gives out a frame's bytes as a socket's ``recv`` would."""
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes | memoryview) -> None:
         self._frame = memoryview(frame)
         self._at = 0
 
@@ -65,13 +66,20 @@ class FramePeeker:
 
 
 class ReplyWriter:
-    """Writes to a connected socket that it does not own."""
+    """Writes to a connected socket that it does not own.
 
-    def __init__(self, descriptor: int) -> None:
+    Args:
+        descriptor: the socket.
+        before: called before anything is written.
+    """
+
+    def __init__(self, descriptor: int, before: Callable[[], None] = lambda: None) -> None:
         self._descriptor = descriptor
+        self._before = before
 
     def sendall(self, data: bytes) -> None:
         """Write all of ``data``; raises OSError if the frontend is gone."""
+        self._before()
         view = memoryview(data)
         while view:
             try:

@@ -8,9 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
-from interpool.handler.host.worker import SERVICE_MODULE, Manager
+from interpool.handler.host.worker import SERVICE_MODULE, STDIO_MODULE, Manager
 from interpool.native.errors import InterpoolError
+
+LASTING_S = 0.5
 
 logger = logging.getLogger("interpool.host")
 
@@ -91,6 +94,13 @@ class Pool:
             self._ended_states.clear()
             self.manager.tell_all(SERVICE_MODULE, "end_states", ended)
             threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
+
+    def write_held_lines(self) -> None:
+        """Have calls that last write the log lines that they hold for their end (``backend.stdio``)."""
+        if self.manager is not None:
+            entries: Any = self.manager.stats()["interpreters"]
+            if any((entry["seconds"] or 0) >= LASTING_S for entry in entries):
+                self.manager.tell_all(STDIO_MODULE, "write_held", "")
 
     def forget_models(self) -> None:
         """Have the interpreters unload models that were unregistered."""

@@ -268,6 +268,7 @@ class PoolHost:
             self._ordinary.forget_models()
             self._models.forget()
         self._pool.drop_ended_states()
+        self._pool.write_held_lines()
         self._keeper.keep(self._pool.manager, self._workers.values())
 
     # ---- workers ----------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from interpool.handler.host.models import End
 from interpool.handler.worker_token import WorkerToken
 
 SERVICE_MODULE = "interpool.handler.backend.service"
-SERVICE_FUNCTION = "answer"
+SERVICE_FUNCTION = "WorkerService"
+STDIO_MODULE = "interpool.handler.backend.stdio"
 
 
 class Connection(Protocol):

@@ -186,9 +186,10 @@ class InterpreterManager:
         """Answer a connected stream socket that speaks TorchServe's worker protocol.
 
         A native thread reads whole messages without any GIL; for each it leases an
-        interpreter and calls ``module.function(worker, fd, load_command, frame)`` there,
-        which returns ``(reply, keep_open)``. ``load_command`` is the connection's first
-        message, TorchServe's load command.
+        interpreter. There it calls ``module.function(worker, fd, load_command)`` once, and what
+        this has made with each message: ``service(message)`` returns ``(reply, keep_open)``, the reply
+        as bytes or a bytearray. ``load_command`` is the connection's first message, TorchServe's
+        load command. A message is a memoryview that ends with its call.
 
         Args:
             fd: the socket's descriptor; owned by the connection from here on.

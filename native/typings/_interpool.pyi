@@ -1,6 +1,7 @@
 """The builtin module of a private interpreter; see native/cpp/slot/builtin_module.cc."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -21,3 +22,7 @@ def share_storages(
     at_least: int,
     tick: Callable[[], object],
 ) -> tuple[int, int, int, int]: ...
+def decode_requests(message: bytes | memoryview, /) -> list[dict[str, Any]] | None: ...
+def encode_answers(
+    answers: object, request_ids: object, message: str, code: int, context: object, plain_json: bool, /
+) -> bytearray | None: ...

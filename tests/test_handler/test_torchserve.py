@@ -63,7 +63,7 @@ def test_every_difference_is_told_at_once(copy: Path, monkeypatch: pytest.Monkey
         line for line in found if "otf_message" in line or ".service." in line or "metric_cache" in line
     ] == [
         "ts.protocol.otf_message_handler._retrieve_load_msg knows no modelPath (what a load command says)",
-        "ts.service.Service.predict takes (batch, deadline), not (batch) (answers a batch)",
+        "ts.service.Service.predict takes (batch, deadline), not (batch) (answers a batch by backend.codec)",
         "ts.metrics.metric_cache_abstract.MetricCacheAbstract._add_default_dims is missing (is overridden)",
     ]
     assert "ts.context.Context.get_request_header is missing (finds describe and explain)" in found

@@ -43,13 +43,12 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
 void Connection::run() {
   try {
     FrameReader reader(fd_);
-    std::string frame;
-    while (reader.next(frame)) {
+    while (const auto frame = reader.next()) {
       if (load_command_.empty()) {
         const std::lock_guard lock(mutex_);
-        load_command_ = frame;
+        load_command_ = *frame;
       }
-      if (!answer(frame)) {
+      if (!answer(*frame)) {
         break;
       }
     }
@@ -64,6 +63,7 @@ void Connection::run() {
   if (home_.has_value()) {
     pool_->leave(*home_);
   }
+  release_services();
   {
     const std::lock_guard lock(mutex_);
     open_ = false;
@@ -76,7 +76,7 @@ void Connection::run() {
   }
 }
 
-bool Connection::answer(const std::string& frame) {
+bool Connection::answer(std::string_view frame) {
   // Gives the interpreter back before the answer is written.
   struct Lease {
     Pool& pool;
@@ -87,10 +87,28 @@ bool Connection::answer(const std::string& frame) {
   {
     const Lease lease{*pool_, this->lease()};
     const Entered entered(lease.interpreter);
-    const Held callable(lease.interpreter, lease.interpreter.global(service_.module, service_.function));
-    result = lease.interpreter.answer(callable.get(), service_.worker, fd_, load_command_, frame);
+    void*& service = services_[&lease.interpreter];
+    if (service == nullptr) {
+      const Held factory(lease.interpreter, lease.interpreter.global(service_.module, service_.function));
+      service = lease.interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
+    }
+    result = lease.interpreter.answer(service, frame);
   }
   return send_all(fd_, result.bytes) && result.keep_open;
+}
+
+// On their interpreters' own threads: others may have leased these, or have retired them with the
+// GIL held for ever.
+void Connection::release_services() {
+  for (const auto& [interpreter, service] : services_) {
+    if (service != nullptr) {
+      interpreter->later([interpreter = interpreter, service = service] {
+        const Entered entered(*interpreter);
+        interpreter->release(service);
+      });
+    }
+  }
+  services_.clear();
 }
 
 Interpreter& Connection::lease() {

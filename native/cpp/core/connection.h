@@ -2,17 +2,20 @@
 #pragma once
 
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "pool.h"
 
 namespace interpool {
 
-// What a connection does with each message: `module.function(worker, fd, load_command,
-// frame) -> (bytes, keep_open)` inside a leased interpreter.
+// What a connection does with each message, inside a leased interpreter: it calls what
+// `module.function(worker, fd, load_command)` has made there of the connection's first message,
+// `(message) -> (bytes, keep_open)`.
 struct Service {
   std::string module;
   std::string function;
@@ -43,8 +46,9 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
  private:
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
-  bool answer(const std::string& frame);
+  bool answer(std::string_view frame);
   Interpreter& lease();
+  void release_services();
 
   const std::shared_ptr<Pool> pool_;
   const int fd_;
@@ -53,8 +57,10 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool open_ = true;
-  std::optional<int> home_;   // the interpreter of a pinned connection; for its own thread only
   std::string load_command_;  // written once, by the thread, which reads it without the lock
+  // For its own thread only: the interpreter of a pinned connection, and what answers in each.
+  std::optional<int> home_;
+  std::map<Interpreter*, void*> services_;
 };
 
 }  // namespace interpool

@@ -6,109 +6,132 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include <interpool/errors.h>
 
 namespace interpool {
 namespace {
 
-constexpr size_t kChunk = 64 * 1024;
+constexpr size_t kChunk = size_t{64} << 10;
+constexpr size_t kKept = size_t{8} << 20;  // of memory, while a connection waits
 constexpr int32_t kEndOfList = -1;
 constexpr size_t kIntSize = 4;
 
 }  // namespace
 
+// Has the first `wanted` bytes of the message there.
 bool FrameReader::fill(size_t wanted) {
-  while (buffer_.size() - start_ < wanted) {
-    if (start_ > 0) {
-      buffer_.erase(0, start_);
-      start_ = 0;
+  while (end_ - start_ < wanted) {
+    if (end_ == capacity_) {
+      make_room();
     }
-    // Grows with what really arrives, not with what a length field promises.
-    const size_t before = buffer_.size();
-    buffer_.resize(before + std::min(std::max(wanted - before, kChunk), size_t{1} << 24));
-    const ssize_t got = ::recv(fd_, buffer_.data() + before, buffer_.size() - before, 0);
-    buffer_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    const ssize_t got = ::recv(fd_, buffer_.get() + end_, capacity_ - end_, 0);
     if (got < 0 && errno == EINTR) {
       continue;
     }
     if (got <= 0) {
       return false;
     }
+    end_ += static_cast<size_t>(got);
   }
   return true;
 }
 
-void FrameReader::take(size_t count) {
-  if (!fill(count)) {
+// Grows with what really arrives, not with what a length field promises.
+void FrameReader::make_room() {
+  if (start_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + start_, end_ - start_);
+    end_ -= start_;
+    start_ = 0;
+    return;
+  }
+  const size_t capacity = std::max(kChunk, 2 * capacity_);
+  std::unique_ptr<char[]> larger(new char[capacity]);  // not zeroed
+  if (end_ > 0) {
+    std::memcpy(larger.get(), buffer_.get(), end_);
+  }
+  buffer_ = std::move(larger);
+  capacity_ = capacity;
+}
+
+void FrameReader::skip(size_t count) {
+  if (!fill(size_ + count)) {
     throw Error("the connection ended inside a message");
   }
-  frame_->append(buffer_, start_, count);
-  start_ += count;
+  size_ += count;
 }
 
 int32_t FrameReader::take_int() {
-  take(kIntSize);
+  skip(kIntSize);
   uint8_t raw[kIntSize];
-  std::memcpy(raw, frame_->data() + frame_->size() - kIntSize, kIntSize);
+  std::memcpy(raw, buffer_.get() + start_ + size_ - kIntSize, kIntSize);
   const uint32_t value =
       uint32_t{raw[0]} << 24 | uint32_t{raw[1]} << 16 | uint32_t{raw[2]} << 8 | uint32_t{raw[3]};
   return static_cast<int32_t>(value);
 }
 
-void FrameReader::take_field() {
+void FrameReader::skip_field() {
   const int32_t length = take_int();
   if (length < 0) {
     throw Error("a message holds a field of negative length");
   }
-  take(static_cast<size_t>(length));
+  skip(static_cast<size_t>(length));
 }
 
-bool FrameReader::next(std::string& frame) {
-  frame.clear();
-  frame_ = &frame;
-  if (!fill(1)) {
+// Lists end with -1 in the place of the next item's first length.
+bool FrameReader::skip_item() {
+  const int32_t length = take_int();
+  if (length == kEndOfList) {
     return false;
   }
-  take(1);
-  switch (frame[0]) {
+  if (length < 0) {
+    throw Error("a message holds a field of negative length");
+  }
+  skip(static_cast<size_t>(length));
+  return true;
+}
+
+std::optional<std::string_view> FrameReader::next() {
+  start_ += std::exchange(size_, 0);
+  if (start_ == end_) {
+    start_ = end_ = 0;
+    if (capacity_ > kKept) {
+      buffer_.reset();
+      capacity_ = 0;
+    }
+  }
+  if (!fill(1)) {
+    return std::nullopt;
+  }
+  skip(1);
+  const char command = buffer_[start_];
+  switch (command) {
     case 'L':
-      take_field();    // model name
-      take_field();    // model path
-      take(kIntSize);  // batch size
-      take_field();    // handler
-      take(kIntSize);  // GPU
-      take_field();    // envelope
-      take(1);         // limitMaxImagePixels
-      return true;
-    case 'I': {
-      // Lists end with -1 in the place of the next item's first length.
-      const auto more = [this] {
-        const int32_t length = take_int();
-        if (length == kEndOfList) {
-          return false;
+      skip_field();    // model name
+      skip_field();    // model path
+      skip(kIntSize);  // batch size
+      skip_field();    // handler
+      skip(kIntSize);  // GPU
+      skip_field();    // envelope
+      skip(1);         // limitMaxImagePixels
+      break;
+    case 'I':
+      while (skip_item()) {    // request id
+        while (skip_item()) {  // header name
+          skip_field();        // header value
         }
-        if (length < 0) {
-          throw Error("a message holds a field of negative length");
-        }
-        take(static_cast<size_t>(length));
-        return true;
-      };
-      while (more()) {    // request id
-        while (more()) {  // header name
-          take_field();   // header value
-        }
-        while (more()) {  // parameter name
-          take_field();   // content type
-          take_field();   // value
+        while (skip_item()) {  // parameter name
+          skip_field();        // content type
+          skip_field();        // value
         }
       }
-      return true;
-    }
+      break;
     default:
-      throw Error("unknown command " + std::to_string(static_cast<unsigned char>(frame[0])) +
+      throw Error("unknown command " + std::to_string(static_cast<unsigned char>(command)) +
                   "; only TorchServe's LOAD and PREDICT are known");
   }
+  return std::string_view(buffer_.get() + start_, size_);
 }
 
 bool send_all(int fd, const std::string& bytes) {

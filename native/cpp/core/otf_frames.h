@@ -1,10 +1,14 @@
 // TorchServe's wire protocol ("OTF"), as far as knowing where a message ends.
-// Mirrors ts/protocol/otf_message_handler.py, which decodes the message later,
-// inside an interpreter.
+// Mirrors ts/protocol/otf_message_handler.py; slot/otf_messages.cc makes Python's objects
+// of a message later, inside an interpreter.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace interpool {
 
@@ -14,20 +18,26 @@ class FrameReader {
  public:
   explicit FrameReader(int fd) : fd_(fd) {}
 
-  // Blocks for the next message. False at the end of the stream between messages;
-  // Error when it ends inside of one, or when the bytes are not the protocol.
-  bool next(std::string& frame);
+  // Blocks for the next message, which lies where it was received, until the next call.
+  // nullopt at the end of the stream between messages; Error when it ends inside of one, or
+  // when the bytes are not the protocol.
+  std::optional<std::string_view> next();
 
  private:
   bool fill(size_t wanted);
-  void take(size_t count);
+  void make_room();
+  void skip(size_t count);
   int32_t take_int();
-  void take_field();
+  void skip_field();
+  bool skip_item();
 
   const int fd_;
-  std::string buffer_;  // received and not yet consumed, from `start_` on
+  // [start_, end_) was received: a message, and perhaps the beginning of the next one.
+  std::unique_ptr<char[]> buffer_;
+  size_t capacity_ = 0;
   size_t start_ = 0;
-  std::string* frame_ = nullptr;
+  size_t end_ = 0;
+  size_t size_ = 0;  // of the message, as far as it is known
 };
 
 // Writes all of it; false when the peer is gone. Never raises SIGPIPE.

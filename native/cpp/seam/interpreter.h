@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <interpool/errors.h>
@@ -117,13 +118,14 @@ class Interpreter {
   // calling thread. `call` is unique in the process.
   virtual void begin_interruptible(uint64_t call) = 0;
   virtual void end_interruptible(uint64_t call) noexcept = 0;
-  // `callable(worker, fd, load_command, frame)` for a served connection.
+  // What answers a served connection's messages in here: `factory(worker, fd, load_command)`.
+  virtual void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) = 0;
+  // `service(message)`. What is made of the message is copied from it: it stays the caller's.
   struct Answer {
     std::string bytes;
     bool keep_open = false;
   };
-  virtual Answer answer(void* callable, const std::string& worker, int fd, const std::string& load_command,
-                        const std::string& frame) = 0;
+  virtual Answer answer(void* service, std::string_view message) = 0;
 
   // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at
   // once; any thread, any GIL, entered or not.

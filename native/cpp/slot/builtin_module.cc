@@ -15,6 +15,7 @@
 #include "../upstream/torch_words.h"
 #include "dlsym_hook.h"
 #include "main_thread.h"
+#include "otf_messages.h"
 #include "sharing.h"
 #include "tensors.h"
 #include "torch_python.h"
@@ -325,6 +326,10 @@ PyMethodDef functions[] = {
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
     {"share_storages", share, METH_VARARGS,
      "share_storages(key, tensors, excluded, at_least, tick) -> counts"},
+    {"decode_requests", decode_requests, METH_O, "decode_requests(message) -> list[dict] or None"},
+    {"encode_answers", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode_answers)),
+     METH_FASTCALL,
+     "encode_answers(answers, request_ids, message, code, context, plain_json) -> bytearray or None"},
     {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };

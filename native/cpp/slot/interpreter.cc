@@ -69,6 +69,31 @@ void decref_later(PyObject* object) {
   });
 }
 
+// A memoryview of bytes that are the caller's, for a call that keeps none of it: what would be kept is
+// let go, so that it raises where it is used.
+class Lent {
+ public:
+  explicit Lent(std::string_view bytes)
+      : view_(checked(PyMemoryView_FromMemory(const_cast<char*>(bytes.data()),
+                                              static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ))) {}
+  ~Lent() {
+    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+    PyErr_Fetch(&type, &value, &traceback);  // of the call, if it raised
+    const Ref released(PyObject_CallMethod(view_.get(), "release", nullptr));
+    if (!released) {
+      PyErr_WriteUnraisable(view_.get());
+    }
+    PyErr_Restore(type, value, traceback);
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+  PyObject* view() const { return view_.get(); }
+
+ private:
+  const Ref view_;
+};
+
 class PythonInterpreter final : public Interpreter {
  public:
   explicit PythonInterpreter(StartOptions options) : options_(std::move(options)) {}
@@ -232,23 +257,29 @@ class PythonInterpreter final : public Interpreter {
 
   void end_interruptible(uint64_t call) noexcept override { interpool::end_interruptible(call); }
 
-  Answer answer(void* callable, const std::string& worker, int fd, const std::string& load_command,
-                const std::string& frame) override {
-    const Ref result = checked(PyObject_CallFunction(
-        static_cast<PyObject*>(callable), "s#iy#y#", worker.data(), static_cast<Py_ssize_t>(worker.size()),
-        fd, load_command.data(), static_cast<Py_ssize_t>(load_command.size()), frame.data(),
-        static_cast<Py_ssize_t>(frame.size())));
-    PyObject* bytes = nullptr;
-    int keep_open = 0;
-    if (!PyTuple_Check(result.get())) {
+  void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) override {
+    return checked(PyObject_CallFunction(static_cast<PyObject*>(factory), "s#iy#", worker.data(),
+                                         static_cast<Py_ssize_t>(worker.size()), fd, load_command.data(),
+                                         static_cast<Py_ssize_t>(load_command.size())))
+        .release();
+  }
+
+  Answer answer(void* service, std::string_view message) override {
+    const Lent lent(message);
+    const Ref result = checked(PyObject_CallOneArg(static_cast<PyObject*>(service), lent.view()));
+    PyObject* reply = PyTuple_Check(result.get()) != 0 && PyTuple_GET_SIZE(result.get()) == 2
+                          ? PyTuple_GET_ITEM(result.get(), 0)
+                          : nullptr;
+    if (reply == nullptr || (PyBytes_Check(reply) == 0 && PyByteArray_Check(reply) == 0)) {
       throw ConversionError(std::string("a service answers (bytes, keep the connection open), not a ") +
-                            Py_TYPE(result.get())->tp_name);
+                            Py_TYPE(reply != nullptr ? reply : result.get())->tp_name);
     }
-    if (PyArg_ParseTuple(result.get(), "Sp;a service answers (bytes, keep the connection open)", &bytes,
-                         &keep_open) == 0) {
-      throw_pending();
+    const int keep_open = PyObject_IsTrue(PyTuple_GET_ITEM(result.get(), 1));
+    check(keep_open);
+    if (PyBytes_Check(reply) != 0) {
+      return {{PyBytes_AS_STRING(reply), static_cast<size_t>(PyBytes_GET_SIZE(reply))}, keep_open != 0};
     }
-    return {{PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))}, keep_open != 0};
+    return {{PyByteArray_AS_STRING(reply), static_cast<size_t>(PyByteArray_GET_SIZE(reply))}, keep_open != 0};
   }
 
   void later(std::function<void()> work) override { MainThread::get().run_later(std::move(work)); }

@@ -48,6 +48,23 @@ inline void check(int status) {
   }
 }
 
+// The same for functions that Python calls: the Python exception stays pending, and what is thrown ends
+// in the function itself.
+struct PendingException {};
+
+inline Ref made(PyObject* owned) {
+  if (owned == nullptr) {
+    throw PendingException();
+  }
+  return Ref(owned);
+}
+
+inline void done(int status) {
+  if (status < 0) {
+    throw PendingException();
+  }
+}
+
 // The qualified name of a function or class, of other objects their class's. Never
 // throws.
 std::string label_of(PyObject* object);

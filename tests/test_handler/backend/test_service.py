@@ -73,8 +73,10 @@ class Served:
         command = otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
         with open(os.devnull, "wb") as log:
             worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
-            answer = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)
-            reply, stays = answer(worker, -1, command, frame or command).to_value()
+            service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
+            answer = service(frame or command)
+            reply = session.global_("builtins", "bytes")(answer[0]).to_value()
+            stays = answer[1].to_value()
         return int.from_bytes(reply[:4], "big"), reply[4:], stays
 
 

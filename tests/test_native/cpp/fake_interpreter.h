@@ -115,10 +115,15 @@ class FakeInterpreter final : public Interpreter {
     demand(objects_.erase(static_cast<Object*>(gone)) == 1, "an object is released that is none of its own");
     delete static_cast<Object*>(gone);
   }
-  Answer answer(void* callable, const std::string& worker, int /*fd*/, const std::string& load_command,
-                const std::string& frame) override {
-    const Name service = object(callable).function;
-    return services_.at(service)(worker, load_command, frame);
+  void* serve(void* factory, const std::string& worker, int /*fd*/,
+              const std::string& load_command) override {
+    return keep({List{{Value(worker), Value(load_command)}}, object(factory).function});
+  }
+  Answer answer(void* service, std::string_view message) override {
+    const Object& answering = object(service);
+    const std::vector<Value>& told = answering.value.as<List>().items;
+    return services_.at(answering.function)(told[0].as<std::string>(), told[1].as<std::string>(),
+                                            std::string(message));
   }
 
   void begin_lease(const std::string& /*model*/) noexcept override {}

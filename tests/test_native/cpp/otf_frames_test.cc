@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <interpool/errors.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -30,8 +31,7 @@ Read read_all(const std::string& bytes) {
   Read read;
   FrameReader reader(pair.theirs());
   try {
-    std::string frame;
-    while (reader.next(frame)) read.frames.push_back(frame);
+    while (const auto frame = reader.next()) read.frames.emplace_back(*frame);
   } catch (const Error& error) {
     read.error = error.what();
     ::close(pair.give_away());  // the writer may have more to say
@@ -63,12 +63,10 @@ TEST(Frames, AreTheSameHoweverTheyAreCutUp) {
       pair.hang_up();
     });
     FrameReader reader(pair.theirs());
-    std::string frame;
     for (const std::string& message : sent) {
-      ASSERT_TRUE(reader.next(frame));
-      ASSERT_EQ(frame, message) << "round " << round;
+      ASSERT_EQ(reader.next(), message) << "round " << round;
     }
-    EXPECT_FALSE(reader.next(frame));
+    EXPECT_EQ(reader.next(), std::nullopt);
     writer.join();
   }
 }
@@ -123,6 +121,21 @@ TEST(Frames, DoNotCostTheMemoryThatALengthPromises) {
   EXPECT_LT(peak_kib() - before, 200 * 1024);
 }
 
+TEST(Frames, ThatWereLargeAreNotKeptInMemory) {
+  const auto mapped = [] { return ::mallinfo2().hblkhd; };  // blocks that are mapped for themselves
+  SocketPair pair;
+  FrameReader reader(pair.theirs());
+  const std::string large = otf::predict("1", std::string(64 << 20, 'x'));
+  const size_t before = mapped();
+  std::thread writer([&] { pair.write(large); });
+  ASSERT_TRUE(reader.next() == large);
+  writer.join();
+  const std::string small = otf::predict("2", "y");
+  pair.write(small);
+  ASSERT_EQ(reader.next(), small);
+  EXPECT_LT(mapped(), before + (size_t{32} << 20));
+}
+
 TEST(Frames, SurviveSignals) {
   // A handler without SA_RESTART: a blocked recv() returns EINTR.
   struct sigaction action{};
@@ -137,7 +150,7 @@ TEST(Frames, SurviveSignals) {
   std::thread reader([&] {
     FrameReader frames(pair.theirs());
     begun = true;
-    EXPECT_TRUE(frames.next(frame));
+    frame = frames.next().value_or("");
     done = true;
   });
   ASSERT_TRUE(eventually([&] { return begun.load(); }));

@@ -6,10 +6,20 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
+from typing import Any
 
 from interpool.native.inside import interpreter_id
 
+Service = Callable[[str, int, bytes], Callable[[memoryview], Any]]
 
+
+def service(function: Callable[[str, int, bytes, bytes], Any]) -> Service:
+    """Give a function all that a connection has, with each of its messages."""
+    return lambda worker, fd, load_command: lambda frame: function(worker, fd, load_command, bytes(frame))
+
+
+@service
 def describe(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """What arrived, as a line of JSON."""
     told = {
@@ -22,10 +32,12 @@ def describe(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[b
     return json.dumps(told).encode() + b"\n", True
 
 
+@service
 def length(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     return b"%d\n" % len(frame), True
 
 
+@service
 def follow(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """Does what a word in parentheses in the frame tells."""
     if b"(raise)" in frame:
@@ -48,6 +60,7 @@ def follow(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
     return b"ok\n", True
 
 
+@service
 def recurse(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """As deep through C as a recursion limit of 1000 lets it."""
 
@@ -61,9 +74,11 @@ def recurse(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[by
     return b"null\n", True
 
 
+@service
 def answers_none(worker: str, fd: int, load_command: bytes, frame: bytes) -> None:
     return None
 
 
+@service
 def answers_text(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[str, bool]:
     return "text", True

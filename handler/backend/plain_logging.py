@@ -1,0 +1,101 @@
+"""TorchServe's own log lines of a request, without log records where nobody would see one.
+
+TorchServe logs two lines of each request, and those of its metrics, through Python's ``logging``. As long as
+that is as the worker set it up, a line is written and nothing else happens: then it goes straight to
+the call's output, where it waits for the call's next line or its end (``stdio``). A model that has changed
+anything of it (handlers, formats, filters, levels, the classes' methods) has its log records as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ts.metrics.caching_metric import CachingMetric
+
+from interpool.handler.backend import stdio
+
+_root = logging.getLogger()
+
+
+def _machinery() -> tuple[Any, ...]:
+    """What a line passes on its way: tools for tracing replace some of it."""
+    return (
+        logging.getLogRecordFactory(),
+        logging.info,
+        logging.Logger.info,
+        logging.Logger.makeRecord,
+        logging.Logger.handle,
+        logging.Logger.callHandlers,
+        logging.Handler.handle,
+        logging.Handler.format,
+        logging.StreamHandler.emit,
+        logging.Formatter.format,
+        logging.LogRecord.getMessage,
+    )
+
+
+_STOCK_MACHINERY = _machinery()
+_formatter: logging.Formatter | None = None  # of the one handler that was set up
+_stream: Any = None  # likewise
+
+
+def install() -> None:
+    """Log as TorchServe's worker does, and TorchServe's metrics by ``_MetricsLogger``."""
+    global _formatter, _stream
+    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO, force=True)
+    _stream = sys.stdout
+    _formatter = logging.getLogger().handlers[0].formatter
+    metrics: Any = sys.modules[CachingMetric.__module__]
+    if not isinstance(metrics.logger, _MetricsLogger):
+        metrics.logger = _MetricsLogger(metrics.logger)
+
+
+def _is_plain(logger: logging.Logger) -> bool:
+    """Whether an INFO record of that logger becomes its message in the call's stdout, and nothing more."""
+    if logger.disabled or logger.filters or not logger.isEnabledFor(logging.INFO):
+        return False
+    each: logging.Logger | None = logger
+    while each is not _root:
+        if each is None or each.handlers or not each.propagate:
+            return False
+        each = each.parent
+    if len(_root.handlers) != 1:
+        return False
+    handler = _root.handlers[0]
+    return (
+        type(handler) is logging.StreamHandler
+        and handler.stream is _stream
+        and handler.formatter is _formatter
+        and not handler.filters
+        and handler.level <= logging.INFO
+        and _machinery() == _STOCK_MACHINERY
+    )
+
+
+def batch_received(log: Callable[[], object]) -> None:
+    """Write TorchServe's line about a batch that came.
+
+    Args:
+        log: has TorchServe log it.
+    """
+    if not (_is_plain(_root) and stdio.hold(f"Backend received inference at: {int(time.time())}\n")):
+        log()
+
+
+class _MetricsLogger:
+    """The logger of TorchServe's metrics, which are logged by ``info``."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger, name)
+
+    def info(self, line: str) -> None:
+        """Log a line without arguments, in the name of the caller."""
+        if not (_is_plain(self._logger) and stdio.hold(line + "\n")):
+            self._logger.info(line, stacklevel=2)

@@ -1,0 +1,47 @@
+"""The rest benchmark's models: one that does nothing, and one that computes for about 0.1 ms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+WIDTH = 16
+
+
+class Gated(torch.nn.Module):
+    """``[n, 16] -> [n, 16]``, float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = torch.nn.Linear(WIDTH, WIDTH)
+        self.gate = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.value(x)) * torch.sigmoid(self.gate(x))
+
+
+class Empty:
+    """Answers ``ok``, whatever is asked."""
+
+    def initialize(self, context: Any) -> None:
+        pass
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return [b"ok"] * len(data)
+
+
+class Tiny:
+    """A tower of two gated layers: each request is a list of numbers, and so is its answer."""
+
+    def initialize(self, context: Any) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(Gated(), Gated()).eval()
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        answers = []
+        for row in data:
+            with torch.inference_mode():
+                answers.append(self.model(torch.tensor(row["body"])).tolist())
+        return answers

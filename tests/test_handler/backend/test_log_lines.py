@@ -1,0 +1,322 @@
+"""The log lines of requests: TorchServe's own, what a model makes of logging, and when they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import otf
+import pytest
+from interpool_testing import Code
+from waiting import wait_for
+
+from interpool.handler.admission import Admission
+from interpool.handler.host.pool import Pool
+from interpool.handler.host.worker import SERVICE_FUNCTION, SERVICE_MODULE, STDIO_MODULE
+from interpool.handler.torchserve import installed_ts
+from interpool.handler.worker_token import WorkerToken
+from interpool.native import InterpreterManager, InterpreterSession
+
+RECEIVED = r"Backend received inference at: \d+\n"
+OF_MODEL = r"\|#ModelName:m,Level:Model\|#type:{}\|#hostname:\S+,\d+,request-0\n"
+METRIC = r"\[METRICS\]PredictionTime\.Milliseconds:[\d.]+" + OF_MODEL.format("GAUGE")
+COUNTER = r"\[METRICS\]Rows\.Count:2" + OF_MODEL.format("COUNTER")
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
+def young_for(session: InterpreterSession, seconds: float) -> None:
+    """How long a call holds TorchServe's lines."""
+    session.global_("importlib", "import_module")(SERVICE_MODULE)
+    session.global_("builtins", "setattr")(
+        session.global_("sys", "modules")[STDIO_MODULE], "YOUNG_S", seconds
+    )
+
+
+@pytest.fixture
+def session(manager: InterpreterManager) -> Iterator[InterpreterSession]:
+    """As long as it takes: machines are busy."""
+    with manager.acquire_session(timeout=60) as leased:
+        young_for(leased, 1e9)
+        yield leased
+
+
+class Model:
+    """An extracted ordinary .mar with a handler's code, and the pipes of its worker."""
+
+    def __init__(self, directory: Path, code: str) -> None:
+        (directory / "MAR-INF").mkdir(parents=True)
+        (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": {"modelName": "m"}}))
+        (directory / "handler.py").write_text(textwrap.dedent(code))
+        # One packet for each write.
+        self._out, out = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._err, err = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection, there = socket.socketpair()
+        self._theirs = out, err, there
+        token = WorkerToken(
+            stdout=out.fileno(),
+            stderr=err.fileno(),
+            metrics_config=str(installed_ts() / "configs" / "metrics.yaml"),
+            refusal="",
+            tracebacks=False,
+            failed_load=-1,
+            admission=Admission(),
+            ordinary=True,
+        )
+        self._made = (
+            token.as_text(),
+            there.fileno(),
+            otf.load("m", str(directory), handler="handler.py:handle"),
+        )
+        self._service: Any = None
+
+    def close(self) -> None:
+        for end in (self._out, self._err, self.connection, *self._theirs):
+            end.close()
+
+    def ask(self, session: InterpreterSession, body: bytes = b"") -> None:
+        if self._service is None:
+            self._service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(*self._made)
+            self._service(self._made[2])
+            self.written()
+        self._service(otf.predict(body))
+
+    def written(self, stream: str = "out") -> list[str]:
+        """What was written since the last time, write by write."""
+        found = []
+        end = self._out if stream == "out" else self._err
+        while True:
+            try:
+                found.append(end.recv(1 << 16, socket.MSG_DONTWAIT).decode())
+            except BlockingIOError:
+                return found
+
+
+Make = Callable[[str], Model]
+
+
+@pytest.fixture
+def model_of(tmp_path: Path) -> Iterator[Make]:
+    """A model with that code."""
+    with ExitStack() as stack:
+
+        def make(code: str) -> Model:
+            return stack.enter_context(closing(Model(tmp_path / "m", code)))
+
+        yield make
+
+
+def matches(patterns: list[str], written: list[str]) -> bool:
+    assert len(patterns) == len(written), written
+    return all(re.fullmatch(pattern, text) for pattern, text in zip(patterns, written, strict=True))
+
+
+def test_all_lines_of_a_request_take_one_write(session: InterpreterSession, model_of: Make) -> None:
+    model = model_of(
+        """
+        def handle(data, context):
+            if data is not None:
+                context.metrics.add_counter("Rows", 2, idx=0)
+                return [b"ok"]
+        """,
+    )
+    model.ask(session)
+    model.ask(session)
+    counter = (
+        r"\[METRICS\]Rows\.Count:2\|#ModelName:m,Level:Model\|#type:COUNTER\|#hostname:\S+,\d+,request-0\n"
+    )
+    assert matches([RECEIVED + counter + METRIC] * 2, model.written())
+
+
+def test_what_a_handler_says_is_written_at_once_and_in_order(
+    session: InterpreterSession, model_of: Make
+) -> None:
+    model = model_of(
+        """
+        import logging, os, sys
+        def handle(data, context):
+            if data is not None:
+                print("said")
+                os.write(int(data[0]["body"]), b"x")
+                context.metrics.add_counter("Rows", 2)
+                logging.getLogger("mine").info("logged")
+                print("warned", file=sys.stderr)
+                return [b"ok"]
+        """,
+    )
+    marks, mark = os.pipe()
+    model.ask(session, str(mark).encode())
+    assert os.read(marks, 1) == b"x"
+    assert matches([RECEIVED + "said\n", COUNTER + "logged\n", METRIC], model.written())
+    assert model.written("err") == ["warned\n"]
+    os.close(marks)
+    os.close(mark)
+
+
+def test_a_call_that_has_lasted_holds_nothing_any_more(session: InterpreterSession, model_of: Make) -> None:
+    model = model_of(
+        """
+        def handle(data, context):
+            if data is not None:
+                context.metrics.add_counter("Rows", 2, idx=0)
+                return [b"ok"]
+        """,
+    )
+    young_for(session, 0)
+    model.ask(session)
+    assert matches([RECEIVED, COUNTER, METRIC], model.written())
+
+
+def test_lines_come_before_the_parts_of_a_streamed_answer(
+    session: InterpreterSession, model_of: Make
+) -> None:
+    model = model_of(
+        """
+        from ts.handler_utils.utils import send_intermediate_predict_response
+        def handle(data, context):
+            if data is not None:
+                send_intermediate_predict_response(["part"], context.request_ids, "more", 200, context)
+                return [b"ok"]
+        """,
+    )
+    model.ask(session)
+    assert b"part" in model.connection.recv(1 << 16)
+    assert matches([RECEIVED, METRIC], model.written())
+
+
+def test_a_call_that_lasts_writes_what_it_holds(
+    manager: InterpreterManager, model_of: Make, tmp_path: Path
+) -> None:
+    """The host sees to it, with each of its ticks."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    model = model_of(
+        f"""
+        def handle(data, context):
+            if data is not None:
+                open({str(gate)!r}).read()
+                return [b"ok"]
+        """,
+    )
+    pool = Pool(lambda: None)
+    pool.manager = manager  # type: ignore[assignment]
+    with manager.acquire_session(timeout=60) as session:
+        young_for(session, 1e9)
+        call = threading.Thread(target=model.ask, args=(session,))
+        call.start()
+        with gate.open("w"):
+            assert model.written() == []
+            early: list[str] = []
+
+            def told() -> bool:
+                pool.write_held_lines()
+                early.extend(model.written())
+                return bool(early)
+
+            wait_for(told, "its line")
+            assert call.is_alive()
+        call.join()
+    assert matches([RECEIVED, METRIC], early + model.written())
+
+
+LIKE_THIS = "%(levelname)s %(filename)s %(funcName)s %(name)s %(message)s"
+KEEPING = """
+import logging, sys
+loggers = [logging.getLogger(name) for name in ("", "ts", "ts.metrics.caching_metric")]
+attributes = ("level", "handlers", "filters", "propagate", "disabled")
+
+def keep():
+    global kept
+    rows = [[getattr(each, name) for name in attributes] for each in loggers]
+    kept = [[list(x) if isinstance(x, list) else x for x in row] for row in rows], sys.stdout
+
+def put_back():
+    for each, row in zip(loggers, kept[0]):
+        for name, value in zip(attributes, row):
+            setattr(each, name, value)
+        each.setLevel(each.level)
+    for handler in logging.root.handlers:
+        handler.setLevel(logging.NOTSET)
+        handler.setFormatter(formatter)
+        handler.filters.clear()
+    logging.setLogRecordFactory(logging.LogRecord)
+    sys.stdout = kept[1]
+
+formatter = logging.root.handlers[0].formatter
+"""
+
+
+@pytest.fixture
+def logging_as_it_was(session: InterpreterSession) -> Iterator[None]:
+    """What a model changes of it is the interpreter's in part."""
+    code = Code(session, KEEPING)
+    code["keep"]()
+    yield
+    code["put_back"]()
+
+
+@pytest.mark.usefixtures("logging_as_it_was")
+@pytest.mark.parametrize(
+    ("change", "received", "metric"),
+    [
+        (f"root.handlers[0].setFormatter(logging.Formatter({LIKE_THIS!r}))", "like this", "like this"),
+        (f"logging.basicConfig(force=True, format={LIKE_THIS!r}, **out)", "like this", "like this"),
+        ("root.setLevel(logging.WARNING)", "", ""),
+        ("logging.disable(logging.INFO)", "", ""),
+        ("root.handlers[0].setLevel(logging.WARNING)", "", ""),
+        ("root.handlers[0].addFilter(lambda record: False)", "", ""),
+        ("root.addFilter(lambda record: False)", "", "as ever"),
+        ("root.handlers.append(logging.StreamHandler(sys.stdout))", "twice", "twice"),
+        ("ts.setLevel(logging.ERROR)", "as ever", ""),
+        ("ts.propagate = False", "as ever", ""),
+        ("ts.addHandler(logging.StreamHandler(sys.stdout))", "as ever", "twice"),
+        ("metrics.disabled = True", "as ever", ""),
+        ("metrics.addFilter(lambda record: False)", "as ever", ""),
+        ("sys.stdout = io.StringIO()", "as ever", "as ever"),
+        (
+            "logging.setLogRecordFactory(lambda *a, **k: (print('seen'), logging.LogRecord(*a, **k))[1])",
+            "seen",
+            "seen",
+        ),
+    ],
+)
+def test_what_a_model_makes_of_logging_holds_for_torchserves_lines_too(
+    session: InterpreterSession, model_of: Make, change: str, received: str, metric: str
+) -> None:
+    model = model_of(
+        f"""
+        import io, logging, sys
+        root, ts, metrics = map(logging.getLogger, (None, "ts", "ts.metrics.caching_metric"))
+        out = dict(stream=sys.stdout, level=logging.INFO)
+        def handle(data, context):
+            if data is None:
+                {change}
+                return
+            return [b"ok"]
+        """,
+    )
+    model.ask(session)
+    lines = {
+        "": ("", ""),
+        "as ever": (RECEIVED, METRIC),
+        "twice": (RECEIVED * 2, METRIC * 2),
+        "seen": ("seen\n" + RECEIVED, "seen\n" + METRIC),
+        "like this": (
+            "INFO otf_message_handler.py retrieve_msg root " + RECEIVED,
+            "INFO caching_metric.py emit_metrics ts.metrics.caching_metric " + METRIC,
+        ),
+    }
+    written = "".join(model.written())
+    assert re.fullmatch(lines[received][0] + lines[metric][1], written), written
