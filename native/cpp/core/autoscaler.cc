@@ -269,7 +269,7 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
       parked,
       [](Interpreter& interpreter) {
         const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
-        interpreter.release(interpreter.call(park.get(), {}, {}));
+        interpreter.release(interpreter.call(park.get(), {}, {}, nullptr));
       },
       0);
   lock.lock();

@@ -390,7 +390,7 @@ void Pool::tell_all(const std::string& module, const std::string& function, cons
   }
   const auto tell = [module, function, argument](Interpreter& interpreter) {
     const Held callable(interpreter, interpreter.global(module, function));
-    interpreter.release(interpreter.call(callable.get(), {argument}, {}));
+    interpreter.release(interpreter.call(callable.get(), {argument}, {}, nullptr));
   };
   visit_each(interpreters, tell, patience);
 }
