@@ -180,7 +180,7 @@ class TorchServe:
         return False
 
     def hosts(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "interpool.handler.host.pool_host" in _command(p)]
+        return [p for p in self.processes() if "interpool.handler.host.start" in _command(p)]
 
     def shims(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "model_service_worker.py" in _command(p)]

@@ -225,7 +225,7 @@ def _is_host_of_ours(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         if process.uids().real != os.getuid() or process.ppid() != 1:
             return False
-        if "interpool.handler.host.pool_host" not in " ".join(process.cmdline()):
+        if "interpool.handler.host.start" not in " ".join(process.cmdline()):
             return False
         return process.environ().get("LOCAL_SERVER_RUN") == RUN
     return False

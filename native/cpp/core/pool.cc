@@ -24,11 +24,9 @@ double seconds_of(Clock::time_point time) {
 }  // namespace
 
 Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
-    : options_([&] {
-        options.max_size = std::max(options.max_size, interpreters.size());
-        return std::move(options);
-      }()),
+    : options_(std::move(options)),
       min_size_(interpreters.size()),
+      max_size_(std::max(options_.max_size, interpreters.size())),
       slots_(interpreters.begin(), interpreters.end()),
       active_(interpreters.size()),
       capacity_(interpreters.size()) {}
@@ -264,10 +262,29 @@ void Pool::retire(Interpreter& interpreter) {
   }
 }
 
+void Pool::resize(int64_t min_size, int64_t max_size) {
+  if (min_size < 1 || max_size < min_size) {
+    throw ArgumentError("a pool has at least one interpreter, and at most no fewer than at least; not " +
+                        std::to_string(min_size) + " and " + std::to_string(max_size));
+  }
+  const std::lock_guard lock(mutex_);
+  if (options_.start == nullptr && static_cast<size_t>(min_size) > active_) {
+    throw ArgumentError("this pool starts no interpreters, and has " + std::to_string(active_));
+  }
+  min_size_ = capacity_ = static_cast<size_t>(min_size);
+  max_size_ = static_cast<size_t>(max_size);
+  review_at_ = Clock::now();
+  dispatch();
+  if (!closed_ && active_ != min_size_) {
+    wake_autoscaler();
+  }
+}
+
 void Pool::limit(int64_t count) {
   const std::lock_guard lock(mutex_);
-  if (count < 1 || static_cast<size_t>(count) > active_) {
-    const std::string size = std::to_string(active_);
+  const size_t most = std::max(active_, min_size_.load());
+  if (count < 1 || static_cast<size_t>(count) > most) {
+    const std::string size = std::to_string(most);
     throw ArgumentError("a pool of " + size + " interpreters can be limited to 1 to " + size + ", not " +
                         std::to_string(count));
   }
@@ -467,7 +484,12 @@ size_t Pool::waiting() const {
 
 bool Pool::is_growing() const {
   const std::lock_guard lock(mutex_);
-  return growing_;
+  return growing_ > 0;
+}
+
+std::string Pool::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 }  // namespace interpool
