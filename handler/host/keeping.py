@@ -218,12 +218,14 @@ class Keeper:
         def load() -> bool:
             try:
                 loaded = _load(manager, action, token, load_command)
-                if loaded is False:
-                    self._failed.add((action.interpreter, action.model_dir))
-                return loaded is True
             finally:
                 os.close(stdout)
                 os.close(stderr)
+            if loaded is False:
+                self._failed.add((action.interpreter, action.model_dir))
+            if loaded:
+                logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
+            return loaded is True
 
         return load
 
@@ -257,7 +259,4 @@ def _load(manager: Manager, action: Action, token: str, load_command: bytes) -> 
     with _lease(manager, action, affinity=action.model_dir) as session:
         if session is None:
             return None
-        loaded = bool(session.global_(SERVICE_MODULE, "warm")(token, load_command).to_value())
-        if loaded:
-            logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
-        return loaded
+        return bool(session.global_(SERVICE_MODULE, "warm")(token, load_command).to_value())

@@ -215,6 +215,7 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
       ++active_;
       slot.state = State::kFree;
       dispatch();
+      started_.notify_all();
       return true;
     }
   }
@@ -236,7 +237,8 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
       retry_after_ = std::clamp<Clock::duration>(2 * retry_after_, kRetry, kLongestRetry);
       retry_at_ = Clock::now() + retry_after_;
     }
-    wake_all();      // if no interpreter is left, waiting callers get an error
+    wake_all();  // if no interpreter is left, waiting callers get an error
+    started_.notify_all();
     if (!closed_) {  // a closed pool does not report it: its process may be ending
       lock.unlock();
       std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
@@ -248,6 +250,7 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
   ++active_;
   slots_.emplace_back(started);
   dispatch();
+  started_.notify_all();
   return true;
 }
 

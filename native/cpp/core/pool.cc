@@ -319,14 +319,18 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
 }
 
 std::optional<int> Pool::settle() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Slot* best = nullptr;
-  for (Slot& slot : slots_) {
-    const bool active = slot.state == State::kFree || slot.state == State::kLeased;
-    if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
-      best = &slot;
+  started_.wait(lock, [&] {
+    best = nullptr;
+    for (Slot& slot : slots_) {
+      const bool active = slot.state == State::kFree || slot.state == State::kLeased;
+      if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
+        best = &slot;
+      }
     }
-  }
+    return (best != nullptr && best->residents == 0) || !is_filling();
+  });
   if (best == nullptr) {
     return std::nullopt;
   }
@@ -363,6 +367,7 @@ void Pool::close() {
   closed_ = true;
   wake_all();
   autoscaler_.notify_one();
+  started_.notify_all();
 }
 
 void Pool::close_for_good() {

@@ -73,7 +73,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void retire(Interpreter& interpreter);
 
   // An interpreter for a caller that is to get the same one each time: the one that fewest such
-  // callers have, by number; nullopt if every one is lost. It is not parked before leave().
+  // callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
+  // every one has such callers and more are on their way.
   std::optional<int> settle();
   void leave(int interpreter);
 
@@ -184,6 +185,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void wake_all();
   size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
+  // Is any of its minimum size on its way?
+  bool is_filling() const { return active_ < min_size_ && (growing_ > 0 || may_start()) && !closed_; }
   bool may_grow() const { return active_ < std::min(max_size_.load(), limit_) && may_start(); }
 
   // autoscaler.cc
@@ -229,6 +232,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool closed_ = false;
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
+  std::condition_variable started_;  // an interpreter has started, or has not
 };
 
 }  // namespace interpool

@@ -365,6 +365,32 @@ TEST(Pool, ServesWhileTheOthersOfItsMinimumStart) {
   expect_all_free(*pool);
 }
 
+TEST(Pool, LetsCallersWhoStaySpreadOverThoseThatStart) {
+  Fakes fakes(3);
+  std::latch gate(1);
+  const auto pool = pool_of_first(fakes, gate);
+  pool->resize(3, 3);
+  std::mutex mutex;
+  std::multiset<int> homes;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&] {
+      const int home = pool->settle().value();
+      const std::lock_guard lock(mutex);
+      homes.insert(home);
+    });
+  }
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return homes.size() == 1;
+  }));
+  gate.count_down();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(homes, (std::multiset<int>{1, 2, 3}));
+  EXPECT_TRUE(pool->settle().has_value());  // all are there: the next one shares
+  EXPECT_TRUE(eventually([&] { return !pool->is_growing(); }));
+}
+
 TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
   Fakes fakes(1);
   PoolOptions options;
@@ -378,6 +404,7 @@ TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
   pool->resize(3, 3);
   EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0 && !pool->is_growing(); }));
   pool->release(pool->acquire("", 0.0));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pool->settle(), 1);
   EXPECT_EQ(pool->failure(), "no room");
   EXPECT_EQ(pool->size(), 1U);
   pool->close();
