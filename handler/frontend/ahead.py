@@ -36,12 +36,15 @@ def start_ahead(frontend: int, python: str) -> None:
     """Have the default pool's host started, if there is none; raises shim.Refused."""
     base = shim.runtime_base()
     shim.make_private(base)
-    runtime_dir = os.path.join(base, shim.instance_key(frontend, shim.DEFAULT_POOL))
+    key = shim.instance_key(frontend, shim.DEFAULT_POOL)
+    runtime_dir = os.path.join(base, key)
     patience = time.monotonic() + LOG_PATIENCE_S
     while os.path.dirname(shim.log_path(frontend, runtime_dir, shim.DEFAULT_POOL)) == runtime_dir:
         if time.monotonic() > patience or not shim.process_start(frontend):
             break
         time.sleep(PAUSE_S)
+    if key != shim.instance_key(frontend, shim.DEFAULT_POOL):
+        return  # it has ended
     held = shim.lock(runtime_dir)
     try:
         shim.connect_control(runtime_dir).close()

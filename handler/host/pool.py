@@ -49,6 +49,9 @@ class Pool:
 
     def start(self) -> None:
         """Start the first interpreter in a thread, so that the control plane keeps answering."""
+        with contextlib.suppress(Exception):  # which the thread meets again, and tells
+            # Not in the thread: two that import the same packages can meet half-made modules.
+            from interpool.native import InterpreterManager  # noqa: F401
         self._starting = threading.Thread(target=self._start, name="start", daemon=True)
         self._starting.start()
 

@@ -114,6 +114,36 @@ def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
         wait_for(lambda: host.num_fds() == fds, "the host's descriptors")
 
 
+def test_serve_starts_the_host_that_serves_the_first_model(mar: Mar) -> None:
+    with torchserve() as server:
+        wait_for(lambda: "all of 2 interpreters are ready" in server.host_log(), "the pool, without a model")
+        (host,) = server.hosts()
+        _register(server, mar)
+        assert server.predict("inside", {}).json["pid"] == host.pid
+        server.wait_for_all_interpreters()  # and the model is loaded in the other one without a request
+        assert server.host_log().count("interpool.host: pool 'default'") == 1
+
+
+def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar) -> None:
+    with torchserve(environment={"INTERPOOL_START_AHEAD": "0"}) as server:
+        assert "interpool.handler.frontend.ahead" not in " ".join(
+            word for process in server.processes() for word in process.cmdline()
+        )
+        assert server.hosts() == []
+        _register(server, mar)
+        assert len(server.hosts()) == 1
+        done = subprocess.run(
+            server.command(),
+            env={**os.environ, "INTERPOOL_START_AHEAD": "perhaps"},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, "INTERPOOL_START_AHEAD must be 0 or 1, not 'perhaps'" in done.stderr) == (
+            5,
+            True,
+        )
+
+
 @pytest.mark.long
 def test_many_first_workers_start_one_host(mar: Mar) -> None:
     with torchserve() as server:
