@@ -17,13 +17,14 @@ import click
 
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
-from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA
+from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, running_frontend
 from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install
 
 if TYPE_CHECKING:
     from interpool.native.diagnostics.doctor import Check
 METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
+START_AHEAD = "INTERPOOL_START_AHEAD"
 
 # What the torchserve command does.
 _START = "from ts.model_server import start; sys.exit(start())"
@@ -148,8 +149,10 @@ def serve(ctx: click.Context) -> None:
     if program is None:
         _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
     os.environ[HOME_VARIABLE] = str(home)
-    if address := os.environ.get(METRICS_ADDRESS) if "--start" in ctx.args else None:
-        _start_exporter(address, foreground="--foreground" in asked)
+    if "--start" in ctx.args:
+        if address := os.environ.get(METRICS_ADDRESS):
+            _start_exporter(address, foreground="--foreground" in asked)
+        _start_host_ahead(foreground="--foreground" in asked)
     sys.stdout.flush()
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
@@ -157,6 +160,26 @@ def serve(ctx: click.Context) -> None:
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
         os.execv(sys.executable, [sys.executable, "-P", "-c", start, *ctx.args])
     os.execv(program, [program, *ctx.args])
+
+
+def _start_host_ahead(foreground: bool) -> None:
+    """Have the pool's host started with the server that this process starts."""
+    wish = os.environ.get(START_AHEAD) or "1"
+    if wish not in ("0", "1"):
+        _fail(f"{START_AHEAD} must be 0 or 1, not {wish!r}", NOT_SERVED)
+    if wish == "0" or running_frontend() is not None:
+        return
+    said = None if foreground else subprocess.DEVNULL
+    program = [sys.executable, "-P", "-m", "interpool.handler.frontend.ahead"]
+    # Not a child of what this process becomes, which would not wait for its end.
+    subprocess.run(
+        ["/bin/sh", "-c", '"$@" &', "sh", *program, f"--launcher={os.getpid()}"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=said,
+        stderr=said,
+        start_new_session=True,
+    )
 
 
 def _start_exporter(address: str, foreground: bool) -> None:

@@ -9,8 +9,8 @@ key                   default      meaning
                                    different pools live in different processes: a crash takes
                                    down one pool's models only. Letters, digits, ``.-_``; 32 at
                                    most.
-``interpreters``      (below)      interpreters in that pool, 1 to 256. Counts when the pool's
-                                   host starts; a host that runs keeps the number it has.
+``interpreters``      (below)      interpreters in that pool, 1 to 256. The first model that
+                                   comes to the pool decides; later ones find what there is.
 ``state``             (below)      ``interpreter``: a handler's state is one in each interpreter, which all
                                    workers of the model use. ``worker``: each worker has a state of its
                                    own, as a process has, and stays in one interpreter.
@@ -44,6 +44,8 @@ variable                        default         meaning
 ``INTERPOOL_STOCK_ARCHIVES``    see below       ``allow`` or ``refuse`` archives that are not hermetic
 ``INTERPOOL_ORDINARY_ARCHIVES`` ``stock``       who serves archives that are not hermetic: ``stock``,
                                                 TorchServe's own workers, or ``pool``
+``INTERPOOL_START_AHEAD``       ``1``           ``1``: `interpool serve` starts the default pool's host
+                                                with the server; ``0``: its first worker does
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700

@@ -398,29 +398,30 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     return name
 
 
-def start_host(frontend: int, runtime_dir: str, pool: str, record: dict[str, str]) -> None:
+def start_host(
+    frontend: int, runtime_dir: str, pool: str, python: str, environment: dict[str, str], *options: str
+) -> None:
     """Start the pool host, in its own session, and wait until it listens. Needs the lock."""
     log = log_path(frontend, runtime_dir, pool)
     log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     log_start = os.fstat(log_file).st_size
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     read_end, write_end = os.pipe()
-    python = record["python"]
     command = [
         python,
         "-P",
         "-m",
-        "interpool.handler.host.pool_host",
+        "interpool.handler.host.start",
         f"--frontend={frontend}",
         f"--runtime-dir={runtime_dir}",
         f"--pool={pool}",
-        f"--log={log}",
+        *options,
     ]
     try:
         os.posix_spawn(
             python,
             command,
-            host_environment(record),
+            environment,
             file_actions=[
                 # In this order: stdout is where "listening" goes until the host points it
                 # at its log; an end of this pipe without a word means that it died.
@@ -459,7 +460,7 @@ def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.sock
         try:
             return connect_control(runtime_dir)
         except OSError:
-            start_host(frontend, runtime_dir, pool, record)
+            start_host(frontend, runtime_dir, pool, record["python"], host_environment(record))
             return connect_control(runtime_dir)
     finally:
         os.close(held)

@@ -7,7 +7,8 @@ The rule, once a second:
   pool has in reserve, so that no batch meets one without it; else in one.
 - What is missing is loaded in the background, one model at a time, in an interpreter that is free
   while another one is, so that no request waits for that. A load that failed is not tried again
-  in that interpreter.
+  in that interpreter. It is looked for at once when a worker has got its model, when an interpreter
+  has become ready, and when a load has ended.
 - What is too much is dropped where it has not been served for ``INTERPOOL_IDLE_MODEL_S``, the
   longest idle first.
 - Where less than ``SHORT`` of the memory is left (see memory.py), nothing is loaded ahead until
@@ -30,7 +31,8 @@ from typing import Any
 
 from interpool.handler.host import memory
 from interpool.handler.host.directories import own_directory
-from interpool.handler.host.worker import SERVICE_MODULE, Manager, Worker
+from interpool.handler.host.manager import SERVICE_MODULE, Manager
+from interpool.handler.host.worker import Worker
 from interpool.native.errors import InterpoolError
 
 EVERY_S = 1.0
@@ -133,18 +135,39 @@ def _least_needed(copies: dict[str, list[Interpreter]]) -> Iterator[Action]:
 
 
 class Keeper:
-    """Does what ``plan`` says, on a thread of its own. Its method is for the host's control thread."""
+    """Does what ``plan`` says, on a thread of its own. Its methods are for the host's control thread.
 
-    def __init__(self, idle_model_s: float, free_memory: Callable[[], float] = memory.free_part) -> None:
+    Args:
+        idle_model_s: INTERPOOL_IDLE_MODEL_S.
+        wake: called on that thread after a load; then ``keep`` is due.
+        free_memory: the part of the memory that is left.
+    """
+
+    def __init__(
+        self,
+        idle_model_s: float,
+        wake: Callable[[], None] = lambda: None,
+        free_memory: Callable[[], float] = memory.free_part,
+    ) -> None:
         self._idle_model_s = idle_model_s
+        self._wake = wake
         self._free_memory = free_memory
         self._failed: set[tuple[int, str]] = set()
         self._thread: threading.Thread | None = None
+        self._is_over = False  # a load has ended, and the next may begin
+        self._next = 0.0
+
+    def hurry(self) -> None:
+        """Look again at the next ``keep``, however soon that is."""
         self._next = 0.0
 
     def keep(self, manager: Manager | None, workers: Collection[Worker]) -> None:
         """Start what is to be done, unless that was asked for in the last second or is being done."""
         now = time.monotonic()
+        if self._is_over and self._thread is not None:
+            self._thread.join()
+            self._is_over = False
+            self.hurry()
         if manager is None or now < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = now + EVERY_S
@@ -166,10 +189,22 @@ class Keeper:
         )
         steps = [step for action in todo if (step := self._step(manager, action, serving))]
         if steps:
-            self._thread = threading.Thread(target=_run, args=(steps,), name="keeper", daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(steps,), name="keeper", daemon=True)
             self._thread.start()
 
-    def _step(self, manager: Manager, action: Action, workers: list[Worker]) -> Callable[[], None] | None:
+    def _run(self, steps: list[Callable[[], bool]]) -> None:
+        own_directory()
+        loaded = False
+        for step in steps:
+            try:
+                loaded = step() or loaded
+            except Exception:
+                logger.exception("a model could not be loaded ahead, or not be dropped")
+        if loaded:
+            self._is_over = True
+            self._wake()
+
+    def _step(self, manager: Manager, action: Action, workers: list[Worker]) -> Callable[[], bool] | None:
         if not action.load:
             return lambda: _drop(manager, action)
         worker = next(each for each in workers if each.registration.model_dir == action.model_dir)
@@ -180,24 +215,19 @@ class Keeper:
         stdout, stderr = (os.dup(descriptor) for descriptor in worker.stdio)
         token = replace(worker.token(), stdout=stdout, stderr=stderr, failed_load=-1).as_text()
 
-        def load() -> None:
+        def load() -> bool:
             try:
-                if not _load(manager, action, token, load_command):
-                    self._failed.add((action.interpreter, action.model_dir))
+                loaded = _load(manager, action, token, load_command)
             finally:
                 os.close(stdout)
                 os.close(stderr)
+            if loaded is False:
+                self._failed.add((action.interpreter, action.model_dir))
+            if loaded:
+                logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
+            return loaded is True
 
         return load
-
-
-def _run(steps: list[Callable[[], None]]) -> None:
-    own_directory()
-    for step in steps:
-        try:
-            step()
-        except Exception:
-            logger.exception("a model could not be loaded ahead, or not be dropped")
 
 
 @contextlib.contextmanager
@@ -215,19 +245,18 @@ def _lease(manager: Manager, action: Action, affinity: str) -> Iterator[Any]:
             yield session
 
 
-def _drop(manager: Manager, action: Action) -> None:
+def _drop(manager: Manager, action: Action) -> bool:
     with _lease(manager, action, affinity="") as session:
         if session is not None:
             session.global_(SERVICE_MODULE, "drop")(action.model_dir)
             manager.forget(action.model_dir, action.interpreter)
             logger.info("interpreter %d dropped %s", action.interpreter, action.model_dir)
+    return False
 
 
-def _load(manager: Manager, action: Action, token: str, load_command: bytes) -> bool:
+def _load(manager: Manager, action: Action, token: str, load_command: bytes) -> bool | None:
+    """Whether it was loaded; None if somebody else has the interpreter now."""
     with _lease(manager, action, affinity=action.model_dir) as session:
         if session is None:
-            return True  # not now
-        loaded = bool(session.global_(SERVICE_MODULE, "warm")(token, load_command).to_value())
-        if loaded:
-            logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
-        return loaded
+            return None
+        return bool(session.global_(SERVICE_MODULE, "warm")(token, load_command).to_value())

@@ -25,7 +25,7 @@ from interpool.handler.config import ModelSettings, model_manifest
 from interpool.handler.errors import ServeError
 from interpool.handler.frontend.shim import is_hermetic
 from interpool.handler.host.directories import own_directory, threads_have_directories
-from interpool.handler.host.worker import SERVICE_MODULE
+from interpool.handler.host.manager import SERVICE_MODULE
 from interpool.handler.pooling import obstacles
 from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
 from interpool.handler.worker_token import WorkerToken

@@ -1,4 +1,8 @@
-"""The host's pool of interpreters: started in the background, swept when models go."""
+"""The host's pool of interpreters: started in the background, swept when models go.
+
+The first interpreter serves as soon as it is ready; the others are started meanwhile. It is on the way of
+the first model's first answer, so little is imported here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from interpool.handler.host.worker import SERVICE_MODULE, STDIO_MODULE, Manager
+from interpool.handler.host.manager import SERVICE_MODULE, STDIO_MODULE, Manager
 from interpool.native.errors import InterpoolError
 
 LASTING_S = 0.5
@@ -21,14 +25,19 @@ logger = logging.getLogger("interpool.host")
 class Pool:
     """Starts one ``InterpreterManager``. Its methods are for the host's control thread.
 
-    Args:
-        wake: called from another thread once a start has ended; then ``settle`` is due.
+    Attributes:
+        manager: of the interpreters, once the first one is ready.
+        error: why it did not start.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.manager: Manager | None = None
         self.error = ""
-        self._wake = wake
+        self._began = time.monotonic()
+        self._count = 0
+        self._is_complete = False
+        self._size: tuple[int, int] | None = None
+        self._wake: Callable[[], None] = lambda: None
         self._starting: threading.Thread | None = None
         self._outcome: Manager | str | None = None
         self._model_dirs: set[str] = set()
@@ -41,11 +50,36 @@ class Pool:
         """Whether a start is under way."""
         return self._starting is not None
 
-    def start(self, min_size: int, max_size: int) -> None:
-        """Start the interpreters in a thread, so that the control plane keeps answering."""
-        size = (min_size, max_size)
-        self._starting = threading.Thread(target=self._start, args=size, name="start", daemon=True)
+    def start(self) -> None:
+        """Start the first interpreter in a thread, so that the control plane keeps answering."""
+        with contextlib.suppress(Exception):  # which the thread meets again, and tells
+            # Not in the thread: two that import the same packages can meet half-made modules.
+            from interpool.native import InterpreterManager  # noqa: F401
+        self._starting = threading.Thread(target=self._start, name="start", daemon=True)
         self._starting.start()
+
+    def call_when_started(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called, on another thread, once the start has ended; then ``settle`` is due."""
+        self._wake = wake
+        if self._outcome is not None:  # it had ended before
+            wake()
+
+    def resize(self, min_size: int, max_size: int) -> None:
+        """Have so many interpreters from now on; those that are missing are started in the background."""
+        self._size = (min_size, max_size)
+        self._is_complete = False
+        if self.manager is not None:
+            self.manager.resize(*self._size)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are as many interpreters as there should be; the log says when."""
+        if not self._is_complete and self.manager is not None and self._size is not None:
+            self._is_complete = len(self.manager) >= self.manager.min_size
+            if self._is_complete:
+                took = time.monotonic() - self._began
+                logger.info("all of %d interpreters are ready after %.2f s", len(self.manager), took)
+        return self._is_complete
 
     def settle(self) -> bool:
         """Take the result of a start; True if there is one, in ``manager`` or in ``error``."""
@@ -57,7 +91,14 @@ class Pool:
             self.error = self._outcome
         else:
             self.manager = self._outcome
+            if self._size is not None:
+                self.manager.resize(*self._size)
         return True
+
+    def has_grown(self) -> bool:
+        """Whether there are other interpreters than when this was asked last."""
+        before, self._count = self._count, len(self.manager) if self.manager is not None else 0
+        return self._count != before
 
     def serves(self, model_dir: str) -> None:
         """Note a model, to be forgotten when its directory is gone."""
@@ -113,17 +154,16 @@ class Pool:
                 self.manager.forget(directory)
             threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
 
-    def _start(self, min_size: int, max_size: int) -> None:
-        began = time.monotonic()
+    def _start(self) -> None:
         try:
             from interpool.native import InterpreterManager
 
-            self._outcome = InterpreterManager(min_size, max_size=max_size)
-            logger.info("%d interpreters after %.2f s", min_size, time.monotonic() - began)
+            self._outcome = InterpreterManager(1, preload=[SERVICE_MODULE])
+            logger.info("the first interpreter is ready after %.2f s", time.monotonic() - self._began)
         except Exception as error:
-            logger.exception("the interpreters did not start")
+            logger.exception("the first interpreter did not start")
             self._outcome = (
-                f"the pool could not start {min_size} interpreters: {error}\n"
+                f"the pool could not start an interpreter: {error}\n"
                 "`interpool doctor` says what is missing on this machine"
             )
         self._wake()

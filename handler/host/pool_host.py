@@ -4,24 +4,19 @@ Control plane: one thread, one selector. Shims register their workers here, Torc
 connections are accepted here and handed to the pool (``InterpreterManager.serve``), and are
 not seen again until they end. No model code and no torch run in this interpreter.
 
-Started by the first shim that finds no host, under the instance's lock:
-``python -m interpool.handler.host.pool_host --frontend=PID --runtime-dir=DIR --pool=NAME --log=FILE``
-with a pipe as stdout, on which it says ``listening``.
+Its process is started by start.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
 import os
-import resource
 import selectors
 import shutil
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -43,9 +38,9 @@ from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S
 from interpool.handler.worker_reports import Report
 from interpool.native.errors import InterpoolError
-from interpool.native.upstream.cpython_private import run_exit_functions
 
 TICK_S = 1.0
+GROWING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
@@ -55,9 +50,19 @@ logger = logging.getLogger("interpool.host")
 
 
 class PoolHost:
-    """The control plane; everything runs in the thread of ``run``."""
+    """The control plane; everything runs in the thread of ``run``.
 
-    def __init__(self, runtime_dir: Path, name: str, frontend_pid: int) -> None:
+    Args:
+        runtime_dir: where shims find the host.
+        name: of the pool.
+        frontend_pid: TorchServe's.
+        pool: whose start is under way, or over.
+        ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives.
+    """
+
+    def __init__(
+        self, runtime_dir: Path, name: str, frontend_pid: int, pool: Pool, *, ahead: bool = False
+    ) -> None:
         self._runtime_dir = runtime_dir
         self._name = name
         self._settings = HostSettings.of_environment()
@@ -79,8 +84,12 @@ class PoolHost:
         self._reports, self._reports_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._reports.setblocking(False)
         self._watch(self._reports, self._take_reports)
-        self._pool = Pool(self._wake)
-        self._keeper = Keeper(self._settings.idle_model_s)
+        self._pool = pool
+        self._awaits_first_worker = True
+        self._is_ahead = ahead
+        if ahead:
+            pool.resize(*self._settings.pool_size(None))
+        self._keeper = Keeper(self._settings.idle_model_s, self._wake)
         try:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
@@ -95,8 +104,9 @@ class PoolHost:
 
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
+        self._pool.call_when_started(self._wake)
         while not self._reason_to_leave:
-            self._react(TICK_S)
+            self._react(TICK_S if self._pool.is_complete else GROWING_TICK_S)
             self._tick()
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
@@ -205,6 +215,7 @@ class PoolHost:
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
                         worker.started |= report.kind == "started"
+                        self._keeper.hurry()
                         if model := self._models.get(worker.registration.model_dir):
                             model.note(report)
 
@@ -257,7 +268,8 @@ class PoolHost:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if self._workers or self._peers or self._ending or self._pool.is_starting:
+        waits = self._is_ahead and self._awaits_first_worker and not self._pool.error
+        if self._workers or self._peers or self._ending or self._pool.is_starting or waits:
             self._idle_since = now
         elif now - self._idle_since >= self._patience_s:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
@@ -269,6 +281,8 @@ class PoolHost:
             self._models.forget()
         self._pool.drop_ended_states()
         self._pool.write_held_lines()
+        if self._pool.has_grown():
+            self._keeper.hurry()
         self._keeper.keep(self._pool.manager, self._workers.values())
 
     # ---- workers ----------------------------------------------------------------------------
@@ -306,10 +320,11 @@ class PoolHost:
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
         worker.model_state = self._pool.state_of(registration.model_dir, own=worker.own_state, anew=anew)
         logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
+        if self._awaits_first_worker:
+            self._awaits_first_worker = False
+            self._pool.resize(*self._settings.pool_size(worker.settings.interpreters))
         if self._pool.manager is not None or self._pool.error:
             self._admit(worker)
-        elif not self._pool.is_starting:
-            self._pool.start(*self._settings.pool_size(worker.settings.interpreters))
 
     def _admit(self, worker: Worker) -> None:
         """Listen for TorchServe and tell the shim so; or say why not."""
@@ -480,46 +495,3 @@ def _require_model(model_dir: str) -> None:
 def _close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def remove_stale(base: Path) -> None:
-    """Remove the runtime directories of TorchServe instances that are gone."""
-    for directory in base.iterdir():
-        pid, _, rest = directory.name.partition("-")
-        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def main(arguments: list[str]) -> int:
-    """Entry point; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.pool_host")
-    parser.add_argument("--frontend", type=int, required=True)
-    parser.add_argument("--runtime-dir", type=Path, required=True)
-    parser.add_argument("--pool", required=True)
-    parser.add_argument("--log", required=True)
-    options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    # A worker takes five descriptors, and the usual limit would do for two hundred workers.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # The frontend's working directory is what relative paths in its environment refer to.
-    os.chdir(f"/proc/{options.frontend}/cwd")
-    try:
-        remove_stale(options.runtime_dir.parent)
-        host = PoolHost(options.runtime_dir, options.pool, options.frontend)
-    except (InterpoolError, OSError) as error:
-        logger.error("%s", error)
-        return 1
-    logger.info("pool %r, pid %d, in %s", options.pool, os.getpid(), options.runtime_dir)
-    os.write(1, b"listening\n")
-    # From here on stdout is the log too; closing the pipe is what the shim waits for.
-    os.dup2(2, 1)
-    host.leave_on_sigterm()
-    host.run()
-    # What Python does first when it ends: interpreters run their exit functions, and models' files go.
-    run_exit_functions()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -96,7 +96,11 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
     states = Counter(str(interpreter["state"]) for interpreter in each)
     leases = sum(int(interpreter["leases"]) for interpreter in each)
     also = [f"{states[state]} {state}" for state in ("parked", "retired") if states[state]]
-    also += ["one more being started"] if stats["growing"] else []
+    missing = stats["min_size"] - states["free"] - states["leased"]
+    if stats["growing"]:
+        also.append(f"{missing} more being started" if missing > 1 else "one more being started")
+    elif missing > 0 and stats["failure"]:
+        also.append(f"{missing} did not start: {stats['failure'].splitlines()[0]}")
     counts = [
         f"{states['leased']} leased",
         *also,

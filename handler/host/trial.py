@@ -12,17 +12,19 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from interpool.handler.host.directories import own_directory
-from interpool.handler.host.worker import SERVICE_MODULE, Manager, Worker
+from interpool.handler.host.manager import SERVICE_MODULE, Manager
+from interpool.handler.host.worker import Worker
 
 logger = logging.getLogger("interpool.host")
 
-_INTERPRETERS = 2
+_PAUSE_S = 0.05
 
 
 class Trial:
@@ -83,20 +85,30 @@ class Trial:
             tried.append(session.interpreter_id)
             reason = self._load(session)
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
-        for other in self._manager.all_instances():
-            if reason or len(tried) == _INTERPRETERS:
-                break
-            if other.interpreter_id not in tried:
-                tried.append(other.interpreter_id)
-                with other.acquire_session(affinity=self._directory) as session:
-                    reason = self._load(session)
-                if reason:
-                    reason += " (in a second interpreter of the process)"
+        other = None if reason else self._another(tried)
+        if other is not None:
+            tried.append(other.interpreter_id)
+            with other.acquire_session(affinity=self._directory) as session:
+                reason = self._load(session)
+            if reason:
+                reason += " (in a second interpreter of the process)"
         for instance in self._manager.all_instances() if reason else ():
             if instance.interpreter_id in tried:
                 with instance.acquire_session() as session:
                     session.global_(SERVICE_MODULE, "forget")(self._directory)
         return reason
+
+    def _another(self, tried: list[int]) -> Any | None:
+        """One that is none of these, waited for if it is on its way; None if there is none for now."""
+        while True:
+            for instance in self._manager.all_instances():
+                if instance.interpreter_id not in tried:
+                    return instance
+            stats = self._manager.stats()
+            is_missing = len(self._manager) < self._manager.min_size
+            if not is_missing or (stats["failure"] and not stats["growing"]) or self._is_left():
+                return None
+            time.sleep(_PAUSE_S)
 
     def _is_left(self) -> bool:
         try:

@@ -11,80 +11,16 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import file_identity, is_hermetic
 from interpool.handler.host import control
+from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
 from interpool.handler.host.models import End
 from interpool.handler.worker_token import WorkerToken
-
-SERVICE_MODULE = "interpool.handler.backend.service"
-SERVICE_FUNCTION = "WorkerService"
-STDIO_MODULE = "interpool.handler.backend.stdio"
-
-
-class Connection(Protocol):
-    """What ``InterpreterManager.serve`` returns."""
-
-    @property
-    def load_command(self) -> bytes:
-        """TorchServe's load command, the first message; empty before it came."""
-        ...
-
-    def close(self) -> None:
-        """Shut the socket down; what the running call returns is thrown away."""
-
-
-class Manager(Protocol):
-    """The part of ``InterpreterManager`` that serving needs."""
-
-    def serve(
-        self,
-        fd: int,
-        *,
-        module: str,
-        function: str,
-        worker: str,
-        affinity: str,
-        done_fd: int,
-        pinned: bool,
-        share: int | None,
-    ) -> Connection:
-        """Take over a connected socket; adds 1 to the eventfd ``done_fd`` after its end."""
-        ...
-
-    def stats(self) -> dict[str, object]:
-        """The interpreters' state, JSON-able."""
-        ...
-
-    def forget(self, affinity: str, interpreter: int | None = None) -> None:
-        """Prefer no interpreter for ``affinity`` any more, or not that one."""
-
-    def all_instances(self) -> Sequence[Any]:
-        """The interpreters, each of which can be leased by itself."""
-        ...
-
-    def tell_all(self, module: str, function: str, argument: str) -> None:
-        """Call ``module.function(argument)`` in every interpreter, beside whoever leases it."""
-
-    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> Any:
-        """Lease a free interpreter; raises LeaseTimeoutError if none is free in time."""
-
-    def dump_stacks(self) -> str:
-        """The Python stacks of every interpreter, for people."""
-        ...
-
-    @property
-    def min_size(self) -> int:
-        """How many interpreters there are at least."""
-        ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(eq=False)

@@ -31,6 +31,7 @@ from interpool.native.pool.stacks import describe_stacks
 from interpool.native.upstream.requirements import pip_install
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
@@ -69,11 +70,12 @@ class InterpreterManager:
             parked: no longer leased, without models, and warm for the next time.
         grace: seconds that a call past its session's limit has to come back once it was
             interrupted, before its interpreter is retired and another one started.
+        preload: modules that every interpreter imports before it is leased.
         ceiling: the earlier name of ``max_size``.
 
     Raises:
         ProvisioningError: private copies could not be made (see ``interpool doctor``).
-        InterpreterStartError: an interpreter did not start.
+        InterpreterStartError: an interpreter did not start, or could not import what is preloaded.
         ValueError: ``n`` is not positive, ``max_size`` is below it or also given as ``ceiling``,
             or a time is not a positive number.
     """
@@ -85,13 +87,14 @@ class InterpreterManager:
         max_size: int | None = None,
         park_after: float = _DEFAULTS.park_after,
         grace: float = _DEFAULTS.grace,
+        preload: Sequence[str] = (),
         ceiling: int | None = None,
     ) -> None:
         if ceiling is not None:
             if max_size is not None:
                 raise ValueError("ceiling is the earlier name of max_size; give only one of them")
             max_size = ceiling
-        settings = _native.PoolSettings(n, max_size, park_after=park_after, grace=grace)
+        settings = _native.PoolSettings(n, max_size, park_after=park_after, grace=grace, preload=preload)
         _prepare()
         self._pool = _native.Pool(settings, _search_path())
 
@@ -127,6 +130,22 @@ class InterpreterManager:
     def all_instances(self) -> list[Instance]:
         """The pool's interpreters, each of which can be leased by itself."""
         return [Instance(self._pool, number) for number in self._pool.instances()]
+
+    def resize(self, min_size: int, max_size: int | None = None) -> None:
+        """Change how many interpreters there are at least and at most.
+
+        What is missing of the minimum is started in the background, some at a time; callers are
+        served meanwhile by those that there are. A start that fails is told on stderr, counted in
+        ``stats``, and tried again after a while. What is above the maximum is parked.
+
+        Args:
+            min_size: at least.
+            max_size: at most; by default ``min_size``, which is then the exact number.
+
+        Raises:
+            ValueError: ``min_size`` is not positive, or ``max_size`` is below it.
+        """
+        self._pool.resize(min_size, min_size if max_size is None else max_size)
 
     def limit(self, count: int) -> None:
         """Lease the first ``count`` interpreters only, from now on; ``len(manager)`` lifts it.
@@ -246,8 +265,9 @@ class InterpreterManager:
 
         The other keys are ``waiting`` (callers), ``reserve`` (interpreters for models that
         have none), ``min_size``, ``max_size``, ``growing`` (whether one more is being
-        started), ``failed_starts`` of interpreters after the first ones, and ``floor`` and
-        ``ceiling``, the earlier names of the two sizes.
+        started), ``failed_starts`` of interpreters after the first ones, ``failure`` (why the
+        last start failed, "" once another has succeeded), and ``floor`` and ``ceiling``, the
+        earlier names of the two sizes.
         """
         return {**self._pool.status(), "floor": self.min_size, "ceiling": self.max_size}
 

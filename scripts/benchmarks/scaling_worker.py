@@ -1,18 +1,24 @@
 """One process of the scaling benchmark: waits for ``SECONDS START`` lines, prints counts.
 
-    python scaling_worker.py process|threads|pool WIDTH
+    python scaling_worker.py process|threads|pool|tower|load_pickle|movable WIDTH [ARCHIVE]
 
 ``process``: one loop in ordinary Python. ``threads``: WIDTH threads in one
-ordinary Python. ``pool``: WIDTH private interpreters, one thread each.
+ordinary Python. ``pool``: WIDTH private interpreters, one thread each. ``tower``: a larger
+model, in one loop. ``load_pickle``, ``movable``: the same from its archive, called by WIDTH
+threads of this Python in inference mode, in as many interpreters.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+ENTRY = ("interpool-archive", "entry.pkl")
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -34,6 +40,21 @@ def overlapping(loops: list[Callable[[float], int]], seconds: float) -> int:
     return sum(counts)
 
 
+def packaged(how: str, width: int, archive: str) -> Any:
+    """The archive's model, in a pool of its own: as the package gives it, or moved out of a session."""
+    from interpool import InterpreterManager
+
+    manager = InterpreterManager(width)
+    package = manager.load_package(archive)
+    model = package.load_pickle(*ENTRY)
+    if how == "movable":
+        with model.acquire_session() as session:
+            model = session.create_movable(session.self)
+    for session in [model.acquire_session() for _ in range(width)]:  # loaded in each of them
+        session.close()
+    return model
+
+
 def loops_of(mode: str, width: int) -> list[Callable[[float], int]]:
     """The loops that this process runs at once."""
     if mode == "pool":
@@ -48,9 +69,14 @@ def loops_of(mode: str, width: int) -> list[Callable[[float], int]]:
 
         return [loop(index) for index in range(width)]
     import torch
+    import tower
     from tiny import iterate
 
     torch.set_num_threads(1)
+    if mode == "tower":
+        return [functools.partial(tower.repeat, tower.build())]
+    if mode in ("load_pickle", "movable"):
+        return [functools.partial(tower.repeat, packaged(mode, width, sys.argv[3]))] * width
     return [iterate] * (width if mode == "threads" else 1)
 
 

@@ -1,6 +1,10 @@
-"""How long until four more workers answer: the pool against stock TorchServe.
+"""How long until the first model answers, and four more workers: the pool against stock TorchServe.
 
-Both servers run the same model, side by side; each round scales each of them
+For the first model, a server is started for each figure: stock TorchServe; the pool with a
+host that was started with the server, or by the model's worker, of two interpreters and of
+64. Then 200 requests are sent, and 200 more, and the host is killed (startup_first.py).
+
+For the workers, both servers run the same model, side by side; each round scales each of them
 from no worker to four with ``PUT /models/m?min_worker=4&synchronous=true`` and
 then sends requests until every new worker has given a first, correct answer.
 TorchServe's own log says which worker gave which answer.
@@ -29,6 +33,7 @@ from tiny import WIDTH, TinyMLP
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
+import startup_first  # noqa: E402
 from local_server import TorchServe  # noqa: E402
 
 WORKERS = 4
@@ -115,46 +120,88 @@ def shims(running: TorchServe) -> list[float]:
     return [process.memory_full_info().pss / 2**20 for process in running.shims()]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench startup")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def ask_once(running: TorchServe) -> None:
+    Asker(running).ask(1)
+
+
+def middle(measured: dict[str, list[float]], over: str, under: str) -> float:
+    """The median over the rounds of one figure over another."""
+    return statistics.median(a / b for a, b in zip(measured[over], measured[under], strict=True))
+
+
+FIRST, BY_SERVE, BY_WORKER, MANY = (
+    "stock: first",
+    "pool: first, host by serve",
+    "pool: first, host by its worker",
+    f"pool: first of {startup_first.MANY}, by its worker",
+)
+
+
+def first_bars(measured: dict[str, list[float]]) -> list[report.Bar]:
+    """What is asked of the first model."""
+    kill = statistics.median(measured["pool: after a kill"])
+    return [
+        report.Bar("0.5 x stock over the host by serve", 0.5 * middle(measured, FIRST, BY_SERVE), 1.0),
+        report.Bar("1.2 x stock over the host by its worker", 1.2 * middle(measured, FIRST, BY_WORKER), 1.0),
+        report.Bar("two interpreters over 64", middle(measured, BY_WORKER, MANY), 0.8),
+        report.Bar(
+            "3 x the p99 later over that of the first 200",
+            3 * middle(measured, "pool: p99 later", "pool: p99 at first"),
+            1.0,
+        ),
+        report.Bar("2 s over a killed host's absence, less the back-off", 2.0 / kill, 1.0),
+    ]
+
+
+def scaled_up(archives: Path, rounds: int) -> tuple[dict[str, list[float]], list[int], list[float]]:
+    """Seconds until four more workers are ready and answer; the hosts; the shims' memory."""
     measured: dict[str, list[float]] = {
         f"{name}: {what}": [] for name in ("pool", "stock") for what in ("ready", "answered")
     }
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        archive(Path(folder), Path(folder))
-        servers = {name: stack.enter_context(server(name, Path(folder))) for name in ("pool", "stock")}
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(server(name, archives)) for name in ("pool", "stock")}
         for running in servers.values():
             Asker(running).ask(8)  # warm
-        for round_number in range(options.rounds):
+        for round_number in range(rounds):
             for name in ("pool", "stock")[:: 1 if round_number % 2 else -1]:
                 ready, answered = scale_up(servers[name])
                 measured[f"{name}: ready"].append(ready)
                 measured[f"{name}: answered"].append(answered)
         pool = servers["pool"]
-        hosts = [process.pid for process in pool.hosts()]
-        memory = shims(pool)
-    ratio = statistics.median(
-        s / p for p, s in zip(measured["pool: answered"], measured["stock: answered"], strict=True)
-    )
-    ready = statistics.median(
-        s / p for p, s in zip(measured["pool: ready"], measured["stock: ready"], strict=True)
-    )
-    print(f"  one host {hosts}, shims of {', '.join(f'{m:.1f}' for m in memory)} MiB (PSS)")
-    report.finish(
-        "startup",
-        measured,
-        "s",
-        [
-            report.Bar("stock over pool, each worker's first answer", ratio, 10.0),
-            report.Bar("stock over pool, PUT alone", ready, 10.0),
-            report.Bar("one host", 1.0 / max(1, len(hosts)) if hosts else 0.0, 1.0),
-            report.Bar("10 MiB over the largest shim", 10 / max(memory), 1.0),
-        ],
-        hosts=hosts,
-        shim_pss_mib=memory,
-    )
+        return measured, [process.pid for process in pool.hosts()], shims(pool)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench startup")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("first", "workers"), help="leave out the other half")
+    options = parser.parse_args()
+    measured: dict[str, list[float]] = {}
+    bars: list[report.Bar] = []
+    extra: dict[str, object] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        archive(Path(folder), Path(folder))
+        if options.only != "workers":
+            measured |= startup_first.measure(Path(folder), ask_once, options.rounds)
+            bars += first_bars(measured)
+        if options.only != "first":
+            more, hosts, memory = scaled_up(Path(folder), options.rounds)
+            measured |= more
+            print(f"  one host {hosts}, shims of {', '.join(f'{m:.1f}' for m in memory)} MiB (PSS)")
+            bars += [
+                report.Bar(
+                    "stock over pool, each worker's first answer",
+                    middle(measured, "stock: answered", "pool: answered"),
+                    10.0,
+                ),
+                report.Bar(
+                    "stock over pool, PUT alone", middle(measured, "stock: ready", "pool: ready"), 10.0
+                ),
+                report.Bar("one host", 1.0 / max(1, len(hosts)) if hosts else 0.0, 1.0),
+                report.Bar("10 MiB over the largest shim", 10 / max(memory), 1.0),
+            ]
+            extra |= {"hosts": hosts, "shim_pss_mib": memory}
+    report.finish("startup", measured, "s", bars, **extra)
 
 
 if __name__ == "__main__":

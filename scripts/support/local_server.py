@@ -180,7 +180,7 @@ class TorchServe:
         return False
 
     def hosts(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "interpool.handler.host.pool_host" in _command(p)]
+        return [p for p in self.processes() if "interpool.handler.host.start" in _command(p)]
 
     def shims(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "model_service_worker.py" in _command(p)]
@@ -260,6 +260,13 @@ class TorchServe:
 
     def host_log(self) -> str:
         return "".join(path.read_text() for path in self.logs.glob("interpool_host_*.log"))
+
+    def wait_for_all_interpreters(self) -> None:
+        """Until the two of them are ready, and the one model there is has been loaded in both."""
+        wait_for(
+            lambda: all(text in self.host_log() for text in ("all of 2 interpreters", " ahead")),
+            lambda: f"the pool to be complete: {self.host_log()}",
+        )
 
     def kill_host(self) -> int:
         """kill -9 the one pool host; gives its pid."""

@@ -77,6 +77,8 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
                 "tmp": len(list(server.tmp.rglob("*"))),
             }
 
+        # TorchServe runs a program that measures the machine when it starts, and every minute.
+        wait_for(lambda: len(server.processes()) == 5, "nothing but the server, its host and its shims")
         before = counts()
         frontend_fds = server.frontend.num_fds()
         killed: set[int] = set()
@@ -100,7 +102,7 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
 
 
 def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
-    with torchserve() as server:
+    with torchserve(environment={"INTERPOOL_INTERPRETERS": "1"}) as server:
         _register(server, mar)
         (host,) = server.hosts()
         fds = host.num_fds()
@@ -110,6 +112,36 @@ def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
         assert _is_answered(server)
         assert server.hosts() == [host]
         wait_for(lambda: host.num_fds() == fds, "the host's descriptors")
+
+
+def test_serve_starts_the_host_that_serves_the_first_model(mar: Mar) -> None:
+    with torchserve() as server:
+        wait_for(lambda: "all of 2 interpreters are ready" in server.host_log(), "the pool, without a model")
+        (host,) = server.hosts()
+        _register(server, mar)
+        assert server.predict("inside", {}).json["pid"] == host.pid
+        server.wait_for_all_interpreters()  # and the model is loaded in the other one without a request
+        assert server.host_log().count("interpool.host: pool 'default'") == 1
+
+
+def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar) -> None:
+    with torchserve(environment={"INTERPOOL_START_AHEAD": "0"}) as server:
+        assert "interpool.handler.frontend.ahead" not in " ".join(
+            word for process in server.processes() for word in process.cmdline()
+        )
+        assert server.hosts() == []
+        _register(server, mar)
+        assert len(server.hosts()) == 1
+        done = subprocess.run(
+            server.command(),
+            env={**os.environ, "INTERPOOL_START_AHEAD": "perhaps"},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, "INTERPOOL_START_AHEAD must be 0 or 1, not 'perhaps'" in done.stderr) == (
+            5,
+            True,
+        )
 
 
 @pytest.mark.long
@@ -225,7 +257,7 @@ def _is_host_of_ours(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         if process.uids().real != os.getuid() or process.ppid() != 1:
             return False
-        if "interpool.handler.host.pool_host" not in " ".join(process.cmdline()):
+        if "interpool.handler.host.start" not in " ".join(process.cmdline()):
             return False
         return process.environ().get("LOCAL_SERVER_RUN") == RUN
     return False

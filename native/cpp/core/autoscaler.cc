@@ -26,7 +26,8 @@ constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of th
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
 // That a model which is behind waits for others' calls to end, before the reserve grows.
 constexpr auto kPatience = std::chrono::milliseconds(50);
-constexpr auto kRetry = std::chrono::seconds(30);  // after a start that failed
+constexpr auto kRetry = std::chrono::seconds(30);  // after a start that failed; each time twice as long
+constexpr auto kLongestRetry = std::chrono::hours(1);
 
 size_t cores() {
   cpu_set_t mine;
@@ -71,7 +72,7 @@ Clock::time_point Pool::reserve_due() const {
 }
 
 size_t Pool::most_capacity() const {
-  const size_t most = std::min(options_.max_size, limit_);
+  const size_t most = std::min(max_size_.load(), limit_);
   return known_models() > 1 && most > min_size_ ? most - 1 : most;
 }
 
@@ -99,42 +100,44 @@ void Pool::wake_autoscaler() {
 void Pool::autoscale() {
   const auto review_every = seconds(options_.park_after);
   std::unique_lock lock(mutex_);
-  auto review_at = Clock::now() + review_every;
+  if (active_ <= max_size_) {  // else it was made smaller, and is reviewed at once
+    review_at_ = Clock::now() + review_every;
+  }
   while (!closed_) {
     if (active_ < min_size_) {
       if (may_start()) {
-        add_one(lock);
+        fill(lock);
       } else {
         autoscaler_.wait_until(lock, retry_at_);
       }
     } else if (anybody_waits() && (may_raise_capacity() || may_raise_reserve())) {
-      const Growth growth = watch(lock, review_at);
+      const Growth growth = watch(lock);
       if (growth != Growth::kNone) {
         grow(lock, growth);
-        review_at = Clock::now() + review_every;
-      } else if (Clock::now() >= review_at) {
+        review_at_ = Clock::now() + review_every;
+      } else if (Clock::now() >= review_at_) {
         park_surplus(lock);
-        review_at = Clock::now() + review_every;
+        review_at_ = Clock::now() + review_every;
       }
     } else if (active_ == min_size_) {
       break;
-    } else if (Clock::now() >= review_at) {
+    } else if (Clock::now() >= review_at_) {
       park_surplus(lock);
-      review_at = Clock::now() + review_every;
+      review_at_ = Clock::now() + review_every;
     } else {
-      autoscaler_.wait_until(lock, review_at);
+      autoscaler_.wait_until(lock, review_at_);
     }
   }
   autoscaler_runs_ = false;
 }
 
-// Samples the load as long as anybody waits for a lease, or until then; tells when one more interpreter
-// would help, and whom. Returns with `mutex_` held, as it was called.
-Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+// Samples the load as long as anybody waits for a lease, or until the next review; tells when one more
+// interpreter would help, and whom. Returns with `mutex_` held, as it was called.
+Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
   LoadSampler load(cores());
   auto waited_at = Clock::now();
   while (!closed_ && active_ >= min_size_ && (may_raise_capacity() || may_raise_reserve()) &&
-         Clock::now() < until) {
+         Clock::now() < review_at_) {
     if (reserve_due() <= Clock::now()) {
       return Growth::kReserve;
     }
@@ -212,10 +215,11 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
       ++active_;
       slot.state = State::kFree;
       dispatch();
+      started_.notify_all();
       return true;
     }
   }
-  growing_ = true;
+  ++growing_;
   lock.unlock();
   Interpreter* started = nullptr;
   std::string failure;
@@ -225,12 +229,16 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
     failure = error.what();
   }
   lock.lock();
-  growing_ = false;
+  --growing_;
   failure_ = failure;
   if (started == nullptr) {
     ++failed_starts_;
-    retry_at_ = Clock::now() + kRetry;
-    wake_all();      // if no interpreter is left, waiting callers get an error
+    if (may_start()) {  // the first to fail of those that were started together
+      retry_after_ = std::clamp<Clock::duration>(2 * retry_after_, kRetry, kLongestRetry);
+      retry_at_ = Clock::now() + retry_after_;
+    }
+    wake_all();  // if no interpreter is left, waiting callers get an error
+    started_.notify_all();
     if (!closed_) {  // a closed pool does not report it: its process may be ending
       lock.unlock();
       std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
@@ -238,17 +246,42 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
     }
     return false;
   }
+  retry_after_ = {};
   ++active_;
   slots_.emplace_back(started);
   dispatch();
+  started_.notify_all();
   return true;
+}
+
+// Towards the minimum size: some at a time, and each serves as soon as it is ready. Half of the cores
+// are left to those that serve already.
+void Pool::fill(std::unique_lock<std::mutex>& lock) {
+  const size_t missing = min_size_ - active_;
+  std::vector<std::thread> starters;
+  for (size_t i = 1; i < std::min(missing, cores() / 2); ++i) {
+    try {
+      starters.emplace_back([this] {
+        std::unique_lock own(mutex_);
+        add_one(own);
+      });
+    } catch (const std::system_error&) {
+      break;  // no thread could be started: the others do it
+    }
+  }
+  add_one(lock);
+  lock.unlock();
+  for (std::thread& starter : starters) {
+    starter.join();
+  }
+  lock.lock();
 }
 
 // Back to what was needed at once since the last review, and at least to the minimum size.
 void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
   const size_t first = wanted_ > capacity_ && known_models() > 1 ? 1 : 0;
   const size_t reserve = std::min(surplus(), std::max(beyond_, first));
-  capacity_ = std::max(min_size_, std::min(capacity_, wanted_));
+  capacity_ = std::max(min_size_.load(), std::min(capacity_, wanted_));
   const size_t needed = capacity_ + reserve;
   wanted_ = leased_ + queue_.size();
   beyond_ = leased_ > capacity_ ? leased_ - capacity_ : 0;
@@ -269,7 +302,7 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
       parked,
       [](Interpreter& interpreter) {
         const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
-        interpreter.release(interpreter.call(park.get(), {}, {}));
+        interpreter.release(interpreter.call(park.get(), {}, {}, nullptr));
       },
       0);
   lock.lock();

@@ -48,6 +48,10 @@ std::vector<InterpreterManager::Instance> InterpreterManager::all_instances() co
   return all;
 }
 
+void InterpreterManager::resize(size_t min_size, size_t max_size) {
+  pool_->resize(static_cast<int64_t>(min_size), static_cast<int64_t>(max_size));
+}
+
 void InterpreterManager::limit(size_t count) {
   pool_->limit(static_cast<int64_t>(count));
 }

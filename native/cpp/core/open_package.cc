@@ -23,10 +23,6 @@ std::map<Key, std::weak_ptr<OpenPackage>>& table() {
   return *all;
 }
 
-PyObj call(Session& session, const guest::Name& function, const std::vector<Value>& args) {
-  return session.global(function.module, function.name).call(args);
-}
-
 }  // namespace
 
 std::shared_ptr<OpenPackage> OpenPackage::open(const std::shared_ptr<Pool>& pool, const std::string& path) {
@@ -66,7 +62,7 @@ OpenPackage::~OpenPackage() {
 
 void OpenPackage::check() {
   const auto session = Session::acquire(pool_, path_, std::nullopt);
-  call(*session, guest::kOpenPackage, {path_, number()});
+  session->run(guest::kOpenPackage, {path_, number()});
 }
 
 std::shared_ptr<Movable> OpenPackage::load_pickle(const std::string& package, const std::string& resource) {
@@ -79,12 +75,12 @@ std::shared_ptr<Movable> OpenPackage::load_pickle(const std::string& package, co
 
 std::string OpenPackage::load_binary(const std::string& package, const std::string& resource) {
   const auto session = Session::acquire(pool_, path_, std::nullopt);
-  return call(*session, guest::kLoadBytes, {path_, package, resource, number()}).to_value().as<Bytes>().data;
+  return session->run(guest::kLoadBytes, {path_, package, resource, number()}).to_value().as<Bytes>().data;
 }
 
 std::shared_ptr<Session> OpenPackage::acquire(std::optional<double> timeout) {
   auto session = Session::acquire(pool_, path_, timeout);
-  session->set_self(call(*session, guest::kOpenPackage, {path_, number()}).attr("importer"));
+  session->set_self(session->run(guest::kOpenPackage, {path_, number()}).attr("importer"));
   return session;
 }
 

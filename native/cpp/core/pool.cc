@@ -24,11 +24,9 @@ double seconds_of(Clock::time_point time) {
 }  // namespace
 
 Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
-    : options_([&] {
-        options.max_size = std::max(options.max_size, interpreters.size());
-        return std::move(options);
-      }()),
+    : options_(std::move(options)),
       min_size_(interpreters.size()),
+      max_size_(std::max(options_.max_size, interpreters.size())),
       slots_(interpreters.begin(), interpreters.end()),
       active_(interpreters.size()),
       capacity_(interpreters.size()) {}
@@ -264,10 +262,29 @@ void Pool::retire(Interpreter& interpreter) {
   }
 }
 
+void Pool::resize(int64_t min_size, int64_t max_size) {
+  if (min_size < 1 || max_size < min_size) {
+    throw ArgumentError("a pool has at least one interpreter, and at most no fewer than at least; not " +
+                        std::to_string(min_size) + " and " + std::to_string(max_size));
+  }
+  const std::lock_guard lock(mutex_);
+  if (options_.start == nullptr && static_cast<size_t>(min_size) > active_) {
+    throw ArgumentError("this pool starts no interpreters, and has " + std::to_string(active_));
+  }
+  min_size_ = capacity_ = static_cast<size_t>(min_size);
+  max_size_ = static_cast<size_t>(max_size);
+  review_at_ = Clock::now();
+  dispatch();
+  if (!closed_ && active_ != min_size_) {
+    wake_autoscaler();
+  }
+}
+
 void Pool::limit(int64_t count) {
   const std::lock_guard lock(mutex_);
-  if (count < 1 || static_cast<size_t>(count) > active_) {
-    const std::string size = std::to_string(active_);
+  const size_t most = std::max(active_, min_size_.load());
+  if (count < 1 || static_cast<size_t>(count) > most) {
+    const std::string size = std::to_string(most);
     throw ArgumentError("a pool of " + size + " interpreters can be limited to 1 to " + size + ", not " +
                         std::to_string(count));
   }
@@ -302,14 +319,18 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
 }
 
 std::optional<int> Pool::settle() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Slot* best = nullptr;
-  for (Slot& slot : slots_) {
-    const bool active = slot.state == State::kFree || slot.state == State::kLeased;
-    if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
-      best = &slot;
+  started_.wait(lock, [&] {
+    best = nullptr;
+    for (Slot& slot : slots_) {
+      const bool active = slot.state == State::kFree || slot.state == State::kLeased;
+      if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
+        best = &slot;
+      }
     }
-  }
+    return (best != nullptr && best->residents == 0) || !is_filling();
+  });
   if (best == nullptr) {
     return std::nullopt;
   }
@@ -346,6 +367,7 @@ void Pool::close() {
   closed_ = true;
   wake_all();
   autoscaler_.notify_one();
+  started_.notify_all();
 }
 
 void Pool::close_for_good() {
@@ -390,7 +412,7 @@ void Pool::tell_all(const std::string& module, const std::string& function, cons
   }
   const auto tell = [module, function, argument](Interpreter& interpreter) {
     const Held callable(interpreter, interpreter.global(module, function));
-    interpreter.release(interpreter.call(callable.get(), {argument}, {}));
+    interpreter.release(interpreter.call(callable.get(), {argument}, {}, nullptr));
   };
   visit_each(interpreters, tell, patience);
 }
@@ -467,7 +489,12 @@ size_t Pool::waiting() const {
 
 bool Pool::is_growing() const {
   const std::lock_guard lock(mutex_);
-  return growing_;
+  return growing_ > 0;
+}
+
+std::string Pool::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 }  // namespace interpool

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -72,7 +73,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void retire(Interpreter& interpreter);
 
   // An interpreter for a caller that is to get the same one each time: the one that fewest such
-  // callers have, by number; nullopt if every one is lost. It is not parked before leave().
+  // callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
+  // every one has such callers and more are on their way.
   std::optional<int> settle();
   void leave(int interpreter);
 
@@ -85,6 +87,10 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // on waiting.
   void close_for_good();
   bool is_closed() const;
+
+  // The sizes from now on. What is missing of the minimum is started in the background, what is
+  // above it is parked. Callers are served by those that there are. Throws ArgumentError.
+  void resize(int64_t min_size, int64_t max_size);
 
   // Leases its first `count` interpreters only, from now on, except those asked for by number.
   void limit(int64_t count);
@@ -140,9 +146,10 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   size_t reserve() const;              // of these, above what any model may lease
   size_t waiting() const;
   size_t min_size() const { return min_size_; }
-  size_t max_size() const { return options_.max_size; }
+  size_t max_size() const { return max_size_; }
   double grace() const { return options_.grace; }
-  bool is_growing() const;  // is one being started?
+  bool is_growing() const;      // is one being started?
+  std::string failure() const;  // why the last start failed; "" once one has succeeded
 
  private:
   struct Slot {
@@ -180,7 +187,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void wake_all();
   size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
-  bool may_grow() const { return active_ < std::min(options_.max_size, limit_) && may_start(); }
+  // Is any of its minimum size on its way?
+  bool is_filling() const { return active_ < min_size_ && (growing_ > 0 || may_start()) && !closed_; }
+  bool may_grow() const { return active_ < std::min(max_size_.load(), limit_) && may_start(); }
 
   // autoscaler.cc
   enum class Growth : uint8_t { kNone, kCapacity, kReserve };
@@ -195,14 +204,16 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_raise_reserve() const { return may_grow() || (surplus() == 0 && capacity_ > min_size_); }
   void wake_autoscaler();
   void autoscale();
-  Growth watch(std::unique_lock<std::mutex>& lock, Clock::time_point until);
+  Growth watch(std::unique_lock<std::mutex>& lock);
   void rest(std::unique_lock<std::mutex>& lock, Clock::duration pause);
   void grow(std::unique_lock<std::mutex>& lock, Growth growth);
   bool add_one(std::unique_lock<std::mutex>& lock);
+  void fill(std::unique_lock<std::mutex>& lock);
   void park_surplus(std::unique_lock<std::mutex>& lock);
 
   const PoolOptions options_;
-  const size_t min_size_;
+  std::atomic<size_t> min_size_;  // written with `mutex_` held
+  std::atomic<size_t> max_size_;  // likewise
   mutable std::mutex mutex_;
   std::deque<Slot> slots_;  // only ever grows: slots stay where they are
   LeaseCountersByModel counters_;
@@ -217,10 +228,13 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   size_t wanted_ = 0;    // the most that were leased or waited for, since the last review
   std::string failure_;  // why the last start failed, until one succeeds
   Clock::time_point retry_at_;
-  bool growing_ = false;
+  Clock::duration retry_after_{};  // the last start that failed
+  Clock::time_point review_at_;    // when what is not needed is parked
+  size_t growing_ = 0;             // interpreters that are being started
   bool closed_ = false;
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
+  std::condition_variable started_;  // an interpreter has started, or has not
 };
 
 }  // namespace interpool

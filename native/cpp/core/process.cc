@@ -40,6 +40,21 @@ Function find(void* handle, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
+void import_into(Interpreter& interpreter, const std::vector<std::string>& modules) {
+  if (modules.empty()) {
+    return;
+  }
+  const Entered entered(interpreter);
+  for (const std::string& module : modules) {
+    try {
+      interpreter.release(interpreter.global(module, "__name__"));
+    } catch (const RemoteError& error) {
+      throw InterpreterStartError("interpreter " + std::to_string(interpreter.id()) + " cannot import " +
+                                  module + ": " + error.what() + "\n" + error.traceback_text);
+    }
+  }
+}
+
 }  // namespace
 
 template <typename Work>
@@ -213,13 +228,15 @@ size_t Process::startable() {
   return slots - std::min(slots, static_cast<size_t>(slots_));
 }
 
-std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path) {
+std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path,
+                                         const std::vector<std::string>& preload) {
   prepared();  // or throws, before a number is used up
   std::vector<Interpreter*> started(count);
   std::vector<std::exception_ptr> failures(count);
   const auto attempt = [&](size_t i, int slot) {
     try {
       started[i] = start_one(slot, search_path);
+      import_into(*started[i], preload);
     } catch (...) {
       failures[i] = std::current_exception();
     }

@@ -58,8 +58,9 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // How many further interpreters there can be copies for. Throws as installation().
   size_t startable();
   // Starts that many further interpreters, at the same time. When one fails,
-  // its error is thrown, and nobody uses the others.
-  std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path);
+  // its error is thrown, and nobody uses the others. Each imports `preload` first.
+  std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path,
+                                  const std::vector<std::string>& preload = {});
 
   // For the process's end: closes what is left of the pools, lets interpreters flush
   // what they hold, waits for what the provisioner is doing, which needs the host's

@@ -20,7 +20,8 @@ template <typename... Args>
 std::string label_of(Interpreter& interpreter, void* object, const Args&...) {
   return interpreter.label(object);
 }
-std::string label_of(Interpreter&, const std::string& module, const std::string& name) {
+template <typename... Args>
+std::string label_of(Interpreter&, const std::string& module, const std::string& name, const Args&...) {
   return module + "." + name;
 }
 std::string label_of(Interpreter&, const Value&) {
@@ -97,8 +98,9 @@ void Session::refuse() const {
   refuse_ended_session();
 }
 
+// On the thread of a call limit, `caller` are the modes of the thread that waits for it.
 template <typename Work>
-auto Session::visit(const Work& work) {
+auto Session::visit(const Work& work, const CallerModes* caller) {
   const std::lock_guard using_it(use_);
   if (!open_) {
     refuse();
@@ -117,6 +119,7 @@ auto Session::visit(const Work& work) {
     objects_.erase(std::find(objects_.begin(), objects_.end(), object));
     interpreter_.release(object);
   }
+  caller_ = caller != nullptr ? *caller : interpreter_.modes();
   return work();
 }
 
@@ -131,18 +134,19 @@ auto Session::inside(const Work& work, const Args&... args) {
   }
   using Result = decltype(work(*this, args...));
   auto result = std::make_shared<std::optional<Result>>();
-  deadline_->run(
-      [self = shared_from_this(), result, work, kept = std::tuple<Args...>(args...)](Deadline::Call& call) {
-        result->emplace(self->visit([&] {
-          const Interruptible here(self->interpreter_, call.number());
-          return std::apply(
-              [&](const auto&... each) {
-                call.set_what(label_of(self->interpreter_, each...));
-                return work(*self, each...);
-              },
-              kept);
-        }));
-      });
+  deadline_->run([self = shared_from_this(), result, work, caller = interpreter_.modes(),
+                  kept = std::tuple<Args...>(args...)](Deadline::Call& call) {
+    const auto within_limit = [&] {
+      const Interruptible here(self->interpreter_, call.number());
+      return std::apply(
+          [&](const auto&... each) {
+            call.set_what(label_of(self->interpreter_, each...));
+            return work(*self, each...);
+          },
+          kept);
+    };
+    result->emplace(self->visit(within_limit, &caller));
+  });
   return std::move(**result);
 }
 
@@ -166,6 +170,16 @@ PyObj Session::from_value(const Value& value) {
   return inside(
       [](Session& self, const Value& given) { return self.keep(self.interpreter_.from_value(given)); },
       value);
+}
+
+PyObj Session::run(const guest::Name& function, const std::vector<Value>& args) {
+  return inside(
+      [](Session& self, const std::string& module, const std::string& name, const std::vector<Value>& given) {
+        Interpreter& here = self.interpreter_;
+        const Held callable(here, here.global(module, name));
+        return self.keep(here.call(callable.get(), given, {}, nullptr));
+      },
+      std::string(function.module), std::string(function.name), args);
 }
 
 PyObj Session::self() {
@@ -196,15 +210,14 @@ Value Session::call_movable(const std::shared_ptr<Movable>& movable, const std::
         Interpreter& here = self.interpreter_;
         // References of our own: unload() may drop the movable's while the call runs.
         const Held object(here, here.from_value(ObjectRef{here.id(), wanted->in(here)}));
-        const Held result(here, here.call(object.get(), positional, named));
+        const Held result(here, here.call(object.get(), positional, named, self.caller_));
         return here.to_value(result.get());
       },
       movable, args, keywords);
 }
 
 std::shared_ptr<Movable> Session::create_movable(const PyObj& object) {
-  const PyObj dump = global(guest::kDump.module, guest::kDump.name);
-  return Movable::from_dump(pool_, dump.call({object}).to_value());
+  return Movable::from_dump(pool_, run(guest::kDump, {object}).to_value());
 }
 
 void Session::set_self(const PyObj& object) {
@@ -296,7 +309,7 @@ PyObj::~PyObj() {
 PyObj PyObj::call_kwargs(const std::vector<Value>& args, const Keywords& keywords) const {
   return session_->inside(
       [](Session& self, void* object, const std::vector<Value>& positional, const Keywords& named) {
-        return self.keep(self.interpreter_.call(object, positional, named));
+        return self.keep(self.interpreter_.call(object, positional, named, self.caller_));
       },
       object_, args, keywords);
 }
@@ -304,21 +317,25 @@ PyObj PyObj::call_kwargs(const std::vector<Value>& args, const Keywords& keyword
 PyObj PyObj::attr(const std::string& name) const {
   return session_->inside(
       [](Session& self, void* object, const std::string& of) {
-        return self.keep(self.interpreter_.attribute(object, of));
+        return self.keep(self.interpreter_.attribute(object, of, self.caller_));
       },
       object_, name);
 }
 
 bool PyObj::has_attr(const std::string& name) const {
-  return session_->inside([](Session& self, void* object,
-                             const std::string& of) { return self.interpreter_.has_attribute(object, of); },
-                          object_, name);
+  return session_->inside(
+      [](Session& self, void* object, const std::string& of) {
+        return self.interpreter_.has_attribute(object, of, self.caller_);
+      },
+      object_, name);
 }
 
 PyObj PyObj::item(const Value& key) const {
-  return session_->inside([](Session& self, void* object,
-                             const Value& of) { return self.keep(self.interpreter_.item(object, of)); },
-                          object_, key);
+  return session_->inside(
+      [](Session& self, void* object, const Value& of) {
+        return self.keep(self.interpreter_.item(object, of, self.caller_));
+      },
+      object_, key);
 }
 
 int PyObj::interpreter_id() const {

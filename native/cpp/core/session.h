@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../seam/guest_modules.h"
 #include "deadline.h"
 #include "pool.h"
 
@@ -18,7 +19,7 @@ class Movable;
 
 // Ends when close() is called or the last handle to it goes. Callers hold no GIL.
 // `use_` is held while the interpreter works for the session, and guards `open_`,
-// `objects_` and `self_`: close() waits for a call that another thread has under way. `mutex_`
+// `objects_`, `self_` and `caller_`: close() waits for a call that another thread has under way. `mutex_`
 // guards `dropped_` (handles may be dropped anywhere). Lock order: `use_`, then the
 // interpreter's GIL, then `mutex_`.
 //
@@ -41,6 +42,8 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   PyObj global(const std::string& module, const std::string& name);
   PyObj self();
   PyObj from_value(const Value& value);
+  // interpool's own function there, called: with a new thread's modes, whatever the caller's.
+  PyObj run(const guest::Name& function, const std::vector<Value>& args);
   PyObj from_movable(const std::shared_ptr<Movable>& movable);
   // Its copy here, called; in one visit to the interpreter.
   Value call_movable(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
@@ -68,7 +71,7 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   template <typename Work, typename... Args>
   auto inside(const Work& work, const Args&... args);
   template <typename Work>
-  auto visit(const Work& work);
+  auto visit(const Work& work, const CallerModes* caller = nullptr);
   template <typename Objects>
   static void end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects);
   [[noreturn]] void refuse() const;
@@ -82,6 +85,7 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   std::atomic<bool> open_{true};  // is_open() reads it without the lock
   std::vector<void*> objects_;
   void* self_ = nullptr;  // one of them
+  CallerModes caller_;    // in which the model's own code runs, during a visit
   std::mutex mutex_;
   std::vector<void*> dropped_;
 };

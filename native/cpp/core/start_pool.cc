@@ -50,8 +50,11 @@ std::shared_ptr<Pool> start_pool(const PoolSettings& settings, const std::vector
   options.max_size = size.max_size;
   options.park_after = settings.park_after;
   options.grace = settings.grace;
-  options.start = [search_path] { return Process::get().start(1, search_path).front(); };
-  auto pool = std::make_shared<Pool>(Process::get().start(size.min_size, search_path), std::move(options));
+  options.start = [search_path, preload = settings.preload] {
+    return Process::get().start(1, search_path, preload).front();
+  };
+  auto pool = std::make_shared<Pool>(Process::get().start(size.min_size, search_path, settings.preload),
+                                     std::move(options));
   Process::get().remember(pool);
   return pool;
 }

@@ -219,6 +219,7 @@ py::dict status_of(const Pool& pool) {
   all["models"] = models;
   all["wait_bounds_s"] = kWaitBounds;
   all["failed_starts"] = pool.failed_starts();
+  all["failure"] = text_of(pool.failure());
   return all;
 }
 
@@ -345,14 +346,14 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<PoolSettings>(module, "PoolSettings")
       .def(py::init([](std::optional<int64_t> min_size, std::optional<int64_t> max_size, double park_after,
-                       double grace) {
-             const PoolSettings settings{min_size, max_size, park_after, grace};
+                       double grace, std::vector<std::string> preload) {
+             const PoolSettings settings{min_size, max_size, park_after, grace, std::move(preload)};
              check(settings);
              return settings;
            }),
            py::arg("min_size") = PoolSettings().min_size, py::arg("max_size") = PoolSettings().max_size,
            py::kw_only(), py::arg("park_after") = PoolSettings().park_after,
-           py::arg("grace") = PoolSettings().grace)
+           py::arg("grace") = PoolSettings().grace, py::arg("preload") = PoolSettings().preload)
       .def_readonly("park_after", &PoolSettings::park_after)
       .def_readonly("grace", &PoolSettings::grace)
       .def(
@@ -378,6 +379,8 @@ PYBIND11_MODULE(_native, module) {
           },
           py::arg("affinity") = "", py::arg("timeout") = py::none(), py::arg("call_limit") = py::none(),
           py::arg("only") = py::none())
+      .def("resize", &Pool::resize, py::arg("min_size"), py::arg("max_size"),
+           py::call_guard<WithoutHostGil>())
       .def("limit", &Pool::limit, py::arg("count"), py::call_guard<WithoutHostGil>())
       .def("register_module_source", &Pool::register_module_source, py::arg("name"), py::arg("source"),
            py::call_guard<WithoutHostGil>())

@@ -79,6 +79,11 @@ struct StartOptions {
   Services* services = nullptr;          // outlives the interpreter
 };
 
+// torch's modes of a thread that hold in what it calls, too: grad mode, inference mode,
+// autocast. Null for those of a new thread. Defined by slot/thread_state.h.
+struct Modes;
+using CallerModes = std::shared_ptr<const Modes>;
+
 // One interpreter. Never destroyed, and its Python never finalised.
 class Interpreter {
  public:
@@ -90,6 +95,9 @@ class Interpreter {
   virtual void enter() = 0;
   virtual void leave() noexcept = 0;
 
+  // Those in which the calling thread entered; if it has not, those that it has.
+  virtual CallerModes modes() const = 0;
+
   // A lease begins, for `model` ("" for nobody in particular): torch's settings become
   // those that it had last in here. And: its settings are forgotten, and if it is gone
   // `everywhere`, the weights that interpreters share for it, too. Any thread.
@@ -99,12 +107,14 @@ class Interpreter {
   // Below, up to answer(): between enter() and leave(), on the thread that entered. Objects
   // are PyObject*, and a returned one is a new reference, given back by
   // release(). They throw RemoteError for Python exceptions, ConversionError
-  // for values that cannot cross.
+  // for values that cannot cross. `caller`: modes in which the object's own code runs, from
+  // there until leave(); everything else runs in a new thread's. What crosses is made before.
   virtual void* global(const std::string& module, const std::string& name) = 0;
-  virtual void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords) = 0;
-  virtual void* attribute(void* object, const std::string& name) = 0;
-  virtual bool has_attribute(void* object, const std::string& name) = 0;
-  virtual void* item(void* object, const Value& key) = 0;
+  virtual void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords,
+                     const CallerModes& caller) = 0;
+  virtual void* attribute(void* object, const std::string& name, const CallerModes& caller) = 0;
+  virtual bool has_attribute(void* object, const std::string& name, const CallerModes& caller) = 0;
+  virtual void* item(void* object, const Value& key, const CallerModes& caller) = 0;
   virtual void* from_value(const Value& value) = 0;
   virtual Value to_value(void* object) = 0;
   virtual void release(void* object) noexcept = 0;

@@ -1,7 +1,6 @@
 // One private interpreter, or the host's own Python, behind the seam.
 #include "../seam/interpreter.h"
 
-#include <ATen/ThreadLocalState.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,8 +35,10 @@ struct Attachment {
   PyThreadState* state = nullptr;
   int thread = 0;  // the kernel's number; 0 for the main thread, which leases nothing
   InterpreterId before = kNone;
-  std::optional<at::ThreadLocalState> outside;  // torch's, of whoever entered
-  ThreadSettings settings;                      // likewise
+  bool entered = false;
+  std::optional<ThreadState> outside;  // torch's, of whoever entered
+  CallerModes modes;                   // of that
+  ThreadSettings settings;             // likewise
 
   ~Attachment() {
     // The process's main thread ends with the process; waiting for a GIL then
@@ -139,11 +140,13 @@ class PythonInterpreter final : public Interpreter {
     // whatever interpreter it is in. Each visit starts from what a fresh thread has,
     // and leaves nothing behind. Modes and hooks are Python objects of their
     // interpreter, whose GIL is taken to copy or drop them: no other may be held.
-    // Most threads that come are as fresh as it is, and most calls leave them so.
+    // Most threads that come are as fresh as it is, and most calls leave them so. What
+    // modes() tells of the caller comes back for a model's own code only.
     if (pristine_.has_value()) {
       if (!pristine_is_fresh_ || !thread_state_is_fresh()) {
+        attachment.modes = modes_of_thread();
         attachment.outside.emplace();
-        at::ThreadLocalState::setThreadLocalState(*pristine_);
+        pristine_->set();
       }
       enter_settings(options_.id, attachment.settings);
     }
@@ -157,9 +160,11 @@ class PythonInterpreter final : public Interpreter {
       PyEval_RestoreThread(attachment.state);
     }
     attachment.before = enter_interpreter(options_.id);
+    attachment.entered = true;
   }
 
   void leave() noexcept override {
+    attachment.entered = false;
     enter_interpreter(attachment.before);
     PyEval_SaveThread();
     if (attachment.thread != 0) {
@@ -170,12 +175,15 @@ class PythonInterpreter final : public Interpreter {
     }
     leave_settings(attachment.settings);
     if (attachment.outside.has_value()) {
-      at::ThreadLocalState::setThreadLocalState(*attachment.outside);
+      attachment.outside->set();
       attachment.outside.reset();
+      attachment.modes.reset();
     } else if (!thread_state_is_fresh()) {
-      at::ThreadLocalState::setThreadLocalState(*pristine_);
+      pristine_->set();
     }
   }
+
+  CallerModes modes() const override { return attachment.entered ? attachment.modes : modes_of_thread(); }
 
   void begin_lease(const std::string& model) noexcept override { use_settings(options_.id, model); }
 
@@ -201,7 +209,8 @@ class PythonInterpreter final : public Interpreter {
     return checked(PyObject_GetAttr(imported.get(), attribute_name.get())).release();
   }
 
-  void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords) override {
+  void* call(void* callable, const std::vector<Value>& args, const Keywords& keywords,
+             const CallerModes& caller) override {
     const Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.size())));
     for (size_t i = 0; i < args.size(); ++i) {
       PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i),
@@ -216,16 +225,19 @@ class PythonInterpreter final : public Interpreter {
         check(PyDict_SetItem(named.get(), key_object.get(), object.get()));
       }
     }
+    set_modes(caller);
     return checked(PyObject_Call(static_cast<PyObject*>(callable), positional.get(), named.get())).release();
   }
 
-  void* attribute(void* object, const std::string& name) override {
+  void* attribute(void* object, const std::string& name, const CallerModes& caller) override {
     const Ref attribute_name = from_utf8(name);
+    set_modes(caller);
     return checked(PyObject_GetAttr(static_cast<PyObject*>(object), attribute_name.get())).release();
   }
 
-  bool has_attribute(void* object, const std::string& name) override {
+  bool has_attribute(void* object, const std::string& name, const CallerModes& caller) override {
     const Ref attribute_name = from_utf8(name);
+    set_modes(caller);
     PyObject* found = PyObject_GetAttr(static_cast<PyObject*>(object), attribute_name.get());
     if (found == nullptr) {
       if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
@@ -238,8 +250,9 @@ class PythonInterpreter final : public Interpreter {
     return true;
   }
 
-  void* item(void* object, const Value& key) override {
+  void* item(void* object, const Value& key, const CallerModes& caller) override {
     const Ref key_object = object_of(key, options_.id);
+    set_modes(caller);
     return checked(PyObject_GetItem(static_cast<PyObject*>(object), key_object.get())).release();
   }
 
@@ -389,7 +402,7 @@ class PythonInterpreter final : public Interpreter {
   std::atomic<int> inside_{0};
   std::atomic<uint64_t> visits_{0};
   // torch's state of a thread that has done nothing yet. Written by start().
-  std::optional<at::ThreadLocalState> pristine_;
+  std::optional<ThreadState> pristine_;
   bool pristine_is_fresh_ = false;
 };
 

@@ -6,9 +6,9 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ThreadLocalPythonObjects.h>
-#include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 
 #include <array>
 #include <thread>
@@ -70,11 +70,63 @@ bool modes_are_fresh() {
 
 }  // namespace
 
+struct Modes {
+  bool grad = true;
+  bool inference = false;
+  c10::DispatchKeySet autocast;  // the keys of the device types for which it is on
+  Dtypes dtypes{};
+  bool autocast_cache = true;
+};
+
+ThreadState::ThreadState() : autocast_cache_(at::autocast::is_autocast_cache_enabled()) {}
+
+void ThreadState::set() const {
+  at::ThreadLocalState::setThreadLocalState(most_);
+  at::autocast::set_autocast_cache_enabled(autocast_cache_);
+}
+
+CallerModes modes_of_thread() {
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const Modes modes{
+      .grad = autograd.get_grad_mode(),
+      .inference = autograd.get_inference_mode(),
+      .autocast = c10::autocast_dispatch_keyset - c10::impl::tls_local_dispatch_key_set().excluded_,
+      .dtypes = autocast_dtypes(),
+      .autocast_cache = at::autocast::is_autocast_cache_enabled()};
+  if (modes.grad && !modes.inference && modes.autocast.empty() && modes.dtypes == fresh_autocast_dtypes() &&
+      modes.autocast_cache) {
+    return nullptr;
+  }
+  return std::make_shared<const Modes>(modes);
+}
+
+void set_modes(const CallerModes& modes) {
+  if (modes == nullptr) {
+    return;
+  }
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  if (modes->inference) {  // as c10::InferenceMode does, which would take it back
+    c10::AutogradState::set_tls_state(c10::AutogradState(false, true, false, false));
+    keys.included_ = keys.included_.remove(c10::DispatchKey::ADInplaceOrView);
+    keys.excluded_ = keys.excluded_ | c10::autograd_dispatch_keyset;
+  }
+  keys.excluded_ = keys.excluded_ - modes->autocast;
+  c10::impl::_force_tls_local_dispatch_key_set(keys);
+  c10::AutogradState::get_tls_state().set_grad_mode(modes->grad);
+  const Dtypes& fresh = fresh_autocast_dtypes();
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    if (modes->dtypes[i] != fresh[i]) {
+      at::autocast::set_autocast_dtype(static_cast<at::DeviceType>(i), modes->dtypes[i]);
+    }
+  }
+  at::autocast::set_autocast_cache_enabled(modes->autocast_cache);
+}
+
 bool thread_state_is_fresh() {
   const auto& keys = c10::impl::raw_local_dispatch_key_set;
   return keys.included_ == 0 && keys.excluded_ == 0 && autograd_is_fresh() && modes_are_fresh() &&
          hooks_are_fresh() && c10::ThreadLocalDebugInfo::current() == nullptr && no_python_objects() &&
-         autocast_dtypes() == fresh_autocast_dtypes();
+         autocast_dtypes() == fresh_autocast_dtypes() && at::autocast::is_autocast_cache_enabled();
 }
 
 }  // namespace interpool

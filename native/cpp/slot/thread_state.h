@@ -1,10 +1,35 @@
 // libtorch's state of the calling thread: grad mode, autocast, dispatch modes and their like.
 #pragma once
 
+#include <ATen/ThreadLocalState.h>
+
+#include "../seam/interpreter.h"
+
 namespace interpool {
+
+// All of it, of the thread that makes this.
+class ThreadState {
+ public:
+  ThreadState();
+  // For the calling thread. Python objects in it are copied and dropped: no other interpreter's
+  // GIL than theirs may be held.
+  void set() const;
+
+ private:
+  at::ThreadLocalState most_;
+  bool autocast_cache_;  // which most_ leaves out
+};
 
 // Is it what a thread has that has done nothing yet? Only looks, which takes a tenth of
 // the time that copying it takes (at::ThreadLocalState). Any thread, any GIL or none.
 bool thread_state_is_fresh();
+
+// Grad mode, inference mode and autocast of the calling thread; null if they are a new
+// thread's. Nothing else: modes of dispatch, hooks and their like are Python objects of their
+// interpreter.
+CallerModes modes_of_thread();
+
+// Gives them to the calling thread, whose state is fresh; null: leaves it so.
+void set_modes(const CallerModes& modes);
 
 }  // namespace interpool

@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
     std::vector<at::Tensor> outputs(static_cast<size_t>(std::atoi(argv[2])));
     std::vector<std::thread> threads;
     for (at::Tensor& output : outputs) {
-      threads.emplace_back([&] {  // in whichever interpreter is free
+      threads.emplace_back([&] {  // in whichever interpreter is free, with the caller's modes
+        const c10::InferenceMode guard;
         output = interpool::to_tensor(model({interpool::from_tensor(input)}));
       });
     }

@@ -163,7 +163,7 @@ def _worker(model_dir: str, load_command: bytes = b"load") -> Any:
 
 
 def _keep(pool: _Pool, workers: list[Any], expected: int, free_memory: float = PLENTY) -> Keeper:
-    keeper = Keeper(IDLE_S, lambda: free_memory)
+    keeper = Keeper(IDLE_S, free_memory=lambda: free_memory)
     keeper.keep(pool, workers)  # type: ignore[arg-type]
     wait_for(lambda: len(pool.asked) >= expected, "the keeper's thread")
     return keeper

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from waiting import wait_for
 import interpool.native
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
-from interpool.handler.host.pool_host import PoolHost, remove_stale
+from interpool.handler.host.pool import Pool
+from interpool.handler.host.pool_host import PoolHost
+from interpool.handler.host.start import remove_stale
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
 
@@ -29,19 +32,25 @@ class _Pool:
     connections: list[dict[str, Any]]
     forgotten: list[str]
     told: list[str]
+    sizes: list[tuple[int, int]]
     failure: Exception | None = None
 
-    def __init__(self, count: int, *, max_size: int) -> None:
+    def __init__(self, count: int, *, preload: list[str]) -> None:
         if _Pool.failure is not None:
             raise _Pool.failure
+        assert preload == ["interpool.handler.backend.service"]
         self.min_size = self._count = count
-        assert max_size == count  # where a number is named
+        _Pool.sizes = []
         _Pool.connections = []
         _Pool.forgotten = []
         _Pool.told = []
 
     def __len__(self) -> int:
         return self._count
+
+    def resize(self, min_size: int, max_size: int) -> None:
+        _Pool.sizes.append((min_size, max_size))
+        self.min_size = min_size  # and no more of them become ready
 
     def forget(self, affinity: str, interpreter: int | None = None) -> None:
         _Pool.forgotten.append(affinity)
@@ -141,24 +150,37 @@ def frontend() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-@pytest.fixture
-def runtime(
-    tmp_path: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+@contextmanager
+def _host(directory: Path, frontend: subprocess.Popen[bytes], *, ahead: bool = False) -> Iterator[Path]:
     """A host that runs in a thread; gives its runtime directory."""
+    directory /= shim.instance_key(frontend.pid, "default")
+    shim.make_private(str(directory))
+    pool = Pool()
+    pool.start()
+    host = PoolHost(directory, "default", frontend.pid, pool, ahead=ahead)
+    thread = threading.Thread(target=host.run)
+    thread.start()
+    try:
+        yield directory
+    finally:
+        frontend.kill()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert not directory.exists()
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hosts in this process start."""
     monkeypatch.setattr(interpool.native, "InterpreterManager", _Pool, raising=False)
     monkeypatch.setattr(_Pool, "failure", None)
     monkeypatch.setenv("INTERPOOL_INTERPRETERS", "2")
-    directory = tmp_path / shim.instance_key(frontend.pid, "default")
-    shim.make_private(str(directory))
-    host = PoolHost(directory, "default", frontend.pid)
-    thread = threading.Thread(target=host.run)
-    thread.start()
-    yield directory
-    frontend.kill()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert not directory.exists()
+
+
+@pytest.fixture
+def runtime(pool: None, tmp_path: Path, frontend: subprocess.Popen[bytes]) -> Iterator[Path]:
+    with _host(tmp_path, frontend) as directory:
+        yield directory
 
 
 def _connect(path: Path) -> socket.socket:
@@ -191,10 +213,9 @@ def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: 
 
 
 def test_stacks_are_answered_whole_while_the_host_goes_on(runtime: Path, model: Path, tmp_path: Path) -> None:
-    assert control.ask_stacks(runtime) == b""  # no interpreter has been needed yet
     worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "ready"
-    assert control.ask_stacks(runtime).decode() == _Pool(2, max_size=2).dump_stacks()
+    assert control.ask_stacks(runtime).decode() == "interpreter 1: free\n" * 10_000
     assert _states(runtime) == ["listening"]
     worker.close()
     wait_for(lambda: _states(runtime) == [], "the worker's end")
@@ -246,6 +267,7 @@ def test_a_name_that_is_used_again_belongs_to_the_new_worker(
 @pytest.fixture
 def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interpool.handler.host.pool_host.TICK_S", 0.05)
+    monkeypatch.setattr("interpool.handler.host.pool_host.GROWING_TICK_S", 0.05)
 
 
 def _serve(runtime: Path, path: Path, model: Path) -> tuple[_Shim, socket.socket, WorkerToken]:
@@ -335,18 +357,69 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
     wait_for(lambda: _states(runtime) == [], "the worker's end")
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 def test_a_pool_that_does_not_start_tells_every_waiting_worker(
-    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: None,
+    frontend: subprocess.Popen[bytes],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: bool,
 ) -> None:
     monkeypatch.setattr(_Pool, "failure", OSError("no room for copies"))
-    workers = [_Shim(runtime, f"unix:{tmp_path}/.s{index}", model) for index in range(2)]
-    for worker in workers:
-        assert "no room for copies" in worker.answer()
-    late = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
-    assert "no room for copies" in late.answer()
-    for worker in (*workers, late):
+    with _host(tmp_path, frontend, ahead=ahead) as runtime:
+        workers = [_Shim(runtime, f"unix:{tmp_path}/.s{index}", model) for index in range(2)]
+        for worker in workers:
+            assert "no room for copies" in worker.answer()
+        late = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
+        assert "no room for copies" in late.answer()
+        for worker in (*workers, late):
+            worker.close()
+        wait_for(lambda: not runtime.exists(), "the host's end")
+
+
+def test_a_worker_is_served_before_all_interpreters_are_ready(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "ready"
+    assert _Pool.sizes == [(2, 2)]  # of which this pool never has more than one
+    worker.close()
+    wait_for(lambda: _states(runtime) == [], "the worker's end")
+
+
+def test_a_host_that_was_started_ahead_has_its_size_before_a_worker_comes(
+    pool: None, frontend: subprocess.Popen[bytes], model: Path, tmp_path: Path
+) -> None:
+    with _host(tmp_path, frontend, ahead=True) as runtime:
+        wait_for(lambda: _Pool.sizes == [(2, 2)], "the size that the environment names")
+        (model / "config.yaml").write_text("interpool: {interpreters: 3}\n")
+        (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="config.yaml"))
+        workers = []
+        for index in range(2):
+            workers.append(_Shim(runtime, f"unix:{tmp_path}/.s{index}", model))
+            assert workers[-1].answer() == "ready"
+        assert _Pool.sizes == [(2, 2), (3, 3)]  # the first model decides
+        for worker in workers:
+            worker.close()
+        wait_for(lambda: _states(runtime) == [], "the workers' end")
+
+
+def test_a_host_that_was_started_ahead_waits_for_its_first_worker(
+    pool: None,
+    quick_ticks: None,
+    frontend: subprocess.Popen[bytes],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INTERPOOL_IDLE_EXIT_S", "0.2")
+    with _host(tmp_path, frontend, ahead=True) as runtime:
+        wait_for(lambda: json.loads(control.ask_status(runtime))["uptime_s"] > 0.5, "more than the idle time")
+        worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+        assert worker.answer() == "ready"
         worker.close()
-    wait_for(lambda: not runtime.exists(), "the host's end")
+        wait_for(lambda: not runtime.exists(), "the host's end, as nobody needs it any more")
 
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
@@ -381,11 +454,10 @@ def test_a_host_without_a_frontend_does_not_start(tmp_path: Path) -> None:
         [
             sys.executable,
             "-m",
-            "interpool.handler.host.pool_host",
+            "interpool.handler.host.start",
             f"--frontend={2**22 + 1}",
             f"--runtime-dir={tmp_path}",
             "--pool=p",
-            "--log=/dev/null",
         ],
         capture_output=True,
         text=True,

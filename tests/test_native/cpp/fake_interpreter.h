@@ -26,6 +26,9 @@ namespace interpool::testing {
 // Of interpreters, by this thread: at most one.
 inline thread_local int gils_held = 0;
 
+// What this thread calls in; any pointer will do, as nobody looks into it.
+inline thread_local CallerModes modes_here;
+
 class FakeInterpreter final : public Interpreter {
  public:
   // What a function of its "Python" does with what it is called with.
@@ -80,6 +83,11 @@ class FakeInterpreter final : public Interpreter {
     gil_.unlock();
   }
 
+  // What the object's own code has run in, in order.
+  std::vector<CallerModes> modes_seen;
+
+  CallerModes modes() const override { return modes_here; }
+
   void* global(const std::string& module, const std::string& name) override {
     demand_gil();
     const Name key{module, name};
@@ -88,18 +96,23 @@ class FakeInterpreter final : public Interpreter {
     }
     return keep({Value(), key});
   }
-  void* call(void* callable, const std::vector<Value>& args, const Keywords& /*keywords*/) override {
+  void* call(void* callable, const std::vector<Value>& args, const Keywords& /*keywords*/,
+             const CallerModes& caller) override {
+    modes_seen.push_back(caller);
     const Name function = object(callable).function;
     return keep({functions_.at(function)(args), {}});
   }
-  void* attribute(void* of, const std::string& name) override {
+  void* attribute(void* of, const std::string& name, const CallerModes& caller) override {
+    modes_seen.push_back(caller);
     return keep({name + " of " + object(of).value.as<std::string>(), {}});
   }
-  bool has_attribute(void* of, const std::string& name) override {
+  bool has_attribute(void* of, const std::string& name, const CallerModes& caller) override {
+    modes_seen.push_back(caller);
     return !name.empty() && object(of).value.is<std::string>();
   }
   // Of a list.
-  void* item(void* of, const Value& key) override {
+  void* item(void* of, const Value& key, const CallerModes& caller) override {
+    modes_seen.push_back(caller);
     return keep({object(of).value.as<List>().items.at(static_cast<size_t>(key.as<int64_t>())), {}});
   }
   void* from_value(const Value& value) override {

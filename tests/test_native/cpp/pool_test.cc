@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <limits>
 #include <thread>
 
@@ -325,6 +326,120 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
 
+// What `work` throws says that.
+void expect_refused(const std::function<void()>& work, const std::string& text) {
+  try {
+    work();
+    ADD_FAILURE() << "accepted: " << text;
+  } catch (const ArgumentError& error) {
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
+// A pool of the first of these; the others start when `gate` is opened.
+std::shared_ptr<Pool> pool_of_first(const Fakes& fakes, std::latch& gate) {
+  PoolOptions options;
+  options.start = [all = fakes.all(), &gate, next = std::make_shared<std::atomic<size_t>>(1)] {
+    gate.wait();
+    return all.at((*next)++);
+  };
+  return std::make_shared<Pool>(std::vector<Interpreter*>{fakes.all().front()}, std::move(options));
+}
+
+TEST(Pool, ServesWhileTheOthersOfItsMinimumStart) {
+  Fakes fakes(4);
+  std::latch gate(1);
+  const auto pool = pool_of_first(fakes, gate);
+  pool->resize(4, 4);
+  ASSERT_TRUE(eventually([&] { return pool->is_growing(); }));
+  pool->release(pool->acquire("", 0.0));
+  EXPECT_EQ(pool->size(), 1U);
+  EXPECT_EQ(pool->min_size(), 4U);
+  std::vector<int> order;
+  Interpreter& leased = pool->acquire("", 0.0);
+  std::thread waits = waiter(*pool, order, 1);  // for one of those that start
+  gate.count_down();
+  waits.join();
+  pool->release(leased);
+  EXPECT_TRUE(eventually([&] { return pool->size() == 4 && !pool->is_growing(); }));
+  expect_all_free(*pool);
+}
+
+TEST(Pool, LetsCallersWhoStaySpreadOverThoseThatStart) {
+  Fakes fakes(3);
+  std::latch gate(1);
+  const auto pool = pool_of_first(fakes, gate);
+  pool->resize(3, 3);
+  std::mutex mutex;
+  std::multiset<int> homes;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&] {
+      const int home = pool->settle().value();
+      const std::lock_guard lock(mutex);
+      homes.insert(home);
+    });
+  }
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return homes.size() == 1;
+  }));
+  gate.count_down();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(homes, (std::multiset<int>{1, 2, 3}));
+  EXPECT_TRUE(pool->settle().has_value());  // all are there: the next one shares
+  EXPECT_TRUE(eventually([&] { return !pool->is_growing(); }));
+}
+
+TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
+  Fakes fakes(1);
+  PoolOptions options;
+  std::atomic<int> tries{0};
+  options.start = [&tries]() -> Interpreter* {
+    ++tries;
+    throw InterpreterStartError("no room");
+  };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  ::testing::internal::CaptureStderr();
+  pool->resize(3, 3);
+  EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0 && !pool->is_growing(); }));
+  pool->release(pool->acquire("", 0.0));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pool->settle(), 1);
+  EXPECT_EQ(pool->failure(), "no room");
+  EXPECT_EQ(pool->size(), 1U);
+  pool->close();
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
+  EXPECT_EQ(pool->failed_starts(), static_cast<uint64_t>(tries));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the pool could not start another interpreter: no room"), std::string::npos) << said;
+}
+
+TEST(Pool, ParksWhatIsAboveItsNewMaximum) {
+  Fakes fakes(3);
+  for (auto& fake : fakes) {
+    fake->define("interpool.native.inside.parking", "park",
+                 [](const std::vector<Value>&) { return Value(); });
+  }
+  PoolOptions options;
+  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  pool->resize(1, 1);
+  EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
+  EXPECT_EQ(pool->instances().size(), 3U);
+  pool->resize(3, 3);  // they are there
+  EXPECT_TRUE(eventually([&] { return pool->size() == 3; }));
+  EXPECT_EQ(pool->failed_starts(), 0U);
+}
+
+TEST(Pool, IsNotResizedToWhatMakesNoSense) {
+  Fakes fakes(2);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  expect_refused([&] { pool->resize(0, 1); }, "not 0 and 1");
+  expect_refused([&] { pool->resize(2, 1); }, "not 2 and 1");
+  expect_refused([&] { pool->resize(3, 3); }, "starts no interpreters");
+  EXPECT_EQ(pool->min_size(), 2U);
+}
+
 TEST(Pool, HasTheSizeThatItsSettingsSay) {
   const auto size = [](std::optional<int64_t> min_size, std::optional<int64_t> max_size) {
     const PoolSize found = size_of({min_size, max_size}, 6);
@@ -346,16 +461,6 @@ TEST(Pool, KeepsToWhatIsPreparedUnlessAMaximumIsNamed) {
   EXPECT_EQ(max_size({}, 2), 6U);  // its start says what is missing
   EXPECT_EQ(max_size({{}, 8}, 6), 8U);
   EXPECT_EQ(max_size({3, {}}, 2), 3U);
-}
-
-// What `work` throws says that.
-void expect_refused(const std::function<void()>& work, const std::string& text) {
-  try {
-    work();
-    ADD_FAILURE() << "accepted: " << text;
-  } catch (const ArgumentError& error) {
-    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
-  }
 }
 
 TEST(Pool, RefusesWhatMakesNoSense) {

@@ -96,6 +96,15 @@ TEST(Process, TellsWhyAnInterpreterDidNotStartAndStartsOthers) {
   EXPECT_EQ(process().start(2, {}).size(), 2U);
 }
 
+TEST(Process, TellsWhatAnInterpreterCannotImport) {
+  try {
+    process().start(1, {}, {"missing"});
+    FAIL() << "it started";
+  } catch (const InterpreterStartError& error) {
+    EXPECT_NE(std::string(error.what()).find(" cannot import missing: "), std::string::npos) << error.what();
+  }
+}
+
 TEST(Process, AsksForEachCopyOnce) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(process().private_copy("/some/extension.so", 1),

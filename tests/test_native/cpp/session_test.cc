@@ -48,6 +48,28 @@ TEST_F(SessionTest, LooksIntoWhatIsInside) {
   EXPECT_EQ(text.interpreter_id(), session->interpreter_id());
 }
 
+TEST_F(SessionTest, CallsInTheModesOfItsCaller) {
+  const int mark = 0;
+  const CallerModes modes(std::shared_ptr<const int>(), reinterpret_cast<const Modes*>(&mark));
+  for (const std::optional<double> call_limit : {std::optional<double>(), std::optional<double>(60)}) {
+    const auto session = Session::acquire(pool_, "", 10, call_limit);
+    const PyObj echo = session->global("fake", "echo");
+    modes_here = modes;
+    echo.call({"text"}).attr("name");
+    echo.call({"text"}).has_attr("name");
+    echo.call({List{{1}}}).item(0);
+    modes_here = nullptr;
+    echo.call({"text"});
+    modes_here = modes;
+    session->run({"fake", "echo"}, {"text"});  // interpool's own
+    modes_here = nullptr;
+    const std::vector<CallerModes> expected{modes, modes, modes, modes, modes, modes, nullptr, nullptr};
+    EXPECT_EQ(fake().modes_seen, expected);
+    fake().modes_seen.clear();
+    session->close();
+  }
+}
+
 TEST_F(SessionTest, HasASelfWhenItWasAcquiredForAnObject) {
   const auto session = acquire();
   EXPECT_THROW(session->self(), SessionError);

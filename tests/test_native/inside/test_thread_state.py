@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import RemoteError
 
 STATE = """
 import torch
@@ -30,7 +31,26 @@ def state():
         torch.zeros(2).device.type,
         torch.zeros(1).item(),
         (torch.ones(2, 2) @ torch.ones(2, 2)).dtype.itemsize,
+        str(torch.get_autocast_dtype("cpu")),
+        torch.is_autocast_cache_enabled(),
+        (torch.ones(2, requires_grad=True) * 2).requires_grad,
+        torch.ones(2).is_inference(),
     )
+
+class Model(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+        self.made_in = state()
+
+    @property
+    def modes(self):
+        return state()
+
+    def __getitem__(self, key):
+        return state()
+
+def fail():
+    raise ValueError(state())
 
 def leave_behind(what):
     if what == "no_grad":
@@ -38,12 +58,16 @@ def leave_behind(what):
     elif what == "inference":
         torch.inference_mode().__enter__()
     elif what == "autocast":
-        torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
+        torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False).__enter__()
     else:
         Mode().__enter__()
 """
 
-FRESH = (True, False, False, "cpu", 0.0, 4)
+FRESH = (True, False, False, "cpu", 0.0, 4, "torch.bfloat16", True, True, False)
+
+# The same, of the host's threads.
+HERE: dict[str, Any] = {}
+exec(STATE, HERE)
 
 
 class DispatchMode(TorchDispatchMode):
@@ -56,14 +80,39 @@ class FunctionMode(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+@contextmanager
+def all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "autocast to float16": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "autocast without its cache": lambda: torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),
+    "autocast in inference mode": lambda: all_of(
+        torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)
+    ),
+    "autocast turned off within autocast": lambda: all_of(
+        torch.autocast("cpu", dtype=torch.bfloat16), torch.autocast("cpu", enabled=False)
+    ),
+    "grad mode within inference mode": lambda: all_of(torch.inference_mode(), torch.enable_grad()),
+    "inference mode ended within": lambda: all_of(torch.inference_mode(), torch.inference_mode(False)),
+}
+
+CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "device": lambda: torch.device("meta"),
     "dispatch mode": DispatchMode,
     "function mode": FunctionMode,
 }
+
+
+def modes_here() -> tuple[Any, ...]:
+    return HERE["state"]()  # type: ignore[no-any-return]
 
 
 def on_a_thread_of_its_own(work: Callable[[], None]) -> None:
@@ -72,7 +121,7 @@ def on_a_thread_of_its_own(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS.keys())
-def test_the_hosts_settings_do_not_reach_into_an_interpreter(
+def test_what_else_the_host_has_set_does_not_reach_into_an_interpreter(
     session: InterpreterSession, context: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     def work() -> None:
@@ -86,18 +135,130 @@ def test_the_hosts_settings_do_not_reach_into_an_interpreter(
     on_a_thread_of_its_own(work)
 
 
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
+@pytest.mark.parametrize("call_limit", [None, 60], ids=["", "on the thread of a call limit"])
+def test_a_call_has_its_callers_modes(
+    manager: InterpreterManager, mode: Callable[[], AbstractContextManager[Any]], call_limit: float | None
+) -> None:
+    def work() -> None:
+        with manager.acquire_session(timeout=60, call_limit=call_limit) as session:
+            code = Code(session, STATE)
+            with mode():
+                expected = modes_here()
+                model = code["Model"]()
+                assert code.call("state") == expected
+                assert model.attr("made_in").to_value() == expected
+                assert model.attr("modes").to_value() == expected
+                assert model["any"].to_value() == expected
+                assert modes_here() == expected
+            assert code.call("state") == FRESH
+            assert modes_here() == FRESH
+
+    on_a_thread_of_its_own(work)
+
+
+def test_each_call_of_a_session_has_the_modes_of_its_moment(session: InterpreterSession) -> None:
+    def work() -> None:
+        code = Code(session, STATE)
+        with torch.no_grad():
+            assert code.call("state") == modes_here()
+            with torch.enable_grad():
+                assert code.call("state") == FRESH
+            with torch.inference_mode():
+                assert code.call("state") == modes_here()
+            assert code.call("state") == modes_here()
+
+    on_a_thread_of_its_own(work)
+
+
+def test_a_call_that_fails_leaves_the_callers_modes_as_they_are(session: InterpreterSession) -> None:
+    def work() -> None:
+        code = Code(session, STATE)
+        with MODES["autocast in inference mode"]():
+            expected = modes_here()
+            with pytest.raises(RemoteError, match="ValueError") as failure:
+                code["fail"]()
+            assert str(expected) in str(failure.value)
+            assert modes_here() == expected
+        assert (modes_here(), code.call("state")) == (FRESH, FRESH)
+
+    on_a_thread_of_its_own(work)
+
+
+@pytest.mark.parametrize("what", ["no_grad", "inference", "autocast", "mode"])
+def test_what_a_model_leaves_set_does_not_outlive_a_call_in_other_modes(
+    session: InterpreterSession, what: str
+) -> None:
+    def work() -> None:
+        code = Code(session, STATE)
+        leave_behind = code["leave_behind"]
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False), torch.no_grad():
+            expected = modes_here()
+            leave_behind(what)
+            assert modes_here() == expected
+            assert code.call("state") == expected
+        assert (modes_here(), code.call("state")) == (FRESH, FRESH)
+
+    on_a_thread_of_its_own(work)
+
+
+def test_callers_at_once_have_each_their_own_modes(manager: InterpreterManager) -> None:
+    def caller(mode: Callable[[], AbstractContextManager[Any]]) -> Callable[[], None]:
+        def work() -> None:
+            with manager.acquire_session(timeout=60) as session, mode():
+                code = Code(session, STATE)
+                for _ in range(50):
+                    assert code.call("state") == modes_here()
+
+        return work
+
+    together(
+        [caller(MODES[name]) for name in ("no_grad", "inference_mode", "autocast", "autocast to float16")]
+    )
+
+
+def test_what_a_call_in_inference_mode_makes_is_an_inference_tensor(session: InterpreterSession) -> None:
+    def work() -> None:
+        x = torch.ones(1, 2)
+        model = Code(session, STATE)["Model"]()
+        with torch.inference_mode():
+            y = model(x).to_value()
+        assert y.is_inference()
+        assert not x.is_inference()
+        assert model(x).attr("requires_grad").to_value()
+
+    on_a_thread_of_its_own(work)
+
+
+def test_a_movable_object_has_the_callers_modes_and_is_itself_made_in_none(
+    manager: InterpreterManager,
+) -> None:
+    def work() -> None:
+        with manager.acquire_session(timeout=60) as session, torch.inference_mode():
+            movable = session.create_movable(session.global_("torch.nn", "Linear")(2, 2))
+        x = torch.ones(1, 2)
+        for _ in range(2):
+            with torch.inference_mode():
+                assert movable(x).is_inference()
+            with torch.no_grad():
+                y = movable(x)
+                assert not y.is_inference()
+            with movable.acquire_session(timeout=60) as session:
+                assert not session.self.attr("weight").attr("is_inference")().to_value()
+                assert session.self(x).attr("requires_grad").to_value()
+
+    on_a_thread_of_its_own(work)
+
+
 @pytest.mark.parametrize("what", ["no_grad", "inference", "autocast", "mode"])
 def test_what_a_model_leaves_set_reaches_neither_the_host_nor_the_next_session(
     manager: InterpreterManager, what: str
 ) -> None:
-    names: dict[str, Any] = {}
-    exec(STATE, names)
-
     def work() -> None:
         with manager.acquire_session(timeout=60, affinity="thread state") as session:
             Code(session, STATE)["leave_behind"](what)
             number = session.interpreter_id
-        assert names["state"]() == FRESH
+        assert modes_here() == FRESH
         with manager.acquire_session(timeout=60, affinity="thread state") as session:
             assert session.interpreter_id == number
             assert Code(session, STATE).call("state") == FRESH

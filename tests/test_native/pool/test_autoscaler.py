@@ -14,6 +14,7 @@ from interpool_testing import Code, every_interpreter, together
 from waiting import wait_for
 
 import interpool.native.pool.manager
+import interpool.native.provision
 from interpool.native import InterpreterManager
 from interpool.native._native import PoolSettings
 from interpool.native.errors import LeaseTimeoutError
@@ -197,6 +198,27 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
         wave(manager, 3)
         assert len(manager) == 1
         assert capfd.readouterr().err == ""  # it does not try at once again
+
+
+def test_a_pool_serves_while_it_is_made_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_back, real = threading.Event(), interpool.native.provision._copies
+
+    def hold_back(environment: object) -> Any:
+        held_back.wait(60)
+        return real(environment)  # type: ignore[arg-type]
+
+    with InterpreterManager(1, preload=["colorsys"]) as manager:
+        monkeypatch.setattr("interpool.native.provision._copies", hold_back)
+        manager.resize(2)
+        wait_for(lambda: manager.stats()["growing"], "the second one to be started")
+        wave(manager, 2)
+        assert (len(manager), manager.min_size, manager.max_size) == (1, 2, 2)
+        held_back.set()
+        wait_for(lambda: len(manager) == 2, "the second one to be ready")
+        with every_interpreter(manager) as sessions:
+            for session in sessions:
+                loaded = session.global_("sys", "modules").attr("__contains__")("colorsys")
+                assert loaded.to_value()
 
 
 def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(

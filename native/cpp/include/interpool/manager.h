@@ -22,8 +22,9 @@ struct PoolSettings {
   // times that, or as many as there are prepared copies for; a minimum alone is the exact number.
   std::optional<int64_t> min_size;
   std::optional<int64_t> max_size;
-  double park_after = 60;  // seconds without need, after which one above min_size is parked
-  double grace = 5;        // seconds that an interrupted call has to come back
+  double park_after = 60;                 // seconds without need, after which one above min_size is parked
+  double grace = 5;                       // seconds that an interrupted call has to come back
+  std::vector<std::string> preload = {};  // modules that each interpreter imports before it is leased
 };
 
 // The nouns are those of "Using Python for Model Inference in Deep Learning" (DeVito
@@ -68,6 +69,10 @@ class INTERPOOL_PUBLIC InterpreterManager {
                                  const std::string& affinity = "",
                                  std::optional<double> call_limit = std::nullopt);
   std::vector<Instance> all_instances() const;
+  // Its sizes from now on: what is missing of the minimum is started in the background, and callers
+  // are served by those that there are; what is above the maximum is parked. A start that fails is
+  // told on stderr and tried again later. Throws ArgumentError.
+  void resize(size_t min_size, size_t max_size);
   // Leases the first `count` interpreters only, from now on, except for instances' own sessions;
   // size() lifts it. Throws ArgumentError for what is not between 1 and size().
   void limit(size_t count);

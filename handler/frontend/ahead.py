@@ -1,0 +1,80 @@
+"""Starts the pool host with the server, so that interpreters are ready when the first model comes.
+
+``interpool serve`` starts this beside TorchServe: ``python -m interpool.handler.frontend.ahead
+--launcher=PID``. It waits for the frontend, which that process starts, has a host of the default pool started
+as a shim would, unless a shim was first, and ends. The host itself goes with the frontend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from interpool.handler.frontend import shim
+from interpool.handler.torchserve import running_frontend
+
+PAUSE_S = 0.02
+LOG_PATIENCE_S = 10.0  # for the frontend to make its log directory
+
+
+def await_frontend(launcher: str) -> int | None:
+    """The frontend's process id, once there is one; None if the launcher ended without starting it.
+
+    Args:
+        launcher: the directory below /proc of the process that starts it.
+    """
+    while os.path.exists(launcher):
+        if frontend := running_frontend():
+            return frontend
+        time.sleep(PAUSE_S)
+    return running_frontend()
+
+
+def start_ahead(frontend: int, python: str) -> None:
+    """Have the default pool's host started, if there is none; raises shim.Refused."""
+    base = shim.runtime_base()
+    shim.make_private(base)
+    key = shim.instance_key(frontend, shim.DEFAULT_POOL)
+    runtime_dir = os.path.join(base, key)
+    patience = time.monotonic() + LOG_PATIENCE_S
+    while os.path.dirname(shim.log_path(frontend, runtime_dir, shim.DEFAULT_POOL)) == runtime_dir:
+        if time.monotonic() > patience or not shim.process_start(frontend):
+            break
+        time.sleep(PAUSE_S)
+    if key != shim.instance_key(frontend, shim.DEFAULT_POOL):
+        return  # it has ended
+    held = shim.lock(runtime_dir)
+    try:
+        shim.connect_control(runtime_dir).close()
+    except OSError:
+        # As TorchServe gives it to a worker, and a shim to a host: what is relative could be anybody's.
+        environment = dict(os.environ)
+        paths = filter(os.path.isabs, environment.pop("PYTHONPATH", "").split(os.pathsep))
+        if own := os.pathsep.join(paths):
+            environment["PYTHONPATH"] = own
+        shim.start_host(frontend, runtime_dir, shim.DEFAULT_POOL, python, environment, "--ahead")
+    finally:
+        os.close(held)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m interpool.handler.frontend.ahead")
+    parser.add_argument("--launcher", required=True)
+    options = parser.parse_args(arguments)
+    frontend = await_frontend(f"/proc/{options.launcher}")
+    if frontend is None:
+        return 0
+    try:
+        start_ahead(frontend, sys.executable)
+    except (shim.Refused, OSError) as error:
+        # The first shim will try again, and TorchServe's model log will say why that failed.
+        print(f"interpool: the pool host could not be started with the server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

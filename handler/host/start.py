@@ -1,0 +1,76 @@
+"""The pool host's process: started by the first shim that finds no host, or ahead of it.
+
+``python -m interpool.handler.host.start --frontend=PID --runtime-dir=DIR --pool=NAME [--ahead]``, under the
+instance's lock and with a pipe as stdout, on which it says ``listening``.
+
+The first interpreter is what takes longest, so it is started before the rest of the host is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+
+from interpool.handler.frontend import shim
+from interpool.handler.host.pool import Pool
+from interpool.native.errors import InterpoolError
+from interpool.native.upstream.cpython_private import run_exit_functions
+
+# An interpreter that starts asks this Python for each private copy. By default it would wait 5 ms for
+# each, as long as something is imported here.
+SWITCH_INTERVAL_S = 0.0005
+
+logger = logging.getLogger("interpool.host")
+
+
+def remove_stale(base: Path) -> None:
+    """Remove the runtime directories of TorchServe instances that are gone."""
+    for directory in base.iterdir():
+        pid, _, rest = directory.name.partition("-")
+        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.start")
+    parser.add_argument("--frontend", type=int, required=True)
+    parser.add_argument("--runtime-dir", type=Path, required=True)
+    parser.add_argument("--pool", required=True)
+    parser.add_argument("--ahead", action="store_true", help="no worker needs it yet")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    # A worker takes five descriptors, and the usual limit would do for two hundred workers.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        # The frontend's working directory is what relative paths in its environment refer to.
+        os.chdir(f"/proc/{options.frontend}/cwd")
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        pool = Pool()
+        pool.start()
+        from interpool.handler.host.pool_host import PoolHost
+
+        remove_stale(options.runtime_dir.parent)
+        host = PoolHost(options.runtime_dir, options.pool, options.frontend, pool, ahead=options.ahead)
+    except (InterpoolError, OSError) as error:
+        logger.error("%s", error)
+        os._exit(1)  # nothing else can be ended while an interpreter starts
+    logger.info("pool %r, pid %d, in %s", options.pool, os.getpid(), options.runtime_dir)
+    os.write(1, b"listening\n")
+    # From here on stdout is the log too; closing the pipe is what the shim waits for.
+    os.dup2(2, 1)
+    host.leave_on_sigterm()
+    host.run()
+    # What Python does first when it ends: interpreters run their exit functions, and models' files go.
+    run_exit_functions()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""The program beside `interpool serve` that has the host started as soon as there is a frontend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interpool.handler.frontend import ahead, shim
+from interpool.handler.torchserve import FRONTEND_CLASS, PID_FILE
+
+
+@pytest.fixture
+def frontend() -> Iterator[subprocess.Popen[bytes]]:
+    """What looks like TorchServe's."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", FRONTEND_CLASS], stdin=subprocess.PIPE
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "run"))
+    return tmp_path
+
+
+def test_it_waits_for_the_frontend_as_long_as_the_launcher_lives(
+    temporary: Path, frontend: subprocess.Popen[bytes]
+) -> None:
+    found: list[int | None] = []
+    waits = threading.Thread(target=lambda: found.append(ahead.await_frontend(f"/proc/{os.getpid()}")))
+    waits.start()
+    assert found == []
+    (temporary / PID_FILE).write_text(str(frontend.pid))
+    waits.join(60)
+    assert found == [frontend.pid]
+
+
+def test_a_launcher_that_has_gone_to_the_background_has_left_a_frontend(
+    temporary: Path, frontend: subprocess.Popen[bytes]
+) -> None:
+    (temporary / PID_FILE).write_text(str(frontend.pid))
+    assert ahead.await_frontend("/proc/0") == frontend.pid
+
+
+def test_without_a_frontend_nothing_is_started(temporary: Path) -> None:
+    assert ahead.main(["--launcher=0"]) == 0
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_frontend_that_ended_at_once_gets_no_host(
+    temporary: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def log_path(_frontend: int, runtime_dir: str, _pool: str) -> str:
+        frontend.kill()
+        frontend.wait()
+        return f"{runtime_dir}/log"
+
+    monkeypatch.setattr(shim, "log_path", log_path)
+    ahead.start_ahead(frontend.pid, sys.executable)
+    assert list((temporary / "run").iterdir()) == []
+
+
+def test_a_runtime_directory_that_others_can_enter_is_told(
+    temporary: Path, frontend: subprocess.Popen[bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (temporary / "run").mkdir()
+    (temporary / "run").chmod(0o777)
+    (temporary / PID_FILE).write_text(str(frontend.pid))
+    assert ahead.main([f"--launcher={os.getpid()}"]) == 1
+    assert "could not be started with the server" in capfd.readouterr().err
