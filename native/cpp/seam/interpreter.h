@@ -46,6 +46,10 @@ class Services {
   // copies of its private dependencies, then its own. Throws ProvisioningError.
   virtual std::vector<std::string> private_copy(const std::string& path, int slot) = 0;
 
+  // Such a file was loaded, and this is its dlopen handle: what is the same in all copies of it
+  // becomes one in memory. Again for a library that is loaded already does nothing.
+  virtual void loaded(void* handle) = 0;
+
   // A hermetic archive, opened once per process for all interpreters that map it:
   // the snapshot of that number, or for 0 the file's. Throws ArchiveError.
   virtual std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) = 0;

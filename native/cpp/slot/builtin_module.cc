@@ -74,6 +74,7 @@ PyObject* load_library(PyObject*, PyObject* args) {
         refused = dlerror();
         return;
       }
+      options->services->loaded(handle);
       if (calls_dlsym(file)) {
         hook_dlsym(handle);
       }
