@@ -176,6 +176,16 @@ std::optional<Services::ModuleSource> Process::module_source(const std::string& 
   return std::nullopt;
 }
 
+std::string Process::import_note() {
+  const std::lock_guard lock(mutex_);
+  return import_note_;
+}
+
+void Process::keep_import_note(const std::string& note) {
+  const std::lock_guard lock(mutex_);
+  import_note_ = note;
+}
+
 Process::Copies Process::copies() {
   const std::lock_guard lock(mutex_);
   return copies_;

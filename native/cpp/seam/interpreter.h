@@ -61,6 +61,10 @@ class Services {
   };
   virtual std::optional<ModuleSource> module_source(const std::string& name, int slot) = 0;
 
+  // What an interpreter says of its import of torch, for those that start later; "" before any has.
+  virtual std::string import_note() = 0;
+  virtual void keep_import_note(const std::string& note) = 0;
+
   // Where storages with these contents lie in memory that interpreters have in common, see
   // core/shared_storages.h. And: what was placed for `model` is found no more.
   virtual std::optional<std::vector<Placement>> place_storages(const std::string& key,

@@ -6,11 +6,11 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ThreadLocalPythonObjects.h>
-#include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "../upstream/torch_layouts.h"
@@ -75,6 +75,16 @@ bool thread_state_is_fresh() {
   return keys.included_ == 0 && keys.excluded_ == 0 && autograd_is_fresh() && modes_are_fresh() &&
          hooks_are_fresh() && c10::ThreadLocalDebugInfo::current() == nullptr && no_python_objects() &&
          autocast_dtypes() == fresh_autocast_dtypes();
+}
+
+FreshThreadState::FreshThreadState() {
+  std::optional<at::ThreadLocalState> fresh;
+  std::thread([&] { fresh.emplace(); }).join();
+  at::ThreadLocalState::setThreadLocalState(*fresh);
+}
+
+FreshThreadState::~FreshThreadState() {
+  at::ThreadLocalState::setThreadLocalState(own_);
 }
 
 }  // namespace interpool
