@@ -25,7 +25,9 @@ def install() -> None:
     import site
 
     site.main()
-    import torch  # noqa: F401  (a lease must not wait for this import)
+    from interpool.native.inside import lean_imports
+
+    lean_imports.import_torch()  # a lease must not wait for it, and what follows imports it
 
     from interpool.native.inside import inductor, process_guards, registered_sources, weights
 

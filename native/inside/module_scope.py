@@ -38,6 +38,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from interpool.native.inside import lean_imports
 from interpool.native.upstream.cpython_private import forget_source_lines
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ def _install() -> None:
     if _baseline:
         return
     _environment.update(sys.modules)
-    _baseline = frozenset(sys.modules)
+    _baseline = frozenset(sys.modules) | lean_imports.known_names()
     sys.path_hooks.insert(0, _hook)
     _guard_threads()
 
@@ -275,6 +276,8 @@ def _users(used: dict[str, ModuleType], among: dict[str, ModuleType]) -> dict[st
 
 
 def _uses(name: str, module: ModuleType, names: Collection[str], modules: Collection[int]) -> bool:
+    if lean_imports.is_late(module):
+        return False  # it has nothing yet
     for value in tuple(getattr(module, "__dict__", {}).values()):
         if isinstance(value, ModuleType):
             # Python itself makes a submodule an attribute of its package.

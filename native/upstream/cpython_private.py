@@ -29,6 +29,9 @@ RENAMED_MODULES = _compat_pickle.IMPORT_MAPPING
 ModuleLock: Any = importlib._bootstrap._ModuleLockManager  # type: ignore[attr-defined]
 """A context manager: the lock under which Python imports the module of that name."""
 
+IMPORTLIB_FILE = "<frozen importlib._bootstrap>"
+"""What the frames of importlib's functions that import statements call have as their file."""
+
 
 def _unpickler(name: str, why: str, *parameters: str) -> PrivateName:
     return PrivateName(f"pickle:_Unpickler.{name}", why, ("self", *parameters))

@@ -13,6 +13,7 @@
 
 #include "../seam/guest_modules.h"
 #include "../upstream/torch_words.h"
+#include "code_pages.h"
 #include "prepared.h"
 
 namespace interpool {
@@ -171,6 +172,16 @@ std::vector<std::string> Process::private_copy(const std::string& path, int slot
   return copies_[key] = std::move(files);
 }
 
+void Process::loaded(void* handle) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loaded_.insert(handle).second) {
+      return;
+    }
+  }
+  share_code_pages(handle);
+}
+
 std::optional<Services::ModuleSource> Process::module_source(const std::string& name, int slot) {
   for (const auto& pool : pools()) {
     if (auto found = pool->module_source(name, slot)) {
@@ -178,6 +189,16 @@ std::optional<Services::ModuleSource> Process::module_source(const std::string& 
     }
   }
   return std::nullopt;
+}
+
+std::string Process::import_note() {
+  const std::lock_guard lock(mutex_);
+  return import_note_;
+}
+
+void Process::keep_import_note(const std::string& note) {
+  const std::lock_guard lock(mutex_);
+  import_note_ = note;
 }
 
 Process::Copies Process::copies() {
@@ -214,10 +235,11 @@ Interpreter* Process::start_one(int slot, const std::vector<std::string>& search
   options.services = this;
   options.libpython =
       provision([&provisioner = provisioner, slot] { return provisioner.libpython_copy(slot); });
-  load(options.libpython);
+  loaded(load(options.libpython));
   void* library = nullptr;
   for (const std::string& file : private_copy(installation.slot_library, slot)) {
     library = load(file);
+    loaded(library);
   }
   return find<OpenInterpreter>(library, kOpenInterpreter)(options);
 }

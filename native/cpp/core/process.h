@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,8 +39,8 @@ struct Provisioner {
 };
 
 // One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
-// slot count, the memo of copies, the list of pools and what is said of leaving; it is never
-// held while something is loaded.
+// slot count, the memos of copies, of what was loaded and imported, the list of pools and what is said of
+// leaving; it is never held while something is loaded.
 class INTERPOOL_PUBLIC Process final : public Services {
  public:
   static Process& get();
@@ -74,8 +75,11 @@ class INTERPOOL_PUBLIC Process final : public Services {
   Interpreter& host();
 
   std::vector<std::string> private_copy(const std::string& path, int slot) override;
+  void loaded(void* handle) override;
   std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) override;
   std::optional<ModuleSource> module_source(const std::string& name, int slot) override;
+  std::string import_note() override;
+  void keep_import_note(const std::string& note) override;
   std::optional<std::vector<Placement>> place_storages(const std::string& key,
                                                        const std::vector<Piece>& pieces,
                                                        std::chrono::milliseconds patience) override;
@@ -111,6 +115,8 @@ class INTERPOOL_PUBLIC Process final : public Services {
   std::condition_variable forever_;  // never notified
   int slots_ = 0;
   Copies copies_;
+  std::set<void*> loaded_;
+  std::string import_note_;
   std::vector<std::shared_ptr<Pool>> pools_;  // for ever, as their interpreters are
   Interpreter* host_ = nullptr;
 };

@@ -34,6 +34,9 @@ struct Route {
   // The interpreter's torch.ops object of an operator; borrowed, kept alive by
   // torch.ops. Called with that interpreter's GIL held.
   PyObject* (*python_op)(const char* ns, const char* name, const char* overload) = nullptr;
+  // Has the interpreter's Python register with torch what it left for later. Returns whether there was
+  // anything; throws c10::Error where that failed. On a thread that works for this interpreter.
+  bool (*register_late)() = nullptr;
   // libtorch_python's own vtable, once that interpreter has loaded it.
   const c10::impl::PyInterpreterVTable* vtable = nullptr;
 };

@@ -35,10 +35,11 @@ class Multiplexer final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) {
     const InterpreterId id = current_interpreter();
-    const auto kernels = cell_.kernels.load(std::memory_order_acquire);
-    const auto own = kernels->find(id);
-    if (own != kernels->end()) {
-      const Kernel kernel = own->second;  // keeps it alive should the call unregister it
+    Kernel kernel = own(id);  // keeps it alive should the call unregister it
+    if (!kernel && register_late(id)) {
+      kernel = own(id);
+    }
+    if (kernel) {
       kernel->callBoxed(op, keys, stack);
       return;
     }
@@ -58,6 +59,18 @@ class Multiplexer final : public c10::OperatorKernel {
   }
 
  private:
+  Kernel own(InterpreterId id) const {
+    const auto kernels = cell_.kernels.load(std::memory_order_acquire);
+    const auto found = kernels->find(id);
+    return found != kernels->end() ? found->second : nullptr;
+  }
+
+  // What a lean import of torch left out may be the kernel that is missing.
+  static bool register_late(InterpreterId id) {
+    const Route* route = route_of(id);
+    return route != nullptr && route->register_late != nullptr && route->register_late();
+  }
+
   Cell& cell_;
 };
 

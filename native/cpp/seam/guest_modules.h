@@ -15,6 +15,9 @@ struct Name {
 inline constexpr Name kInstall{"interpool.native.inside.bootstrap", "install"};
 inline constexpr Name kAtProcessEnd{"interpool.native.inside.bootstrap", "at_process_end"};
 
+// What a lean import of torch left out, and registers kernels.
+inline constexpr Name kImportRegistering{"interpool.native.inside.lean_imports", "import_registering"};
+
 // Freeing what can be built again.
 inline constexpr Name kPark{"interpool.native.inside.parking", "park"};
 

@@ -47,6 +47,10 @@ class Services {
   // copies of its private dependencies, then its own. Throws ProvisioningError.
   virtual std::vector<std::string> private_copy(const std::string& path, int slot) = 0;
 
+  // Such a file was loaded, and this is its dlopen handle: what is the same in all copies of it
+  // becomes one in memory. Again for a library that is loaded already does nothing.
+  virtual void loaded(void* handle) = 0;
+
   // A hermetic archive, opened once per process for all interpreters that map it:
   // the snapshot of that number, or for 0 the file's. Throws ArchiveError.
   virtual std::shared_ptr<const Snapshot> open_archive(const std::string& path, uint64_t number) = 0;
@@ -57,6 +61,10 @@ class Services {
     bool package = false;  // has submodules
   };
   virtual std::optional<ModuleSource> module_source(const std::string& name, int slot) = 0;
+
+  // What an interpreter says of its import of torch, for those that start later; "" before any has.
+  virtual std::string import_note() = 0;
+  virtual void keep_import_note(const std::string& note) = 0;
 
   // Where storages with these contents lie in memory that interpreters have in common, see
   // core/shared_storages.h. And: what was placed for `model` is found no more.

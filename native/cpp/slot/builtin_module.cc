@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -18,12 +19,14 @@
 #include "otf_messages.h"
 #include "sharing.h"
 #include "tensors.h"
+#include "thread_state.h"
 #include "torch_python.h"
 
 namespace interpool {
 namespace {
 
 const StartOptions* options = nullptr;
+std::atomic<bool> late{false};
 
 // Runs `work` without this interpreter's GIL; C++ errors become Python ones.
 template <typename Work>
@@ -75,6 +78,7 @@ PyObject* load_library(PyObject*, PyObject* args) {
         refused = dlerror();
         return;
       }
+      options->services->loaded(handle);
       if (calls_dlsym(file)) {
         hook_dlsym(handle);
       }
@@ -92,6 +96,46 @@ PyObject* load_library(PyObject*, PyObject* args) {
     return nullptr;
   }
   return PyUnicode_FromString(loaded.c_str());
+}
+
+// import_note() -> str
+PyObject* import_note(PyObject*, PyObject*) {
+  const std::string note = options->services->import_note();
+  return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "strict");
+}
+
+// keep_import_note(note: str) -> None
+PyObject* keep_import_note(PyObject*, PyObject* note) {
+  const char* text = PyUnicode_AsUTF8(note);
+  if (text == nullptr) {
+    return nullptr;
+  }
+  options->services->keep_import_note(text);
+  Py_RETURN_NONE;
+}
+
+// register_late(late: bool) -> None
+//
+// Whether a kernel that torch misses in this interpreter may be one that was left for later.
+PyObject* register_late(PyObject*, PyObject* given) {
+  const int truth = PyObject_IsTrue(given);
+  if (truth < 0) {
+    return nullptr;
+  }
+  late = truth != 0;
+  Py_RETURN_NONE;
+}
+
+// call_fresh(function) -> its result
+//
+// Calls it as on a thread that has done nothing: without the caller's modes of torch's, its grad
+// mode, its dispatch keys.
+PyObject* call_fresh(PyObject*, PyObject* function) {
+  if (thread_state_is_fresh()) {
+    return PyObject_CallNoArgs(function);
+  }
+  const FreshThreadState fresh;
+  return PyObject_CallNoArgs(function);
 }
 
 // interpreter_id() -> int
@@ -318,6 +362,10 @@ PyObject* share(PyObject*, PyObject* args) {
 
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
+    {"import_note", import_note, METH_NOARGS, "import_note() -> str"},
+    {"keep_import_note", keep_import_note, METH_O, "keep_import_note(note) -> None"},
+    {"register_late", register_late, METH_O, "register_late(late) -> None"},
+    {"call_fresh", call_fresh, METH_O, "call_fresh(function) -> its result"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str or bool"},
@@ -349,6 +397,10 @@ PyObject* create() {
 }
 
 }  // namespace
+
+bool registers_late() {
+  return late;
+}
 
 void add_builtin_module(const StartOptions& given) {
   options = &given;

@@ -10,4 +10,7 @@ namespace interpool {
 // Makes the module importable; before Py_Initialize. `options` outlives Python.
 void add_builtin_module(const StartOptions& options);
 
+// Whether Python has said that it left for later what registers kernels with torch. Any thread.
+bool registers_late();
+
 }  // namespace interpool

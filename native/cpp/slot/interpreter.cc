@@ -348,6 +348,27 @@ class PythonInterpreter final : public Interpreter {
     return checked(PyObject_GetAttrString(packet.get(), *overload != 0 ? overload : "default")).get();
   }
 
+  // See Route. Kernels are called with or without the GIL.
+  static bool register_late() {
+    if (!registers_late()) {
+      return false;
+    }
+    bool brought = false;
+    std::string failure;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    try {
+      const Ref module = checked(PyImport_ImportModule(guest::kImportRegistering.module));
+      const Ref result = checked(PyObject_CallMethod(module.get(), guest::kImportRegistering.name, nullptr));
+      brought = result.get() == Py_True;
+    } catch (const RemoteError& error) {
+      failure = std::string(error.what()) + "\n" + error.traceback_text;
+    }
+    PyGILState_Release(state);
+    TORCH_CHECK(failure.empty(),
+                "interpool: what torch registers in Python could not be imported: ", failure);
+    return brought;
+  }
+
   void announce() const {
     Route route;
     route.id = options_.id;
@@ -356,6 +377,7 @@ class PythonInterpreter final : public Interpreter {
     route.knows_thread = knows_thread;
     route.defer_decref = decref_later;
     route.python_op = python_op;
+    route.register_late = register_late;
     add_route(route);
   }
 

@@ -11,6 +11,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "../upstream/torch_layouts.h"
@@ -127,6 +128,16 @@ bool thread_state_is_fresh() {
   return keys.included_ == 0 && keys.excluded_ == 0 && autograd_is_fresh() && modes_are_fresh() &&
          hooks_are_fresh() && c10::ThreadLocalDebugInfo::current() == nullptr && no_python_objects() &&
          autocast_dtypes() == fresh_autocast_dtypes() && at::autocast::is_autocast_cache_enabled();
+}
+
+FreshThreadState::FreshThreadState() {
+  std::optional<ThreadState> fresh;
+  std::thread([&] { fresh.emplace(); }).join();
+  fresh->set();
+}
+
+FreshThreadState::~FreshThreadState() {
+  own_.set();
 }
 
 }  // namespace interpool

@@ -32,4 +32,17 @@ CallerModes modes_of_thread();
 // Gives them to the calling thread, whose state is fresh; null: leaves it so.
 void set_modes(const CallerModes& modes);
 
+// As long as this lives, the calling thread has that state; then its own again. The objects in
+// the state are the calling interpreter's, whose GIL is held.
+class FreshThreadState {
+ public:
+  FreshThreadState();
+  ~FreshThreadState();
+  FreshThreadState(const FreshThreadState&) = delete;
+  FreshThreadState& operator=(const FreshThreadState&) = delete;
+
+ private:
+  const ThreadState own_;
+};
+
 }  // namespace interpool

@@ -1,0 +1,523 @@
+"""Imports torch without what eager inference never touches; each such module, when it is first touched.
+
+``import torch`` imports 1,100 modules: 65 MB of Python heap, of which inference uses a fraction. Those of
+``native/upstream/torch_imports.py`` can be *late* here: module objects that are complete but for their
+contents. Whoever touches one (by an attribute, an import of what is in it, a pickle, ``inspect``) or calls
+an operator that its family defines, has the whole family imported first, in torch's own order. From then
+on nothing differs from a full import.
+
+The process's first interpreter imports torch in full. So it registers with the process's dispatcher all
+that torch's Python registers, and can say what there is (``import_fully``). The others are lean by what it
+says (``import_lean``): a module is late only if a full import has it.
+
+Whoever touches a family that another thread imports waits, as for any import, by a lock of importlib's.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import sys
+from importlib.abc import Loader
+from importlib.machinery import SourceFileLoader
+from importlib.util import spec_from_file_location
+from threading import get_ident
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import _interpool
+from interpool.native.upstream import torch_imports
+from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import FrameType
+
+
+FULL_IMPORT = "INTERPOOL_FULL_IMPORT"
+"""The environment variable that has every interpreter import torch in full: ``1``; ``0`` is the default."""
+
+
+def import_torch() -> None:
+    """Import torch, lean where another interpreter of this process has imported it in full.
+
+    Raises:
+        ValueError: the environment variable is neither ``0`` nor ``1``.
+    """
+    wanted = os.environ.get(FULL_IMPORT, "0")
+    if wanted not in ("0", "1"):
+        raise ValueError(f"{FULL_IMPORT} is {wanted!r}: it may be 0 or 1")
+    note = _interpool.import_note()
+    if note and wanted == "0":
+        import_lean(note)
+    else:
+        _interpool.keep_import_note(import_fully())
+
+
+def import_fully() -> str:
+    """Import torch as everybody does. Returns what ``import_lean`` is told in other interpreters."""
+    import torch  # noqa: F401
+
+    noted: dict[str, _Noted] = {}
+    for name, module in sys.modules.items():
+        if _is_torchs(name) and isinstance(getattr(module, "__loader__", None), SourceFileLoader):
+            parent, _, last = name.rpartition(".")
+            bound = vars(sys.modules[parent]).get(last) is module if parent else True
+            noted[name] = _Noted(str(module.__file__), hasattr(module, "__path__"), bound)
+    others = [name for name in sys.modules if "." not in name]
+    return json.dumps({"torch": noted, "others": others})
+
+
+def import_lean(note: str) -> None:
+    """Import torch, and of ``torch_imports.FAMILIES`` what is touched meanwhile.
+
+    Args:
+        note: what ``import_fully`` returned in another interpreter of this process.
+    """
+    global _starting
+    told = json.loads(note)
+    noted = {name: _Noted(*fields) for name, fields in told["torch"].items()}
+    _others.update(told["others"])
+    finder = _Finder(noted)
+    sys.meta_path.insert(0, finder)
+    _starting = True
+    try:
+        import torch  # noqa: F401
+
+        finder.torch_is_there = True
+        for name, each in noted.items():
+            _have(name, each.bound)  # in order: parents come first
+    finally:
+        _starting = False
+    for importer, names in torch_imports.LATER_NAMES.items():
+        if importer in sys.modules:
+            _leave_out(sys.modules[importer], names)
+    for where in torch_imports.LOOK_UPS:
+        _import_before_look_up_fails(where)
+    for where in torch_imports.LISTS:
+        _import_before_list(where)
+    _interpool.register_late(True)
+
+
+def import_registering() -> bool:
+    """Import what registers with torch's dispatcher. Returns whether that brought anything.
+
+    C++ calls this, where torch has no kernel that another interpreter's Python has registered.
+    """
+    family = _families.get(torch_imports.REGISTERING)
+    return family is not None and not _starting and family.import_all()
+
+
+def known_names() -> set[str]:
+    """Top-level modules that a full import has, whether or not they were imported here."""
+    return _others
+
+
+def is_late(module: ModuleType) -> bool:
+    """Whether its contents were not imported yet."""
+    return type(module) is _Late
+
+
+class _Noted(NamedTuple):
+    """A module of a full import: its source's file, whether it has submodules, is its parent's attribute."""
+
+    file: str
+    package: bool
+    bound: bool
+
+
+class _Family:
+    """What is late of one family, in the order in which a full import has it."""
+
+    def __init__(self, name: str) -> None:
+        self._lock = f"interpool's torch family {name}"
+        self._thread = 0  # that imports it
+        self._done = False
+        self.late: dict[str, ModuleType] = {}
+        self.under_way: set[str] = set()  # those whose contents are being imported
+
+    def touch(self, name: str) -> None:
+        """Import the module's contents, and all the family's; amid another such import, its own only."""
+        if _starting or any(family._thread == get_ident() for family in _families.values()):
+            self._import(name)
+        else:
+            self.import_all()
+
+    def import_all(self) -> bool:
+        """Import all of it. Returns whether there was anything to import, by this thread or another."""
+        if self._done or self._thread == get_ident():
+            return False
+        lock = ModuleLock(self._lock)
+        try:
+            lock.__enter__()
+        except RuntimeError:
+            # Another thread imports it, and waits for what this one is importing: as in any such circle, this
+            # one goes on with what is there.
+            return False
+        try:
+            if not self._done:
+                self._thread = get_ident()
+                # Not in the caller's modes: its default device, say, is not that of torch's own constants.
+                _interpool.call_fresh(self._import_late)
+                self._done = True
+                if self is _families[torch_imports.REGISTERING]:
+                    _interpool.register_late(False)
+        finally:
+            self._thread = 0
+            lock.__exit__(None, None, None)
+        return True
+
+    def _import_late(self) -> None:
+        names = tuple(self.late)
+        for name in names:
+            self._forget(name)
+        try:
+            for name in names:
+                importlib.import_module(name)
+        finally:
+            for name in tuple(self.late):  # one of them failed
+                self._remember(name)
+
+    def _import(self, name: str) -> None:
+        if name not in self.late or name in self.under_way:
+            return
+        parent = name.rpartition(".")[0]
+        if parent in _family:
+            _family[parent].touch(parent)
+        if name not in self.late:  # the parent has imported it
+            return
+        if name in sys.modules:
+            self._forget(name)
+        try:
+            importlib.import_module(name)
+        finally:
+            if name in self.late:
+                self._remember(name)
+
+    def _forget(self, name: str) -> None:
+        """Have the next import of it bring its contents, and that of a submodule make this an attribute."""
+        del sys.modules[name]
+        contents = _contents(self.late[name])
+        for each in [each for each, value in contents.items() if isinstance(value, _Late)]:
+            del contents[each]
+
+    def _remember(self, name: str) -> None:
+        sys.modules[name] = self.late[name]
+        parent, _, last = name.rpartition(".")
+        if parent:
+            _contents(sys.modules[parent])[last] = self.late[name]
+
+
+_families: dict[str, _Family] = {name: _Family(name) for name in torch_imports.FAMILIES}
+_family: dict[str, _Family] = {}  # by module, of those that are or were late
+_bound: set[str] = set()  # modules that a full import leaves in their parents, as an import puts them there
+_starting = False  # while torch itself is imported
+_others: set[str] = set()
+_objects = {
+    name: {each: make() for each, make in makers.items()}
+    for name, makers in torch_imports.OBJECTS_BEFORE.items()
+}
+
+_contents: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
+# What Python's imports, reloads and tracebacks ask of a module: true of a late one already.
+_KNOWN = frozenset(
+    {"__cached__", "__class__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__"}
+)
+
+
+class _Late(ModuleType):
+    """A module whose contents were not imported yet."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _KNOWN or name == "__reduce_ex__":
+            return ModuleType.__getattribute__(self, name)
+        contents = _contents(self)
+        own = contents["__name__"]
+        if f"{own}.{name}" in _bound and name in contents:
+            return contents[name]  # a submodule
+        if name in _objects.get(own, ()):
+            return _objects[own][name]
+        later = _later(own, name)
+        if later is not None:
+            return later
+        _family[own].touch(own)
+        return ModuleType.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own = _contents(self)["__name__"]
+        imported = isinstance(value, ModuleType) and sys.modules.get(f"{own}.{name}") is value
+        if not imported:
+            _family[own].touch(own)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        own = _contents(self)["__name__"]
+        _family[own].touch(own)
+        super().__delattr__(name)
+
+    def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
+        # Picklers that know how to take a module look for its exact type, and would not find it.
+        return importlib.import_module, (self.__name__,)
+
+
+class _Finder:
+    """Finds the modules of families, while torch is imported, and has them be late."""
+
+    def __init__(self, noted: dict[str, _Noted]) -> None:
+        self._noted = noted
+        self.torch_is_there = False
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        noted = self._noted.get(name)
+        if noted is None or name in torch_imports.EAGER:
+            return None
+        folders = [noted.file.rpartition("/")[0]] if noted.package else None
+        spec = spec_from_file_location(name, noted.file, submodule_search_locations=folders)
+        if spec is None:
+            return None
+        if name in _family:
+            if name not in _family[name].late:
+                return None  # imported once, and removed by somebody
+            spec.loader = _ContentsLoader(spec.loader, _family[name])
+            return spec
+        family = _family_of(name)
+        if family == "" and self.torch_is_there:
+            family = torch_imports.REGISTERING  # nobody but a family's modules has imported it
+        if family == "" or not _starting:
+            return None
+        spec.loader = _LateLoader(spec.loader, _families[family])
+        return spec
+
+
+class _LateLoader(Loader):
+    """Stands in for a module's loader until the module is there, without contents."""
+
+    def __init__(self, stock: Any, family: _Family) -> None:
+        self._stock = stock
+        self._of = family
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        found: ModuleType | None = self._stock.create_module(spec)
+        return found
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._stock
+        module.__class__ = _Late
+        name = module.__spec__.name
+        _family[name] = self._of
+        self._of.late[name] = module
+
+
+class _ContentsLoader(Loader):
+    """Stands in for a late module's loader until it has contents."""
+
+    def __init__(self, stock: Any, family: _Family) -> None:
+        self._stock = stock
+        self._of = family
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self._of.under_way.add(spec.name)
+        return self._of.late[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        contents = _contents(module)
+        name = contents["__name__"]
+        contents["__spec__"].loader = contents["__loader__"] = self._stock
+        before = contents.copy()
+        try:
+            self._stock.exec_module(module)
+        except BaseException:
+            contents.clear()
+            contents.update(before)
+            raise
+        finally:
+            self._of.under_way.discard(name)
+        del self._of.late[name]
+        contents.update(_objects.get(name, {}))
+        if type(module) is _Late:  # it may have made itself something else
+            module.__class__ = ModuleType  # type: ignore[assignment]
+        for importer, names in torch_imports.LATER_NAMES.items():
+            if name in names and importer in sys.modules:
+                _give(sys.modules[importer], contents, names[name])
+
+
+def _is_torchs(name: str) -> bool:
+    return name.startswith("torch.") or _family_of(name) != ""
+
+
+def _family_of(name: str) -> str:
+    """The family that a module belongs to; "" for none."""
+    for family, roots in torch_imports.FAMILIES.items():
+        if any(name == root or name.startswith(root + ".") for root in roots):
+            return family
+    return ""
+
+
+def _have(name: str, bound: bool) -> None:
+    """Have a module in ``sys.modules``, late or not."""
+    parent, _, last = name.rpartition(".")
+    if not parent:
+        importlib.import_module(name)
+        return
+    above = importlib.import_module(parent)
+    before = _contents(above).get(last)
+    module = importlib.import_module(name)
+    if bound:
+        _bound.add(name)
+    elif not is_late(above) and before is not None and before is not module:
+        _contents(above)[last] = before
+
+
+# ---- names that other modules take from late ones --------------------------------------------------------
+
+
+class _Later:
+    """Stands for what a name means in a late module, for who keeps it or asks for an object's class."""
+
+    def __init__(self, module: str, name: str, others: tuple[Any, ...] = ()) -> None:
+        self._module = module
+        self._name = name
+        self._others = others
+
+    def there(self) -> Any:
+        """The thing itself, in an annotation joined with others."""
+        found = getattr(importlib.import_module(self._module), self._name)
+        for other in self._others:
+            found = found | other
+        return found
+
+    def __or__(self, other: object) -> _Later:
+        return _Later(self._module, self._name, (*self._others, other))
+
+    def __instancecheck__(self, instance: object) -> bool:
+        module = sys.modules.get(self._module)
+        return module is not None and not is_late(module) and isinstance(instance, self.there())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.there()(*args, **kwargs)
+
+
+_Asked = tuple[str, str]  # a late module, and a name in it
+_ASKERS: dict[_Asked, set[_Asked]] = {}  # and who gets something else: modules, and functions in them
+for _importer, _names in torch_imports.LATER_NAMES.items():
+    for _module, _some in _names.items():
+        for _one in _some:
+            _ASKERS.setdefault((_module, _one), set()).add((_importer, "<module>"))
+for _where, _names in torch_imports.CLASS_CHECKS.items():
+    for _module, _some in _names.items():
+        for _one in _some:
+            _ASKERS.setdefault((_module, _one), set()).add(_where)
+
+
+def _later(module: str, name: str) -> _Later | None:
+    """What an importer gets that can do with less than the thing itself."""
+    askers = _ASKERS.get((module, name))
+    if askers is None:
+        return None
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == IMPORTLIB_FILE:
+        frame = frame.f_back
+    asker = (frame.f_globals.get("__name__", ""), frame.f_code.co_name) if frame is not None else ("", "")
+    return _Later(module, name) if asker in askers else None
+
+
+def _leave_out(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
+    """Have the names that it took from late modules be no attributes, until somebody asks for them."""
+    contents = vars(importer)
+    sources = {
+        name: module
+        for module, some in names.items()
+        for name in some
+        if isinstance(contents.get(name), _Later)
+    }
+    stock = contents.get("__getattr__")
+    for name in sources:
+        del contents[name]
+
+    def bring(name: str) -> Any:
+        """Stands in for the module's ``__getattr__``."""
+        if name in sources:
+            _family[sources[name]].touch(sources[name])
+            if name in contents:
+                return contents[name]
+        if stock is not None:
+            return stock(name)
+        raise AttributeError(f"module {importer.__name__!r} has no attribute {name!r}")
+
+    def list_all() -> list[str]:
+        """Stands in for the module's ``__dir__``."""
+        for name in sources:
+            getattr(importer, name)
+        return sorted(contents)
+
+    if sources:
+        contents["__getattr__"] = bring
+        contents.setdefault("__dir__", list_all)
+        _stock_of[importer.__name__] = (stock, list_all)
+
+
+_stock_of: dict[str, tuple[Any, Any]] = {}
+
+
+def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Give an importer the names that it took from a module which was late then."""
+    contents = vars(importer)
+    for name in names:
+        if name not in contents or isinstance(contents[name], _Later):
+            contents[name] = source[name]
+    for function in contents.values():
+        if isinstance(function, FunctionType) and function.__module__ == importer.__name__:
+            for name, annotation in function.__annotations__.items():
+                if isinstance(annotation, _Later):
+                    function.__annotations__[name] = annotation.there()
+    every = torch_imports.LATER_NAMES[importer.__name__].values()
+    if importer.__name__ in _stock_of and all(name in contents for some in every for name in some):
+        stock, listing = _stock_of.pop(importer.__name__)
+        if stock is None:
+            contents.pop("__getattr__", None)
+        else:
+            contents["__getattr__"] = stock
+        if contents.get("__dir__") is listing:
+            del contents["__dir__"]
+
+
+def _import_before_look_up_fails(where: str) -> None:
+    """Have a class import what registers operators before it says that it knows none of a name."""
+    module, _, name = where.partition(":")
+    owner = getattr(sys.modules.get(module), name, None)
+    if owner is None:
+        return
+    stock = owner.__getattr__
+
+    @functools.wraps(stock)
+    def look_up(self: Any, name: str) -> Any:
+        """Stands in for the class's ``__getattr__``."""
+        try:
+            return stock(self, name)
+        except AttributeError:
+            if name.startswith("__") or not import_registering():
+                raise
+            return stock(self, name)
+
+    owner.__getattr__ = look_up
+
+
+def _import_before_list(where: str) -> None:
+    """Have a function import what adds to its answer."""
+    module, _, name = where.partition(":")
+    contents = vars(sys.modules[module]) if module in sys.modules else {}
+    if name in contents:
+        contents[name] = _with_all(contents[name])
+
+
+def _with_all(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def listing(*args: Any, **kwargs: Any) -> Any:
+        import_registering()
+        return stock(*args, **kwargs)
+
+    return listing
