@@ -19,8 +19,8 @@ from interpool_testing import Code
 from waiting import wait_for
 
 from interpool.handler.admission import Admission
+from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE, STDIO_MODULE
 from interpool.handler.host.pool import Pool
-from interpool.handler.host.worker import SERVICE_FUNCTION, SERVICE_MODULE, STDIO_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession
@@ -210,7 +210,7 @@ def test_a_call_that_lasts_writes_what_it_holds(
                 return [b"ok"]
         """,
     )
-    pool = Pool(lambda: None)
+    pool = Pool()
     pool.manager = manager  # type: ignore[assignment]
     with manager.acquire_session(timeout=60) as session:
         young_for(session, 1e9)
