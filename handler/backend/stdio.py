@@ -85,7 +85,8 @@ class _Lines:
     def end(self) -> None:
         """Nothing is written to the descriptor any more: it may soon be another file's."""
         with self._lock:
-            self._send_rest()
+            if self._held or self._pending:
+                self._send_rest()
             self.ended = True
 
     def _write(self, data: bytes) -> None:
