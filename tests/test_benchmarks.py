@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import otf
 from paths import ROOT
+from waiting import wait_for
 
 BENCHMARKS = ROOT / "scripts" / "benchmarks"
 
@@ -38,3 +41,39 @@ def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> Non
     assert all(len(values) == 4 and min(values) > 0 for values in result["measured"].values())
     assert min(result["over_plain_us"].values()) > 0
     assert result["large_over_small"] > 0
+
+
+def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: Path) -> None:
+    address = tmp_path / "s.9000"
+    command = [sys.executable, str(BENCHMARKS / "rest_at_once.py"), "--sock-type", "unix", "--sock-name"]
+    with (
+        subprocess.Popen([*command, str(address)], stdout=subprocess.PIPE) as worker,
+        socket.socket(socket.AF_UNIX) as frontend,
+    ):
+        wait_for(address.exists, "the worker")
+        frontend.settimeout(60)
+        frontend.connect(str(address))
+
+        def ask(message: bytes) -> bytes:
+            frontend.sendall(message)
+            answer = b""
+            while not answer.endswith(otf.integer(-1)):
+                answer += frontend.recv(1 << 16)
+            return answer
+
+        assert ask(otf.load("m")) == otf.integer(200) + otf.field("loaded model m") + otf.integer(-1)
+        answers = b"".join(
+            otf.field(f"request-{number}")
+            + otf.field("")
+            + otf.integer(200)
+            + otf.field("")
+            + otf.integer(0)
+            + otf.field("ok")
+            for number in range(2)
+        )
+        for body in (b"x", bytes(1 << 20)):
+            batch = otf.predict(body, b"y", headers={"a": "b"})
+            expected = otf.integer(200) + otf.field("Prediction success") + answers + otf.integer(-1)
+            assert ask(batch) == expected
+        frontend.shutdown(socket.SHUT_RDWR)
+        assert worker.wait(60) == 0

@@ -27,8 +27,8 @@ def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
         Exception: what TorchServe's decoder raises.
     """
     requests: list[dict[str, Any]] | None = _interpool.decode_requests(frame)
-    if requests is None:
-        stock: list[dict[str, Any]] = retrieve_msg(FrameReader(frame))[1]
+    if requests is None:  # from a copy: what it raises may be kept, with the frame in its traceback
+        stock: list[dict[str, Any]] = retrieve_msg(FrameReader(bytes(frame)))[1]
         return stock
     plain_logging.batch_received(lambda: retrieve_msg(FrameReader(_EMPTY_BATCH)))
     return requests

@@ -9,10 +9,11 @@ runs. What such a thread prints between calls, and what native code prints, reac
 
 A line is written when it is printed, with one exception: TorchServe's own lines of a request, the note
 that it came and metrics, are *held*, so that all lines of a request whose handler prints nothing take
-one write. Held lines go before the next line that is printed, before a part of a streamed answer, at
-the call's end, and within two seconds, as the host sees to it (``write_held``). A call that has lasted
-for ``YOUNG_S`` holds nothing any more. So what a handler says is never late and never lost; of a
-handler that crashes the process, TorchServe's note that its request came may be.
+one write. Held lines go before the next line that is printed, when somebody asks for the descriptor,
+before a part of a streamed answer, at the call's end, and within two seconds, as the host sees to it
+(``write_held``). A call that has lasted for ``YOUNG_S`` holds nothing any more. So what a handler says is
+never late and never lost; of a handler that crashes or ends the process, TorchServe's note that its
+request came may be.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class _Lines:
     def end(self) -> None:
         """Nothing is written to the descriptor any more: it may soon be another file's."""
         with self._lock:
-            self._send_rest()
+            if self._held or self._pending:
+                self._send_rest()
             self.ended = True
 
     def _write(self, data: bytes) -> None:
@@ -185,8 +187,11 @@ class _RoutedBytes(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        running = (call.lines[self._index] for call in _calls())
-        return next((lines.descriptor for lines in running if not lines.ended), self._host)
+        for lines in (call.lines[self._index] for call in _calls()):
+            if not lines.ended:
+                lines.flush_if_idle()  # whoever asks may write there
+                return lines.descriptor
+        return self._host
 
     def write(self, data: object, /) -> int:
         content = bytes(data)  # type: ignore[call-overload]

@@ -24,7 +24,7 @@ class TruncatedFrameError(ValueError):
 class FrameReader:
     """Gives out a frame's bytes as a socket's ``recv`` would."""
 
-    def __init__(self, frame: bytes | memoryview) -> None:
+    def __init__(self, frame: bytes) -> None:
         self._frame = memoryview(frame)
         self._at = 0
 

@@ -1,10 +1,10 @@
 """What a request costs besides its model: the pool, stock TorchServe, and a backend that answers at once.
 
-Three TorchServes take turns, each with the same ordinary archive: stock, the pool, and one whose worker is
-``rest_at_once.py``, which decodes, runs and logs nothing, so that what is left is the frontend's. Clients
-post over kept connections and wait for each answer. Models: one that answers at once, asked with a few
-bytes and with a megabyte, and a tower of two gated layers (about 0.1 ms in plain Python), with batches of
-one and of eight. A wrong answer ends the benchmark.
+Three TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives, or with
+--ordinary from stock's), and one whose worker is ``rest_at_once.py``, which decodes, runs and logs nothing,
+so that what is left is the frontend's. Clients post over kept connections and wait for each answer. Models:
+one that answers at once, asked with a few bytes and with a megabyte, and a tower of two gated layers (about
+0.1 ms in plain Python), with batches of one and of eight. A wrong answer ends the benchmark.
 
 Rates are medians over the rounds of what the pool's is over the other's in the same round; so are 99th
 percentiles. The CPU time of a request is the workers', or the pool host's, less what the handler's own
@@ -76,18 +76,24 @@ CASES = (
 )
 
 
-def archive(folder: Path) -> None:
-    """``Tiny.mar`` and ``Empty.mar``, made without interpool."""
+def archive(store: Path, folder: Path, hermetic: bool) -> None:
+    """``Tiny.mar`` and ``Empty.mar``, of the same handlers."""
     for model in ("Tiny", "Empty"):
-        handler = folder / f"{model.lower()}.py"
-        handler.write_text(
-            f"from rest_handlers import {model}\n\n_service = {model}()\n\n\ndef handle(data, context):\n"
-            "    if data is None:\n        return _service.initialize(context)\n"
-            "    return _service.handle(data, context)\n"
-        )
-        command = [str(BIN / "torch-model-archiver"), "--model-name", model, "--version", "1.0"]
-        command += ["--handler", str(handler), "--extra-files", str(HERE / "rest_handlers.py")]
-        subprocess.run([*command, "--export-path", str(folder), "--force"], check=True, capture_output=True)
+        if hermetic:
+            package = folder / f"{model}.ptpkg"
+            command = [str(BIN / "interpool"), "pack", f"rest_handlers:{model.lower()}", "-o", str(package)]
+            subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
+            printed = subprocess.run(
+                [str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True
+            )
+            arguments = ["--serialized-file", str(package), "--handler", printed.stdout.strip()]
+        else:
+            handler = folder / f"{model.lower()}.py"
+            handler.write_text(f"from rest_handlers import {model}\n\n\nclass Handler({model}):\n    pass\n")
+            arguments = ["--handler", str(handler), "--extra-files", str(HERE / "rest_handlers.py")]
+        command = [str(BIN / "torch-model-archiver"), "--model-name", model, "--version", "1.0", *arguments]
+        command += ["--export-path", str(store), "--force"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def home_of_at_once(folder: Path) -> Path:
@@ -103,14 +109,14 @@ def home_of_at_once(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def server(name: str, archives: Path, interpreters: str) -> Iterator[TorchServe]:
-    environment = {"INTERPOOL_INTERPRETERS": interpreters}  # an empty variable counts as unset
+def server(name: str, options: argparse.Namespace) -> Iterator[TorchServe]:
+    environment = {"INTERPOOL_INTERPRETERS": options.interpreters}  # an empty variable counts as unset
+    environment["INTERPOOL_ORDINARY_ARCHIVES"] = "pool"
     with tempfile.TemporaryDirectory(prefix="ip-home-") as folder:
         if name == AT_ONCE:
             environment["TS_MODEL_SERVER_HOME"] = str(home_of_at_once(Path(folder)))
         with TorchServe(overlay=name == POOL, environment=environment) as running:
-            for file in archives.glob("*.mar"):
-                (running.store / file.name).symlink_to(file)
+            archive(running.store, Path(folder), hermetic=name == POOL and not options.ordinary)
             yield running
 
 
@@ -221,6 +227,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=3.0, help="seconds before the first one of a case")
     parser.add_argument("--only", default="", help="cases whose label holds this text")
     parser.add_argument("--interpreters", default="", help="an exact number for the pool; none by default")
+    parser.add_argument("--ordinary", action="store_true", help="the pool serves stock's archives")
     options = parser.parse_args()
     torch.set_num_threads(1)
     cases = [case for case in CASES if options.only in case.label]
@@ -232,11 +239,8 @@ def main() -> None:
 
     found: dict[Case, Measured] = {}
     others: list[float] = []
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        archive(Path(folder))
-        servers = {
-            name: stack.enter_context(server(name, Path(folder), options.interpreters)) for name in SERVERS
-        }
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(server(name, options)) for name in SERVERS}
         for group in groups.values():
             found |= measure(servers, group, options, others)
 

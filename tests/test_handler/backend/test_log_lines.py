@@ -179,6 +179,22 @@ def test_a_call_that_has_lasted_holds_nothing_any_more(session: InterpreterSessi
     assert matches([RECEIVED, COUNTER, METRIC], model.written())
 
 
+def test_whoever_asks_for_the_descriptor_writes_behind_what_is_held(
+    session: InterpreterSession, model_of: Make
+) -> None:
+    model = model_of(
+        """
+        import subprocess, sys
+        def handle(data, context):
+            if data is not None:
+                subprocess.run(["echo", "said"], stdout=sys.stdout, check=True)
+                return [b"ok"]
+        """,
+    )
+    model.ask(session)
+    assert matches([RECEIVED, "said\n", METRIC], model.written())
+
+
 def test_lines_come_before_the_parts_of_a_streamed_answer(
     session: InterpreterSession, model_of: Make
 ) -> None:
