@@ -25,7 +25,9 @@ def describe(also_late: bool = False) -> dict[str, str]:
             dir(module)
     found: dict[str, str] = {}
     for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] not in ("torch", "torchgen", "functorch") or not isinstance(module, ModuleType):
+        if name.partition(".")[0] not in ("torch", "torchgen", "functorch") or not isinstance(
+            module, ModuleType
+        ):
             continue
         if not lean_imports.is_late(module):
             for key, value in sorted(vars(module).items()):
