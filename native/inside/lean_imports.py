@@ -104,6 +104,7 @@ def import_lean(note: str) -> None:
     for where in torch_imports.TREE_NODES:
         _hold_node(where)
     _interpool.register_late(True)
+    _complete()
 
 
 def import_registering() -> bool:
@@ -140,6 +141,7 @@ class _Family:
         self._lock = f"interpool's torch family {name}"
         self._thread = 0  # that imports it
         self._done = False
+        self.begun = False  # to be imported
         self.late: dict[str, ModuleType] = {}
         self._under_way: set[str] = set()  # those whose contents are being imported
 
@@ -177,6 +179,7 @@ class _Family:
         finally:
             self._thread = 0
             lock.__exit__(None, None, None)
+        _complete()
         return True
 
     def _import_late(self) -> None:
@@ -198,6 +201,7 @@ class _Family:
             _family[parent].touch(parent)
         if name not in self.late or name in self._under_way:  # its parent has imported it
             return
+        self.begun = True
         module = self.late[name]
         contents = _contents(module)
         before = contents.copy()
@@ -323,6 +327,14 @@ class _LateLoader(Loader):
         _family[name] = self._of
         self._of.late[name] = module
         module.__class__ = _Late
+
+
+def _complete() -> None:
+    """Import what is left of families of which something was imported, once that import is over."""
+    if not any(family._thread == get_ident() for family in _families.values()):
+        for family in _families.values():
+            if family.begun:
+                family.import_all()
 
 
 def _bind(name: str, module: ModuleType) -> None:
