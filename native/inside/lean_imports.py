@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import _interpool
 from interpool.native.upstream import torch_imports
 from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock
+from interpool.native.upstream.torch_private import tree_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,6 +93,7 @@ def import_lean(note: str) -> None:
             _have(name, each.bound)  # in order: parents come first
     finally:
         _starting = False
+        sys.meta_path.remove(finder)
     for importer, names in torch_imports.LATER_NAMES.items():
         if importer in sys.modules:
             _leave_out(sys.modules[importer], names)
@@ -99,7 +101,10 @@ def import_lean(note: str) -> None:
         _import_before_look_up_fails(where)
     for where in torch_imports.LISTS:
         _import_before_list(where)
+    for where in torch_imports.TREE_NODES:
+        _hold_node(where)
     _interpool.register_late(True)
+    _complete()
 
 
 def import_registering() -> bool:
@@ -136,8 +141,14 @@ class _Family:
         self._lock = f"interpool's torch family {name}"
         self._thread = 0  # that imports it
         self._done = False
+        self.begun = False  # to be imported
         self.late: dict[str, ModuleType] = {}
-        self.under_way: set[str] = set()  # those whose contents are being imported
+        self._under_way: set[str] = set()  # those whose contents are being imported
+
+    def meet_import(self, name: str) -> None:
+        """Have an import by the thread that imports the family find it as if for the first time."""
+        if self._thread == get_ident():
+            self._import(name)
 
     def touch(self, name: str) -> None:
         """Import the module's contents, and all the family's; amid another such import, its own only."""
@@ -168,47 +179,56 @@ class _Family:
         finally:
             self._thread = 0
             lock.__exit__(None, None, None)
+        _complete()
         return True
 
     def _import_late(self) -> None:
+        if self is _families[torch_imports.REGISTERING]:
+            _let_nodes_go()
         names = tuple(self.late)
-        for name in names:
-            self._forget(name)
         try:
             for name in names:
-                importlib.import_module(name)
+                self._import(name)
         finally:
-            for name in tuple(self.late):  # one of them failed
-                self._remember(name)
+            for name in self.late.keys() & _bound:  # one of them failed
+                _bind(name, self.late[name])
 
     def _import(self, name: str) -> None:
-        if name not in self.late or name in self.under_way:
+        if name not in self.late or name in self._under_way:
             return
         parent = name.rpartition(".")[0]
         if parent in _family:
             _family[parent].touch(parent)
-        if name not in self.late:  # the parent has imported it
+        if name not in self.late or name in self._under_way:  # its parent has imported it
             return
-        if name in sys.modules:
-            self._forget(name)
-        try:
-            importlib.import_module(name)
-        finally:
-            if name in self.late:
-                self._remember(name)
-
-    def _forget(self, name: str) -> None:
-        """Have the next import of it bring its contents, and that of a submodule make this an attribute."""
-        del sys.modules[name]
-        contents = _contents(self.late[name])
-        for each in [each for each, value in contents.items() if isinstance(value, _Late)]:
+        self.begun = True
+        module = self.late[name]
+        contents = _contents(module)
+        before = contents.copy()
+        # Its own imports make its submodules attributes, when they import them.
+        for each in [each for each, value in before.items() if isinstance(value, _Late)]:
             del contents[each]
-
-    def _remember(self, name: str) -> None:
-        sys.modules[name] = self.late[name]
-        parent, _, last = name.rpartition(".")
-        if parent:
-            _contents(sys.modules[parent])[last] = self.late[name]
+        spec = contents["__spec__"]
+        spec._initializing = True
+        self._under_way.add(name)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            contents.clear()
+            contents.update(before)
+            raise
+        finally:
+            self._under_way.discard(name)
+            spec._initializing = False
+        del self.late[name]
+        contents.update(_objects.get(name, {}))
+        if type(module) is _Late:  # it may have made itself something else
+            module.__class__ = ModuleType  # type: ignore[assignment]
+        if name in _bound or (parent in _family and parent in _family[parent]._under_way):
+            _bind(name, module)
+        for importer, names in torch_imports.LATER_NAMES.items():
+            if name in names and importer in sys.modules:
+                _give(sys.modules[importer], contents, names[name])
 
 
 _families: dict[str, _Family] = {name: _Family(name) for name in torch_imports.FAMILIES}
@@ -232,10 +252,12 @@ class _Late(ModuleType):
     """A module whose contents were not imported yet."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _KNOWN or name == "__reduce_ex__":
-            return ModuleType.__getattribute__(self, name)
         contents = _contents(self)
         own = contents["__name__"]
+        if name in _KNOWN or name == "__reduce_ex__":
+            if name == "__spec__":  # import statements ask for it
+                _family[own].meet_import(own)
+            return ModuleType.__getattribute__(self, name)
         if f"{own}.{name}" in _bound and name in contents:
             return contents[name]  # a submodule
         if name in _objects.get(own, ()):
@@ -251,12 +273,12 @@ class _Late(ModuleType):
         imported = isinstance(value, ModuleType) and sys.modules.get(f"{own}.{name}") is value
         if not imported:
             _family[own].touch(own)
-        super().__setattr__(name, value)
+        ModuleType.__setattr__(self, name, value)  # its class may be another one now
 
     def __delattr__(self, name: str) -> None:
         own = _contents(self)["__name__"]
         _family[own].touch(own)
-        super().__delattr__(name)
+        ModuleType.__delattr__(self, name)
 
     def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
         # Picklers that know how to take a module look for its exact type, and would not find it.
@@ -278,15 +300,10 @@ class _Finder:
         spec = spec_from_file_location(name, noted.file, submodule_search_locations=folders)
         if spec is None:
             return None
-        if name in _family:
-            if name not in _family[name].late:
-                return None  # imported once, and removed by somebody
-            spec.loader = _ContentsLoader(spec.loader, _family[name])
-            return spec
         family = _family_of(name)
         if family == "" and self.torch_is_there:
             family = torch_imports.REGISTERING  # nobody but a family's modules has imported it
-        if family == "" or not _starting:
+        if family == "":
             return None
         spec.loader = _LateLoader(spec.loader, _families[family])
         return spec
@@ -306,43 +323,24 @@ class _LateLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._stock
-        module.__class__ = _Late
         name = module.__spec__.name
         _family[name] = self._of
         self._of.late[name] = module
+        module.__class__ = _Late
 
 
-class _ContentsLoader(Loader):
-    """Stands in for a late module's loader until it has contents."""
+def _complete() -> None:
+    """Import what is left of families of which something was imported, once that import is over."""
+    if not any(family._thread == get_ident() for family in _families.values()):
+        for family in _families.values():
+            if family.begun:
+                family.import_all()
 
-    def __init__(self, stock: Any, family: _Family) -> None:
-        self._stock = stock
-        self._of = family
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        self._of.under_way.add(spec.name)
-        return self._of.late[spec.name]
-
-    def exec_module(self, module: ModuleType) -> None:
-        contents = _contents(module)
-        name = contents["__name__"]
-        contents["__spec__"].loader = contents["__loader__"] = self._stock
-        before = contents.copy()
-        try:
-            self._stock.exec_module(module)
-        except BaseException:
-            contents.clear()
-            contents.update(before)
-            raise
-        finally:
-            self._of.under_way.discard(name)
-        del self._of.late[name]
-        contents.update(_objects.get(name, {}))
-        if type(module) is _Late:  # it may have made itself something else
-            module.__class__ = ModuleType  # type: ignore[assignment]
-        for importer, names in torch_imports.LATER_NAMES.items():
-            if name in names and importer in sys.modules:
-                _give(sys.modules[importer], contents, names[name])
+def _bind(name: str, module: ModuleType) -> None:
+    parent, _, last = name.rpartition(".")
+    if parent:
+        _contents(sys.modules[parent])[last] = module
 
 
 def _is_torchs(name: str) -> bool:
@@ -521,3 +519,29 @@ def _with_all(stock: Callable[..., Any]) -> Callable[..., Any]:
         return stock(*args, **kwargs)
 
     return listing
+
+
+_nodes: dict[type, Any] = {}  # by what they are nodes of trees of torch's
+
+
+def _hold_node(where: str) -> None:
+    """Have a type be a node in trees of torch's, which imports what makes it one."""
+    nodes, make = tree_nodes()
+    module, _, name = where.partition(":")
+    kind = getattr(sys.modules[module], name)
+
+    def later(field: int) -> Callable[..., Any]:
+        def work(*args: Any) -> Any:
+            import_registering()
+            return nodes[kind][field](*args)
+
+        return work
+
+    _nodes[kind] = nodes[kind] = make(kind, later(1), later(2), later(3))
+
+
+def _let_nodes_go() -> None:
+    nodes, _ = tree_nodes()
+    for kind, node in _nodes.items():
+        if nodes.get(kind) is node:
+            del nodes[kind]

@@ -50,6 +50,11 @@ NAMES = (
         "inside/loader.py loads a private copy instead",
         ("self", "spec"),
     ),
+    PrivateName(
+        "_frozen_importlib:_find_and_load",
+        "inside/lean_imports.py: asks a module for its spec, and this whether it is being imported",
+        mentions=("__spec__", "_initializing"),
+    ),
     PrivateName("_imp:create_dynamic", "inside/loader.py: loads an extension module"),
     PrivateName("ctypes:_dlopen", "inside/bootstrap.py opens a private copy instead"),
     PrivateName(

@@ -78,6 +78,9 @@ OBJECTS_BEFORE: dict[str, dict[str, type]] = {
 }
 """Objects of a family's modules that others refer to from the start, and what makes them."""
 
+TREE_NODES = ("torch:Size",)
+"""Types that eager code has, and that are nodes of ``torch.utils._pytree`` only by REGISTERING's modules."""
+
 LISTS = (
     "torch._weights_only_unpickler:_get_safe_globals",
     "torch._weights_only_unpickler:_get_user_allowed_globals",

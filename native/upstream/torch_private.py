@@ -250,6 +250,12 @@ TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 """A warning about torch.package's own use of it, one for each storage."""
 
 _CORE_NAMES = (
+    PrivateName("torch.utils._pytree:SUPPORTED_NODES", "inside/lean_imports.py: what is a node of a tree"),
+    PrivateName(
+        "torch.utils._pytree:NodeDef",
+        "inside/lean_imports.py",
+        ("type", "flatten_fn", "unflatten_fn", "flatten_with_keys_fn"),
+    ),
     PrivateName("torch._C:PyTorchFileReader", "inside/packages.py reads in its place"),
     *(
         PrivateName(f"torch._C:PyTorchFileReader.{name}", "inside/packages.py: weights are mapped, not read")
@@ -440,6 +446,13 @@ def replace_anomaly_mode(
     for module in modules:
         module.set_anomaly_enabled = set_anomaly_enabled
         module.is_anomaly_enabled = is_anomaly_enabled
+
+
+def tree_nodes() -> tuple[dict[type, Any], Callable[..., Any]]:
+    """The types that are nodes of torch's trees, with what makes each one; and what makes that."""
+    from torch.utils import _pytree
+
+    return _pytree.SUPPORTED_NODES, _pytree.NodeDef
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:

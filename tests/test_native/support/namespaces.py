@@ -44,9 +44,10 @@ def names() -> list[str]:
     return sorted(name for name in sys.modules if name.partition(".")[0] in ("torch", "torchgen"))
 
 
-def late() -> int:
-    """How many modules are late."""
-    return sum(lean_imports.is_late(module) for module in sys.modules.values())
+def late(*roots: str) -> int:
+    """How many modules are late, of all or of those in these packages."""
+    names = [name for name, module in sys.modules.items() if lean_imports.is_late(module)]
+    return sum(not roots or f"{name}.".startswith(tuple(f"{root}." for root in roots)) for name in names)
 
 
 def _describe(value: Any) -> str:

@@ -1,0 +1,323 @@
+"""What interpreters import of torch at first, and later: nothing but time and memory differs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from interpool_testing import PATH, Code, assert_clean, run_program
+
+from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native.errors import InterpreterStartError
+from interpool.native.upstream import torch_imports
+
+
+@contextmanager
+def fresh_interpreter() -> Iterator[InterpreterSession]:
+    """One that nobody has used."""
+    with InterpreterManager(1) as pool, pool.acquire_session() as session:
+        session.global_("sys", "path").attr("extend")(PATH)
+        yield session
+
+
+@pytest.fixture
+def lean(manager: InterpreterManager) -> Iterator[InterpreterSession]:
+    """A new interpreter; the session's pool has had the process's first one."""
+    with fresh_interpreter() as session:
+        yield session
+
+
+@pytest.fixture
+def full(manager: InterpreterManager, monkeypatch: pytest.MonkeyPatch) -> Iterator[InterpreterSession]:
+    """A new interpreter that imports all of torch."""
+    with monkeypatch.context() as patch:
+        patch.setenv("INTERPOOL_FULL_IMPORT", "1")
+        pool = InterpreterManager(1)
+    with pool, pool.acquire_session() as session:
+        session.global_("sys", "path").attr("extend")(PATH)
+        yield session
+
+
+def late(session: InterpreterSession, *roots: str) -> int:
+    found: int = session.global_("namespaces", "late")(*roots).to_value()
+    return found
+
+
+def described(session: InterpreterSession, **kwargs: bool) -> dict[str, str]:
+    found: dict[str, str] = session.global_("namespaces", "describe")(**kwargs).to_value()
+    return {name: what for name, what in found.items() if not _IS_A_CACHE.search(name)}
+
+
+# By the addresses of operators that were looked up, and by the order of look-ups.
+_IS_A_CACHE = re.compile(r"^torch\.jit\._builtins:_builtin_table$|^torch\.ops:|_autograd_function_id$")
+
+INFERENCE = """
+import io, torch
+from torch import nn
+
+def ask():
+    with torch.inference_mode():
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()(torch.ones(1, 3, 8, 8))
+        nn.LSTM(4, 4)(torch.ones(2, 1, 4))
+        layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        nn.TransformerEncoder(layer, 1).eval()(torch.ones(1, 3, 8))
+        torch.einsum("ij,jk", torch.ones(2, 2), torch.ones(2, 2)).softmax(1)
+    model = nn.Linear(2, 2)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    model.load_state_dict(torch.load(file))
+    scripted = io.BytesIO()
+    torch.jit.save(torch.jit.script(model), scripted)
+    scripted.seek(0)
+    torch.jit.load(scripted)(torch.ones(1, 2))
+    return torch.compiler.is_compiling()
+"""
+
+
+def test_inference_imports_nothing_more(lean: InterpreterSession) -> None:
+    before = late(lean)
+    assert before > 300
+    assert Code(lean, INFERENCE).call("ask") is False
+    assert late(lean) == before
+
+
+def test_all_modules_of_a_full_import_are_there(lean: InterpreterSession, full: InterpreterSession) -> None:
+    assert late(full) == 0
+    names = [each.global_("namespaces", "names")().to_value() for each in (lean, full)]
+    assert names[0] == names[1]
+
+
+def test_once_touched_nothing_differs_from_a_full_import(
+    lean: InterpreterSession, full: InterpreterSession
+) -> None:
+    expected = described(full)
+    found = described(lean, also_late=True)
+    assert late(lean) == 0
+    assert {name: (found.get(name), what) for name, what in expected.items() if found.get(name) != what} == {}
+    assert found.keys() == expected.keys()
+
+
+# What of eager modules' is another thing until the families are imported: names of LATER_NAMES, registries
+# of what the families define, and the metaclass of torch.Generator.
+UNTIL_TOUCHED = re.compile(
+    r"^torch:(cond|vmap|while_loop|Generator|__dir__|__getattr__)$"
+    r"|^torch\._C:Generator|^torch:Sym"
+    r"|^torch\.compiler:(NestedCompileRegionOptions|__dir__|__getattr__)$"
+    r"|^torch\._library\.(custom_ops:OPDEF_TO_LIB|opaque_object:_OPAQUE_TYPES_BY_NAME)$"
+    r"|^torch\._ops:_higher_order_ops$"
+    r"|^torch\._weights_only_unpickler:_marked_safe_globals_set$"
+    r"|^torch\.library:(_defs|_impls|_keep_alive)$"
+    r"|^torch\.utils\._pytree:(CONSTANT_NODES|SERIALIZED_TYPE_TO_PYTHON_TYPE|SUPPORTED\w+)$"
+)
+
+
+def test_before_it_is_touched_only_registries_differ(
+    lean: InterpreterSession, full: InterpreterSession
+) -> None:
+    found, expected = described(lean), described(full)
+    modules = {name.partition(":")[0] for name in found}
+    differing = {
+        name
+        for name in found.keys() | expected.keys()
+        if name.partition(":")[0] in modules and found.get(name) != expected.get(name)
+    }
+    assert {name for name in differing if not UNTIL_TOUCHED.search(name)} == set()
+
+
+# One of each family for one interpreter: starting one for each takes long. The compiler's needs the others.
+TOUCHES = {
+    "distributions": [
+        "import torch.distributions as d; assert d.Normal(0.0, 1.0).sample().shape == ()",
+        "from torch.distributions.normal import Normal; Normal(0.0, 1.0)",
+        "from torch.distributions import *; Normal(0.0, 1.0)",
+        "import importlib; importlib.import_module('torch.distributions.kl').kl_divergence",
+        "import pickle; pickle.loads(b'ctorch.distributions.normal\\nNormal\\n.')",
+        "import sys; vars(sys.modules['torch.distributions'])['Normal']",
+        "import torch, inspect; assert 'class Normal' in inspect.getsource(torch.distributions.normal)",
+        "import torch, importlib; importlib.reload(torch.distributions.normal).Normal",
+        "import torch; torch.distributions.mine = 1; assert torch.distributions.Normal",
+    ],
+    "quantization": [
+        "import torch; assert torch.ao.quantization.QuantStub()(1) == 1",
+        "from torch.ao.quantization import quantize_dynamic as q; assert callable(q)",
+        "from torch.quantization import QuantStub as q; assert q",
+        "import torch.ao.nn.quantized as q; assert q.Linear(2, 2)",
+        "import torch; assert torch.nn.intrinsic.qat.ConvBn2d",
+        "import torch; getattr(torch.nn.quantized, 'Linear')",
+        "import torch.ao.quantization.fake_quantize as f; f.FakeQuantize",
+        "import copyreg, torch.nn.qat; copyreg.__newobj__(torch.nn.qat.Linear)",
+        "import torch.ao.ns.fx.utils",
+    ],
+    "compiler": [
+        "from torch.fx.graph import Graph",
+        "import torch; assert callable(torch.vmap(torch.sin))",
+        "import torch; assert 'cond' in dir(torch) and torch.cond.__module__ == 'torch'",
+        "import torch; assert torch.ops.higher_order.while_loop",
+        "import torch; assert torch.ops.prims.add(torch.ones(2), torch.ones(2)).tolist() == [2, 2]",
+        "import torch; assert torch.nn.functional.celu(torch.ones(2, device='meta')).shape == (2,)",
+        "import torch, torch.utils._pytree as t; assert t.tree_leaves(torch.Size([3, 4])) == [3, 4]",
+        "import torch; assert len(torch.serialization.get_safe_globals()) >= 4",
+        "import torch; torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))",
+    ],
+}
+
+
+@pytest.mark.parametrize("number", range(len(TOUCHES["compiler"])))
+def test_whoever_touches_a_module_gets_its_family(lean: InterpreterSession, number: int) -> None:
+    run = lean.global_("builtins", "exec")
+    for family, statements in TOUCHES.items():
+        run(statements[number], lean.global_("builtins", "dict")())
+        assert late(lean, *torch_imports.FAMILIES[family]) == 0, statements[number]
+
+
+def test_threads_that_touch_a_family_at_once_all_get_it_whole(lean: InterpreterSession) -> None:
+    code = Code(
+        lean,
+        """
+        import threading, torch
+
+        def at_once(count):
+            barrier, found = threading.Barrier(count), []
+            def touch(i):
+                barrier.wait()
+                if i % 3 == 0:
+                    found.append(torch.distributions.Normal.__name__)
+                elif i % 3 == 1:
+                    from torch.distributions.normal import Normal
+                    found.append(Normal.__name__)
+                else:
+                    import torch.distributions.kl as kl
+                    found.append(kl.Normal.__name__)
+            threads = [threading.Thread(target=touch, args=(i,)) for i in range(count)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join(60)
+            return found
+        """,
+    )
+    assert code.call("at_once", 12) == ["Normal"] * 12
+
+
+def test_a_family_is_imported_outside_of_its_callers_modes(lean: InterpreterSession) -> None:
+    code = Code(
+        lean,
+        """
+        import torch
+
+        def touch():
+            with torch.inference_mode(), torch.device("meta"):
+                torch.vmap(torch.sin)
+                return torch.is_inference_mode_enabled(), torch.ones(1).device.type
+
+        def modes():
+            seen = []
+            for module in (torch._refs, torch._decomp.decompositions, torch.fx, torch.nested):
+                seen += [v.device.type for v in vars(module).values() if isinstance(v, torch.Tensor)]
+            return torch.is_inference_mode_enabled(), seen
+        """,
+    )
+    assert code.call("touch") == (True, "meta")
+    assert code.call("modes")[0] is False
+    assert "meta" not in code.call("modes")[1]
+
+
+def test_an_import_that_fails_is_made_again_when_touched_again(lean: InterpreterSession) -> None:
+    code = Code(
+        lean,
+        """
+        import sys, torch
+
+        def touch():
+            return torch.distributions.Normal(0.0, 1.0).sample().shape
+
+        def failing():
+            stock = sys.modules.get("torch.distributions.utils")
+            loader = type(stock.__loader__)
+            get = loader.get_code
+            def fail(self, name):
+                if name == "torch.distributions.studentT":
+                    raise OSError("not now")
+                return get(self, name)
+            loader.get_code = fail
+            try:
+                touch()
+            except OSError as error:
+                return str(error)
+            finally:
+                loader.get_code = get
+        """,
+    )
+    before = late(lean)
+    assert code.call("failing") == "not now"
+    assert 0 < late(lean) <= before
+    assert list(code.call("touch")) == []
+
+
+def test_the_switch_takes_0_and_1(manager: InterpreterManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERPOOL_FULL_IMPORT", "yes")
+    with pytest.raises(InterpreterStartError, match=r"INTERPOOL_FULL_IMPORT is 'yes': it may be 0 or 1"):
+        InterpreterManager(1)
+
+
+def test_interpreters_that_export_and_trace_at_once_do_not_disturb_each_other() -> None:
+    assert_clean(
+        run_program(
+            """
+            from interpool import InterpreterManager
+            from interpool_testing import Code, every_interpreter, together
+
+            SOURCE = '''
+            import torch
+            def export():
+                program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+                x = torch.ones(1, 2)
+                return torch.equal(program.module()(x), program.module()(x))
+            '''
+            with InterpreterManager(4) as pool, every_interpreter(pool) as sessions:
+                codes = [Code(session, SOURCE) for session in sessions]
+                assert together([lambda code=code: code.call("export") for code in codes]) == [True] * 4
+            """
+        )
+    )
+
+
+# ---- each row of native/upstream/torch_imports.py --------------------------------------------------------
+
+
+def test_every_root_of_a_family_is_imported_with_torch(full: InterpreterSession) -> None:
+    names = set(full.global_("namespaces", "names")().to_value())
+    roots = {root for roots in torch_imports.FAMILIES.values() for root in roots}
+    assert roots - names == set()
+    assert names >= torch_imports.EAGER
+
+
+@pytest.mark.parametrize("importer", torch_imports.LATER_NAMES)
+def test_functions_of_an_importer_do_not_use_the_names_that_it_is_given_later(importer: str) -> None:
+    spec = importlib.util.find_spec(importer)
+    assert spec is not None
+    code = spec.loader.get_code(importer)  # type: ignore[union-attr]
+    used = {name for inner in _functions(code) for name in inner.co_names}
+    names = {name for some in torch_imports.LATER_NAMES[importer].values() for name in some}
+    assert names <= set(code.co_names)
+    assert used & names == set()
+
+
+def _functions(code: Any) -> Iterator[Any]:
+    for constant in code.co_consts:
+        if isinstance(constant, type(code)):
+            yield constant
+            yield from _functions(constant)
+
+
+@pytest.mark.parametrize("where", torch_imports.CLASS_CHECKS, ids=".".join)
+def test_functions_that_ask_for_classes_are_there(where: tuple[str, str]) -> None:
+    spec = importlib.util.find_spec(where[0])
+    assert spec is not None
+    code = spec.loader.get_code(where[0])  # type: ignore[union-attr]
+    (function,) = [each for each in _functions(code) if each.co_name == where[1]]
+    for names in torch_imports.CLASS_CHECKS[where].values():
+        assert set(names) <= set(function.co_names) | set(function.co_varnames)
