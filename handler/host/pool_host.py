@@ -494,3 +494,11 @@ def _require_model(model_dir: str) -> None:
 def _close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def remove_stale(base: Path) -> None:
+    """Remove the runtime directories of TorchServe instances that are gone."""
+    for directory in base.iterdir():
+        pid, _, rest = directory.name.partition("-")
+        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
+            shutil.rmtree(directory, ignore_errors=True)

@@ -20,8 +20,7 @@ import interpool.native
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.pool import Pool
-from interpool.handler.host.pool_host import PoolHost
-from interpool.handler.host.start import remove_stale
+from interpool.handler.host.pool_host import PoolHost, remove_stale
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
 
