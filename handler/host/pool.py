@@ -72,14 +72,16 @@ class Pool:
             self.manager.resize(*self._size)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether there are as many interpreters as there should be; the log says when."""
-        if not self._is_complete and self.manager is not None and self._size is not None:
-            self._is_complete = len(self.manager) >= self.manager.min_size
-            if self._is_complete:
-                took = time.monotonic() - self._began
-                logger.info("all of %d interpreters are ready after %.2f s", len(self.manager), took)
-        return self._is_complete
+    def is_filling(self) -> bool:
+        """Whether interpreters are on their way that there should be; the log says when all are there."""
+        if self._is_complete or self.manager is None or self._size is None:
+            return False
+        self._is_complete = len(self.manager) >= self.manager.min_size
+        if self._is_complete:
+            took = time.monotonic() - self._began
+            logger.info("all of %d interpreters are ready after %.2f s", len(self.manager), took)
+        # One that failed is not tried again soon.
+        return not self._is_complete and not self.manager.stats().get("failure")
 
     def settle(self) -> bool:
         """Take the result of a start; True if there is one, in ``manager`` or in ``error``."""

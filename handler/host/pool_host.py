@@ -40,7 +40,7 @@ from interpool.handler.worker_reports import Report
 from interpool.native.errors import InterpoolError
 
 TICK_S = 1.0
-GROWING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
+FILLING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
@@ -106,7 +106,7 @@ class PoolHost:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
         self._pool.call_when_started(self._wake)
         while not self._reason_to_leave:
-            self._react(TICK_S if self._pool.is_complete else GROWING_TICK_S)
+            self._react(FILLING_TICK_S if self._pool.is_filling else TICK_S)
             self._tick()
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
@@ -495,3 +495,11 @@ def _require_model(model_dir: str) -> None:
 def _close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def remove_stale(base: Path) -> None:
+    """Remove the runtime directories of TorchServe instances that are gone."""
+    for directory in base.iterdir():
+        pid, _, rest = directory.name.partition("-")
+        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
+            shutil.rmtree(directory, ignore_errors=True)

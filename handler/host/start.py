@@ -12,11 +12,9 @@ import argparse
 import logging
 import os
 import resource
-import shutil
 import sys
 from pathlib import Path
 
-from interpool.handler.frontend import shim
 from interpool.handler.host.pool import Pool
 from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
@@ -26,14 +24,6 @@ from interpool.native.upstream.cpython_private import run_exit_functions
 SWITCH_INTERVAL_S = 0.0005
 
 logger = logging.getLogger("interpool.host")
-
-
-def remove_stale(base: Path) -> None:
-    """Remove the runtime directories of TorchServe instances that are gone."""
-    for directory in base.iterdir():
-        pid, _, rest = directory.name.partition("-")
-        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -54,7 +44,7 @@ def main(arguments: list[str]) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         pool = Pool()
         pool.start()
-        from interpool.handler.host.pool_host import PoolHost
+        from interpool.handler.host.pool_host import PoolHost, remove_stale
 
         remove_stale(options.runtime_dir.parent)
         host = PoolHost(options.runtime_dir, options.pool, options.frontend, pool, ahead=options.ahead)

@@ -96,11 +96,7 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
     states = Counter(str(interpreter["state"]) for interpreter in each)
     leases = sum(int(interpreter["leases"]) for interpreter in each)
     also = [f"{states[state]} {state}" for state in ("parked", "retired") if states[state]]
-    missing = stats["min_size"] - states["free"] - states["leased"]
-    if stats["growing"]:
-        also.append(f"{missing} more being started" if missing > 1 else "one more being started")
-    elif missing > 0 and stats["failure"]:
-        also.append(f"{missing} did not start: {stats['failure'].splitlines()[0]}")
+    also += missing(stats)
     counts = [
         f"{states['leased']} leased",
         *also,
@@ -108,6 +104,16 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
         f"{leases} leases so far",
     ]
     return f"{states['free'] + states['leased']} of at most {stats['max_size']} ({', '.join(counts)})"
+
+
+def missing(stats: dict[str, Any]) -> list[str]:
+    """What a pool says of interpreters that are to be there and are not, for people; [] or one text."""
+    lacks = stats["min_size"] - sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
+    if stats["growing"]:
+        return [f"{lacks} more being started" if lacks > 1 else "one more being started"]
+    if lacks > 0 and stats["failure"]:
+        return [f"{lacks} did not start: {stats['failure'].splitlines()[0]}"]
+    return []
 
 
 def mib(size: int | None) -> str:

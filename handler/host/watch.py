@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interpool.handler.host.model_view import ModelView, models_of, names_of, why_not_ready
-from interpool.handler.host.status import describe_pool, mib
+from interpool.handler.host.status import describe_pool, mib, missing
 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")
 _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
@@ -71,8 +71,7 @@ def _pool(pool: dict[str, Any]) -> list[RenderableType]:
         return [*parts, Text("interpreters: starting", style="yellow"), Text()]
     size = sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
     waits = Text(f"calls waiting  {stats['waiting']}", style="red" if stats["waiting"] else "")
-    growing = ", one more being started" if stats["growing"] else ""
-    parts.append(Text(f"interpreters  {size} of at most {stats['max_size']}{growing}"))
+    parts.append(Text(", ".join([f"interpreters  {size} of at most {stats['max_size']}", *missing(stats)])))
     return [*parts, waits, _interpreters(pool), _models(pool), Text()]
 
 

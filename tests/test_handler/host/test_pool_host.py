@@ -20,8 +20,7 @@ import interpool.native
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.pool import Pool
-from interpool.handler.host.pool_host import PoolHost
-from interpool.handler.host.start import remove_stale
+from interpool.handler.host.pool_host import PoolHost, remove_stale
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
 
@@ -267,7 +266,7 @@ def test_a_name_that_is_used_again_belongs_to_the_new_worker(
 @pytest.fixture
 def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interpool.handler.host.pool_host.TICK_S", 0.05)
-    monkeypatch.setattr("interpool.handler.host.pool_host.GROWING_TICK_S", 0.05)
+    monkeypatch.setattr("interpool.handler.host.pool_host.FILLING_TICK_S", 0.05)
 
 
 def _serve(runtime: Path, path: Path, model: Path) -> tuple[_Shim, socket.socket, WorkerToken]:

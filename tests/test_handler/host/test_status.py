@@ -30,6 +30,22 @@ def test_interpreters_are_counted_by_what_they_are() -> None:
     ) in text
 
 
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"min_size": 8, "growing": True, "failure": ""}, "5 more being started"),
+        ({"min_size": 8, "growing": False, "failure": "no room\na traceback"}, "5 did not start: no room"),
+        ({"min_size": 3, "growing": False, "failure": "no room"}, ""),  # one above what there is to be
+    ],
+)
+def test_interpreters_that_are_not_there_yet_are_told_of(sizes: dict[str, Any], said: str) -> None:
+    pool = _pool()
+    pool["interpreters"].update(sizes)
+    found = status.missing(pool["interpreters"])
+    assert found == ([said] if said else [])
+    assert all(text in status.describe_pool(pool) for text in found)
+
+
 def test_stacks_are_shown_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
