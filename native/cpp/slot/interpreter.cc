@@ -113,6 +113,7 @@ class PythonInterpreter final : public Interpreter {
       install_router();  // a program without a Python has had none to do it
       enter_interpreter(options_.id);
       use_settings(options_.id, "");
+      enter_settings(options_.id, attachment.settings);  // what leave() ends
       initialise();
       attachment.state = PyThreadState_Get();
       try {
