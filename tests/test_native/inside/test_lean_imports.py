@@ -6,6 +6,7 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,3 +322,14 @@ def test_functions_that_ask_for_classes_are_there(where: tuple[str, str]) -> Non
     (function,) = [each for each in _functions(code) if each.co_name == where[1]]
     for names in torch_imports.CLASS_CHECKS[where].values():
         assert set(names) <= set(function.co_names) | set(function.co_varnames)
+
+
+@pytest.mark.long
+def test_torchs_own_operator_samples_have_the_same_answers(
+    lean: InterpreterSession, full: InterpreterSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "samples")
+    guest = "operators_guest"
+    assert full.global_(guest, "record")(path, 3).to_value() > 400
+    assert late(lean) > 300
+    assert lean.global_(guest, "compare")(path).to_value() == []
