@@ -71,7 +71,7 @@ def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[
                 else:
                     continue
                 if answer.status not in (200, 202):
-                    raise RuntimeError(f"{name}: {answer.text}")
+                    raise RuntimeError(f"{name}: {answer.text}\n{running.model_log()[-3000:]}")
                 there[model] = workers
             for model in there:
                 for number in range(2 * workers):
