@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import _interpool
 from interpool.native.upstream import torch_imports
 from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock
-from interpool.native.upstream.torch_private import tree_nodes
+from interpool.native.upstream.torch_private import allow_generators, tree_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,6 +103,7 @@ def import_lean(note: str) -> None:
         _import_before_list(where)
     for where in torch_imports.TREE_NODES:
         _hold_node(where)
+    allow_generators()
     _interpool.register_late(True)
     _complete()
 

@@ -250,6 +250,8 @@ TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 """A warning about torch.package's own use of it, one for each storage."""
 
 _CORE_NAMES = (
+    PrivateName("torch._C:_set_generator_metaclass", "inside/lean_imports.py: a late module calls it"),
+    PrivateName("torch._opaque_base:OpaqueBaseMeta", "inside/lean_imports.py: what that is called with"),
     PrivateName("torch.utils._pytree:SUPPORTED_NODES", "inside/lean_imports.py: what is a node of a tree"),
     PrivateName(
         "torch.utils._pytree:NodeDef",
@@ -446,6 +448,14 @@ def replace_anomaly_mode(
     for module in modules:
         module.set_anomaly_enabled = set_anomaly_enabled
         module.is_anomaly_enabled = is_anomaly_enabled
+
+
+def allow_generators() -> None:
+    """Have ``torch.Generator`` be what a late module makes it; else none can be made. Harmless twice."""
+    import torch
+    from torch._opaque_base import OpaqueBaseMeta
+
+    torch._C._set_generator_metaclass(OpaqueBaseMeta)
 
 
 def tree_nodes() -> tuple[dict[type, Any], Callable[..., Any]]:

@@ -71,7 +71,7 @@ def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[
                 else:
                     continue
                 if answer.status not in (200, 202):
-                    raise RuntimeError(f"{name}: {answer.text}")
+                    raise RuntimeError(f"{name}: {answer.text}\n{running.model_log()[-3000:]}")
                 there[model] = workers
             for model in there:
                 for number in range(2 * workers):
@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench memory")
     parser.add_argument("--rounds", type=int, default=3, help="of interpreters")
     parser.add_argument("--further", type=int, default=4, help="interpreters that are measured")
-    parser.add_argument("--models", type=int, nargs="+", default=[2, 10, 50])
+    parser.add_argument("--models", type=int, nargs="+", default=[1, 2, 10, 50])
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--stock-workers", type=int, default=8, help="the most that are really started")
     options = parser.parse_args()
