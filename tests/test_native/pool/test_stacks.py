@@ -91,7 +91,8 @@ def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: Interpr
         assert re.search(r"leased for \d+\.\d s by thread \d+ 'MainThread'", computing)
         # Under the host's name for the thread, innermost first.
         assert re.search(
-            r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n    outer \(<string>:12\)(?=\n  thread|\Z)",
+            r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n"
+            r"    outer \(<string>:12\)(?=\n  thread|\Z)",
             computing,
         )
         assert "in native code, called by no Python code" in paragraph(text, native)
