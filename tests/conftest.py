@@ -11,7 +11,13 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 # Few tests that take long: started first, they do not leave one of two workers alone at the end.
-SLOW = [HERE / "system", HERE / "test_model_store", HERE / "test_documents.py"]
+SLOW = [
+    HERE / "system",
+    HERE / "test_model_store",
+    HERE / "test_documents.py",
+    HERE / "test_native" / "inside",
+    HERE / "test_native" / "pool" / "test_shared_weights.py",
+]
 
 
 @pytest.hookimpl(tryfirst=True)  # a random order, where one is asked for, comes after it

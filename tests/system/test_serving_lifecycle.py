@@ -111,7 +111,7 @@ def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
         wait_for(lambda: server.shims() not in ([], [shim]), "a new shim")
         assert _is_answered(server)
         assert server.hosts() == [host]
-        wait_for(lambda: host.num_fds() == fds, "the host's descriptors")
+        wait_for(lambda: host.num_fds() <= fds, "the host's descriptors")
 
 
 def test_serve_starts_the_host_that_serves_the_first_model(mar: Mar) -> None:
