@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from paths import ROOT
 
 README = ROOT / "README.md"
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
+BENCHMARKS = ROOT / "scripts" / "benchmarks"
 MIGRATING = ROOT / "docs" / "migrating.md"
 
 
@@ -24,6 +26,12 @@ def plain_answer(folder: Path, code: str) -> Any:
         [sys.executable, "-c", f"import json; {code}"], cwd=folder, capture_output=True, check=True, text=True
     )
     return json.loads(printed.stdout)
+
+
+def test_the_readmes_figures_are_those_of_the_benchmarks_that_are_kept() -> None:
+    before = README.read_text()
+    filled = runpy.run_path(str(BENCHMARKS / "readme.py"))["filled"](before)
+    assert before == filled, "run .venv/bin/python scripts/benchmarks/readme.py"
 
 
 def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> None:
