@@ -26,6 +26,7 @@ import logging
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -162,7 +163,8 @@ class WorkerService:
         self._key = _key(load_command, self._token)
         self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command)
         self._replies = ReplyWriter(fd, self._lines.flush)
-        self._model: _Loaded | None = None  # as long as it is not closed
+        # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
+        self._model: Callable[[], _Loaded | None] = _no_model
 
     def __call__(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
         """Answer one frame, of which nothing is kept.
@@ -186,11 +188,11 @@ class WorkerService:
         _sweep_now_and_then()
         if frame[:1] == LOAD_MSG:
             return self._load()
-        token, model, requests = self._token, self._model, None
+        token, model, requests = self._token, self._model(), None
         if model is None or model.closed:
             requests = receive_batch(frame)
             try:
-                model = self._model = self._loaded_again()
+                model = self._loaded_again()
             except _LoadError as error:
                 if token.ordinary:  # it was loaded in others, and a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
@@ -211,7 +213,7 @@ class WorkerService:
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
         try:
-            self._model = _model(self._key, token)
+            self._keep(_model(self._key, token))
         except _LoadError as error:
             _report(token, "not_started")
             # A faulty archive or setting fails every worker of the model.
@@ -227,7 +229,15 @@ class WorkerService:
             logger.warning(
                 "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
             )
-        return _model(self._key, self._token)
+        return self._keep(_model(self._key, self._token))
+
+    def _keep(self, model: _Loaded) -> _Loaded:
+        self._model = weakref.ref(model)
+        return model
+
+
+def _no_model() -> None:
+    """Stands for a reference to a model before there is one."""
 
 
 def _predict(model: _Loaded, message: list[dict[str, Any]]) -> bytes | bytearray:

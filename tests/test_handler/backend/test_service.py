@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from interpool.handler.admission import Admission
 from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterManager, InterpreterSession, PyObj
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +64,25 @@ class Served:
 
     def warm(self, session: InterpreterSession) -> bool:
         """Have it loaded ahead."""
-        command = otf.load("m", str(self.directory), handler="interpool_handler.py")
+        command = self._load_command()
         with open(os.devnull, "wb") as log:
             worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
             return bool(session.global_(SERVICE_MODULE, "warm")(worker, command).to_value())
 
-    def ask(self, session: InterpreterSession, frame: bytes = b"", **load: str) -> tuple[int, bytes, bool]:
-        """The reply's status and rest, and whether the connection stays open; of the load without a frame."""
-        command = otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
+    def _load_command(self, **load: str) -> bytes:
+        return otf.load("m", str(self.directory), **{"handler": "interpool_handler.py", **load})
+
+    @contextmanager
+    def connected(self, session: InterpreterSession, **load: str) -> Iterator[PyObj]:
+        """What answers a connection's frames."""
         with open(os.devnull, "wb") as log:
             worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
-            service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
+            yield session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, self._load_command(**load))
+
+    def ask(self, session: InterpreterSession, frame: bytes = b"", **load: str) -> tuple[int, bytes, bool]:
+        """The reply's status and rest, and whether the connection stays open; of the load without a frame."""
+        command = self._load_command(**load)
+        with self.connected(session, **load) as service:
             answer = service(frame or command)
             reply = session.global_("builtins", "bytes")(answer[0]).to_value()
             stays = answer[1].to_value()
@@ -151,6 +160,20 @@ def test_a_model_is_loaded_ahead_and_dropped(
     session.global_(SERVICE_MODULE, "drop")(str(served.directory))
     assert served.ask(session, otf.predict(b"x"))[0] == 200
     assert canary.read_text() == "source\nsource\n"
+
+
+def test_a_model_that_is_dropped_leaves_memory_though_its_workers_connections_live(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    with served.connected(session) as service:
+        assert service(otf.predict(b"x"))[1].to_value()
+        session.global_(SERVICE_MODULE, "drop")(str(served.directory))
+        here = f"type(o).__name__ == '_Loaded' and o.directory == {str(served.directory)!r}"
+        kept = f"[o for o in __import__('gc').get_objects() if {here}]"
+        assert session.global_("builtins", "eval")(f"len({kept})", {}).to_value() == 0
+        assert service(otf.predict(b"x"))[1].to_value()
+        assert served.runs() == 2
 
 
 def test_a_model_that_cannot_be_loaded_ahead_ends_nobody(
