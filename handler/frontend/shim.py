@@ -20,6 +20,7 @@ from __future__ import annotations
 import _socket
 import fcntl
 import os
+import stat
 import sys
 import time
 
@@ -468,6 +469,9 @@ def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.sock
 
 # ---- standing in for a worker --------------------------------------------------------------------
 
+FIONREAD = 0x541B  # bytes that wait in a pipe, as in termios, which would be another import
+READ_PATIENCE_S = 5.0
+
 
 def register(control: _socket.socket, fields: dict[str, str]) -> str:
     """Ask the host to listen on this worker's socket.
@@ -593,9 +597,25 @@ def wait_for_end(
 
 
 def complain(text: str) -> None:
-    """Say what went wrong in the model log, and in TorchServe's own."""
+    """Say what went wrong in the model log, and in TorchServe's own, before this process ends.
+
+    TorchServe reads a worker's stderr no more once its stdout has ended, so that is waited for.
+    """
     os.write(2, f"interpool: {text}\n".encode())
+    await_reader(2)
     os.write(1, f"{ts_log_line(text)}\n".encode())
+
+
+def await_reader(descriptor: int) -> None:
+    """Wait until a pipe is empty, for a few seconds; other files are not waited for."""
+    patience = time.monotonic() + READ_PATIENCE_S
+    try:
+        while stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < patience:
+            if not int.from_bytes(fcntl.ioctl(descriptor, FIONREAD, bytes(4)), sys.byteorder):
+                break
+            time.sleep(0.01)
+    except OSError:
+        pass  # it is for the reader's sake only
 
 
 def main() -> int:

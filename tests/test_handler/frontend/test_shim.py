@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -269,3 +270,17 @@ def test_a_worker_that_stands_by_looks_like_what_was_started() -> None:
     with _standby("tcp:127.0.0.1:9000", str(standby_path())) as (_host, process):
         arguments = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
         assert arguments[:2] == [sys.executable, "-c"]
+
+
+def test_a_complaint_has_been_read_before_the_workers_stdout_ends() -> None:
+    """TorchServe reads its stderr no more from then on."""
+    program = "from interpool.handler.frontend import shim; shim.complain('it cannot be')"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        assert select.select([worker.stderr], [], [], 60)[0]
+        assert not select.select([worker.stdout], [], [], 0.5)[0]
+        assert worker.stderr.readline() == "interpool: it cannot be\n"
+        assert worker.stdout.readline() == "[METRICS]interpool: it cannot be\n"
+        assert worker.wait(60) == 0
