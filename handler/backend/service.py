@@ -309,8 +309,8 @@ def _model(key: _Key, token: WorkerToken) -> _Loaded:
     """The loaded model in this interpreter; raises _LoadError."""
     model = _models.get(key)
     if model is not None and model.state < token.state:
-        _unload([k for k, m in _models.items() if m.directory == model.directory and m.state < token.state])
-        model = None
+        directory, model = model.directory, None  # what is referred to here would not be collected
+        _unload([k for k, m in _models.items() if m.directory == directory and m.state < token.state])
     if model is None:
         model = _models[key] = _load(key, token)
     return model

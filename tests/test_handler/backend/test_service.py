@@ -58,6 +58,13 @@ class Served:
         count = f"sum(model.directory == {str(self.directory)!r} for model in {models})"
         return int(session.global_("builtins", "eval")(count, {}).to_value())
 
+    def in_memory(self, session: InterpreterSession) -> int:
+        """How many archives of this name are open in the interpreter, in use or not."""
+        package = str(self.directory / "m.ptpkg")
+        here = f"type(o).__name__ == 'HermeticImporter' and o.filename == {package!r}"
+        count = f"sum(1 for o in __import__('gc').get_objects() if {here})"
+        return int(session.global_("builtins", "eval")(count, {}).to_value())
+
     def runs(self) -> int:
         """How often the archive's source has run."""
         return self._canary.read_text().count("source")
@@ -116,6 +123,7 @@ def test_a_newer_state_has_the_model_loaded_anew_and_an_older_one_is_not_served(
     assert _ask_in_state(served, session, 1) == (True, 1)
     assert _ask_in_state(served, session, 1) == (True, 1)
     assert _ask_in_state(served, session, 2) == (True, 2)
+    assert served.in_memory(session) == 1
     assert _ask_in_state(served, session, 1) == (False, 2)  # its worker has ended
     assert _ask_in_state(served, session, 2) == (True, 2)
 
@@ -169,9 +177,7 @@ def test_a_model_that_is_dropped_leaves_memory_though_its_workers_connections_li
     with served.connected(session) as service:
         assert service(otf.predict(b"x"))[1].to_value()
         session.global_(SERVICE_MODULE, "drop")(str(served.directory))
-        here = f"type(o).__name__ == '_Loaded' and o.directory == {str(served.directory)!r}"
-        kept = f"[o for o in __import__('gc').get_objects() if {here}]"
-        assert session.global_("builtins", "eval")(f"len({kept})", {}).to_value() == 0
+        assert served.in_memory(session) == 0
         assert service(otf.predict(b"x"))[1].to_value()
         assert served.runs() == 2
 
