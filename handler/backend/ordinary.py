@@ -26,7 +26,6 @@ class OrdinaryModel:
     Args:
         request: which model, and how it is served.
         handler: what the load command names as its handler.
-        envelope: the load command's envelope, "" for none.
         arguments: the ``sys.argv`` of the worker that it is loaded for.
 
     Attributes:
@@ -40,7 +39,7 @@ class OrdinaryModel:
         Exception: whatever its own code raises while it is loaded, or exits by.
     """
 
-    def __init__(self, request: LoadRequest, handler: str, envelope: str, arguments: list[str]) -> None:
+    def __init__(self, request: LoadRequest, handler: str, arguments: list[str]) -> None:
         self.directory = request.model_dir
         beside = os.path.dirname(handler.partition(":")[0])
         first = [os.path.normpath(os.path.join(self.directory, beside))] if beside else []
@@ -52,7 +51,7 @@ class OrdinaryModel:
         try:
             with self.view.entered(arguments):
                 with sharing_loads(self.directory):
-                    self.service = self._load(request, handler, envelope)
+                    self.service = self._load(request, handler)
                 self.weights = share_weights(self.directory)
                 self.view.loaded()
         except BaseException:
@@ -64,7 +63,7 @@ class OrdinaryModel:
         self.view.close()
 
     @staticmethod
-    def _load(request: LoadRequest, handler: str, envelope: str) -> Service:
+    def _load(request: LoadRequest, handler: str) -> Service:
         metrics: Any = ModelMetrics.of_model(request.model_name, request.metrics_config)
         return TsModelLoader().load(
             request.model_name,
@@ -72,7 +71,7 @@ class OrdinaryModel:
             handler,
             request.gpu,
             request.batch_size,
-            envelope or None,
+            request.envelope or None,
             request.limit_max_image_pixels,
             metrics,
         )

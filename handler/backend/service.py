@@ -96,7 +96,7 @@ class _PoolService(Service):  # type: ignore[misc]
             self._entry_point = model.handle
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Loaded:
     """A model in this interpreter.
 
@@ -108,7 +108,6 @@ class _Loaded:
         ordinary: whether its archive is.
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
-        closed: whether it was forgotten.
     """
 
     service: Service
@@ -118,7 +117,6 @@ class _Loaded:
     ordinary: bool
     state: int
     weights: str = ""
-    closed: bool = False
 
 
 class _LoadError(Exception):
@@ -189,7 +187,7 @@ class WorkerService:
         if frame[:1] == LOAD_MSG:
             return self._load()
         token, model, requests = self._token, self._model(), None
-        if model is None or model.closed:
+        if model is None:
             requests = receive_batch(frame)
             try:
                 model = self._loaded_again()
@@ -330,7 +328,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         envelope=command["envelope"].decode(),
         alone=token.own_state,
     )
-    name, handler, envelope = request.model_name, command["handler"].decode(), request.envelope
+    name, handler = request.model_name, command["handler"].decode()
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)
     take_refusals()
     began = time.monotonic()
@@ -340,7 +338,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         if not os.path.isdir(request.model_dir):
             raise ServeError(f"its directory {request.model_dir} is gone: was it unregistered?")
         if token.ordinary:
-            ordinary = OrdinaryModel(request, handler, envelope, token.arguments)
+            ordinary = OrdinaryModel(request, handler, token.arguments)
             if refusals := take_refusals():
                 ordinary.close()
                 raise NotPoolable(refusals[0])
@@ -354,7 +352,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
                 weights=str(ordinary.weights),
             )
         else:
-            model = _load_hermetic(request, handler, envelope, token)
+            model = _load_hermetic(request, handler, token)
     except (Exception, SystemExit) as error:
         code = load_failure_code(error)
         text = f"Model {name!r} could not be loaded: {describe(error)}"
@@ -365,9 +363,9 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
     return model
 
 
-def _load_hermetic(request: LoadRequest, handler: str, envelope: str, token: WorkerToken) -> _Loaded:
+def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> _Loaded:
     _require_no_other_handler(handler)
-    wrapper = _envelope(envelope)
+    wrapper = _envelope(request.envelope)
     view = ProcessView(request.model_dir if token.own_directory else None)
     with view.entered(token.arguments):
         model, context = load_model(request, token.admission)
@@ -398,7 +396,6 @@ def _envelope(name: str) -> type[Any] | None:
 def _unload(keys: Iterable[_Key]) -> None:
     gone = [_models.pop(key) for key in keys]
     for model in gone:
-        model.closed = True
         model.close()
     if gone:
         del model

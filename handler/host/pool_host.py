@@ -1,4 +1,4 @@
-"""The pool host: one process that serves every hermetic model of one TorchServe.
+"""The pool host: one process that serves the pooled models of one TorchServe.
 
 Control plane: one thread, one selector. Shims register their workers here, TorchServe's
 connections are accepted here and handed to the pool (``InterpreterManager.serve``), and are
