@@ -18,6 +18,7 @@ import importlib.util
 import struct
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import NamedTuple
 from interpool.handler.errors import OverlayError
 
 MINIMUM_JAVA = 11
+EXEC_PATIENCE_S = 5.0  # for a process that has just been started to show its arguments
 ACCEPT_TIMEOUT_S = 30.0  # how long a worker waits for its frontend
 
 HOME_VARIABLE = "TS_MODEL_SERVER_HOME"  # where the frontend finds the `ts` directory
@@ -323,10 +325,15 @@ def running_frontend() -> int | None:
     """The process of the TorchServe that was started with this temporary directory, if it runs."""
     try:
         pid = int(Path(tempfile.gettempdir(), PID_FILE).read_text(encoding="ascii"))
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        process = Path(f"/proc/{pid}")
+        patience = time.monotonic() + EXEC_PATIENCE_S
+        # Linux tells a program's arguments a moment after whoever started it has gone on.
+        while not (arguments := (process / "cmdline").read_bytes()) and time.monotonic() < patience:
+            (process / "exe").readlink()  # neither the kernel's own nor a process that has ended has one
+            time.sleep(0.001)
     except (OSError, ValueError):
         return None
-    return pid if FRONTEND_CLASS.encode() in words else None
+    return pid if FRONTEND_CLASS.encode() in arguments.split(b"\0") else None
 
 
 def differences(package: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,22 @@ def test_a_launcher_that_has_gone_to_the_background_has_left_a_frontend(
 ) -> None:
     (temporary / PID_FILE).write_text(str(frontend.pid))
     assert ahead.await_frontend("/proc/0") == frontend.pid
+
+
+def test_a_frontend_is_known_from_its_first_moment(temporary: Path) -> None:
+    """The process that has started it may end at once, when Linux does not tell the arguments yet."""
+    silence, writing = os.pipe()
+    waits = [(os.POSIX_SPAWN_DUP2, silence, 0)]
+    with (temporary / PID_FILE).open("w") as pid_file:
+        for _ in range(200):
+            frontend = os.posix_spawnp("grep", ["grep", FRONTEND_CLASS], os.environ, file_actions=waits)
+            os.pwrite(pid_file.fileno(), f"{frontend:<10}".encode(), 0)
+            found = ahead.await_frontend("/proc/0")
+            os.kill(frontend, signal.SIGKILL)
+            os.waitpid(frontend, 0)
+            assert found == frontend
+    os.close(silence)
+    os.close(writing)
 
 
 def test_without_a_frontend_nothing_is_started(temporary: Path) -> None:

@@ -208,13 +208,15 @@ def _standby(address: str, program: str) -> Iterator[tuple[socket.socket, subpro
         ) as process,
     ):
         worker.close()
-        if program:
-            wait_for(lambda: os.readlink(f"/proc/{process.pid}/exe") == program, "the program to run")
-        else:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "none\n"
-        yield host, process
-        process.kill()
+        try:
+            if program:
+                wait_for(lambda: os.readlink(f"/proc/{process.pid}/exe") == program, "the program to run")
+            else:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "none\n"
+            yield host, process
+        finally:
+            process.kill()
 
 
 def _listening(path: Path) -> socket.socket:
@@ -268,8 +270,10 @@ def test_a_worker_on_a_port_has_no_socket_to_remove(program: str) -> None:
 
 def test_a_worker_that_stands_by_looks_like_what_was_started() -> None:
     with _standby("tcp:127.0.0.1:9000", str(standby_path())) as (_host, process):
-        arguments = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
-        assert arguments[:2] == [sys.executable, "-c"]
+        # Linux tells the arguments a moment after the program.
+        words = Path(f"/proc/{process.pid}/cmdline")
+        wait_for(lambda: words.read_bytes() != b"", "the arguments")
+        assert words.read_text().split("\0")[:2] == [sys.executable, "-c"]
 
 
 def test_a_complaint_has_been_read_before_the_workers_stdout_ends() -> None:
