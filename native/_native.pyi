@@ -12,6 +12,7 @@ def prepare(
     loader: str,
     private_copy: Callable[[str, int], list[str]],
     search_path: list[str],
+    notes: str,
     libpython_copy: Callable[[int], str],
 ) -> None: ...
 def adopt_host_torch(path: str) -> None: ...

@@ -6,9 +6,11 @@ contents. Whoever touches one (by an attribute, an import of what is in it, a pi
 an operator that its family defines, has the whole family imported first, in torch's own order. From then
 on nothing differs from a full import.
 
-The process's first interpreter imports torch in full. So it registers with the process's dispatcher all
-that torch's Python registers, and can say what there is (``import_fully``). The others are lean by what it
-says (``import_lean``): a module is late only if a full import has it.
+Somebody has imported torch in full before, and says what there is (``import_fully``): an interpreter of this
+process or, by the note that it left in the cache (``import_notes.py``), of an earlier one. The others are
+lean by what it says (``import_lean``): a module is late only if a full import has it. The process's
+dispatcher has an entry for all that a full import registers with it, in either case: in the latter, the
+first interpreter repeats those registrations, without the kernels.
 
 Whoever touches a family that another thread imports waits, as for any import, by a lock of importlib's.
 """
@@ -28,6 +30,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import _interpool
+from interpool.native.inside import import_notes
 from interpool.native.upstream import torch_imports
 from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock
 from interpool.native.upstream.torch_private import allow_generators, tree_nodes
@@ -51,11 +54,26 @@ def import_torch() -> None:
     wanted = os.environ.get(FULL_IMPORT, "0")
     if wanted not in ("0", "1"):
         raise ValueError(f"{FULL_IMPORT} is {wanted!r}: it may be 0 or 1")
-    note = _interpool.import_note()
-    if note and wanted == "0":
-        import_lean(note)
-    else:
+    if wanted == "1":
         _interpool.keep_import_note(import_fully())
+        return
+    if note := _interpool.import_note():
+        import_lean(note)
+        return
+    folder = _interpool.notes_folder()
+    note = import_notes.read(folder) if folder else ""
+    if note:
+        try:
+            import_lean(note, first=True)
+        except BaseException:
+            import_notes.remove(folder)
+            raise
+    else:
+        with import_notes.watch() as seen:
+            note = import_fully()
+        if folder:
+            import_notes.write(folder, note, seen)
+    _interpool.keep_import_note(note)
 
 
 def import_fully() -> str:
@@ -69,20 +87,22 @@ def import_fully() -> str:
             bound = vars(sys.modules[parent]).get(last) is module if parent else True
             noted[name] = _Noted(str(module.__file__), hasattr(module, "__path__"), bound)
     others = [name for name in sys.modules if "." not in name]
-    return json.dumps({"torch": noted, "others": others})
+    registered = _interpool.noted_registrations()
+    return json.dumps({"torch": noted, "others": others, "registered": registered})
 
 
-def import_lean(note: str) -> None:
+def import_lean(note: str, *, first: bool = False) -> None:
     """Import torch, and of ``torch_imports.FAMILIES`` what is touched meanwhile.
 
     Args:
-        note: what ``import_fully`` returned in another interpreter of this process.
+        note: what ``import_fully`` returned in another interpreter.
+        first: whether that was in another process, and this one may have nothing registered yet.
     """
     global _starting
     told = json.loads(note)
     noted = {name: _Noted(*fields) for name, fields in told["torch"].items()}
     _others.update(told["others"])
-    finder = _Finder(noted)
+    finder = _Finder(noted, told["registered"] if first else "")
     sys.meta_path.insert(0, finder)
     _starting = True
     try:
@@ -289,11 +309,15 @@ class _Late(ModuleType):
 class _Finder:
     """Finds the modules of families, while torch is imported, and has them be late."""
 
-    def __init__(self, noted: dict[str, _Noted]) -> None:
+    def __init__(self, noted: dict[str, _Noted], registered: str) -> None:
         self._noted = noted
+        self._registered = registered  # what is to be repeated, before any Python registers more
         self.torch_is_there = False
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        if self._registered and "torch._C" in sys.modules:
+            registered, self._registered = self._registered, ""
+            _interpool.repeat_registrations(registered)
         noted = self._noted.get(name)
         if noted is None or name in torch_imports.EAGER:
             return None

@@ -406,6 +406,7 @@ def installation() -> dict[str, Any]:
         "slot_library": str(interposer.with_name("libinterpool_slot.so")),
         "loader": str(Path(__file__).parents[1] / "inside" / "loader.py"),
         "search_path": _search_path(),
+        "notes": provision.notes_folder(),
     }
 
 

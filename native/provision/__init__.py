@@ -32,6 +32,7 @@ __all__ = [
     "interposer_path",
     "libpython_copy",
     "libpython_path",
+    "notes_folder",
     "private_copy",
     "standby_path",
     "torch_libraries",
@@ -56,6 +57,11 @@ def private_copy(path: str, slot: int) -> list[str]:
 def libpython_copy(slot: int) -> str:
     """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
     return _copies(current_environment()).libpython_copy(slot)
+
+
+def notes_folder() -> str:
+    """Where interpreters keep what an import of torch told (``native/inside/import_notes.py``)."""
+    return str(current_environment().directory / "imports")
 
 
 def host_copy(path: str) -> str:

@@ -103,6 +103,8 @@ std::pair<Installation, Provisioner> read_prepared(const std::string& given) {
     const std::optional<int> slot = fields.size() > 2 ? slot_of(fields[1]) : std::nullopt;
     if (name != names.end() && fields.size() == 2) {
       *name->second = fields[1];
+    } else if (fields.size() == 2 && fields[0] == "notes") {
+      installation.notes = fields[1];
     } else if (fields.size() == 2 && fields[0] == "search") {
       installation.search_path.push_back(fields[1]);
     } else if (slot && fields.size() == 3 && fields[0] == "libpython") {

@@ -201,6 +201,10 @@ void Process::keep_import_note(const std::string& note) {
   import_note_ = note;
 }
 
+std::string Process::notes_folder() {
+  return installation().notes;
+}
+
 Process::Copies Process::copies() {
   const std::lock_guard lock(mutex_);
   return copies_;

@@ -29,6 +29,7 @@ struct Installation {
   std::string slot_library;              // libinterpool_slot.so
   std::string loader;                    // interpool/native/inside/loader.py
   std::vector<std::string> search_path;  // sys.path, for pools that name no other
+  std::string notes;                     // folder of what imports told, or ""
 };
 
 // Makes private copies; takes the host's GIL itself when it is Python.
@@ -80,6 +81,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   std::optional<ModuleSource> module_source(const std::string& name, int slot) override;
   std::string import_note() override;
   void keep_import_note(const std::string& note) override;
+  std::string notes_folder() override;
   std::optional<std::vector<Placement>> place_storages(const std::string& key,
                                                        const std::vector<Piece>& pieces,
                                                        std::chrono::milliseconds patience) override;

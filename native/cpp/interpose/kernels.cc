@@ -23,6 +23,7 @@ using Kernel = std::shared_ptr<c10::KernelFunction>;
 // its multiplexer. `kernels` is copied on write under the lock and read without a
 // lock, because it is read at each call.
 struct Cell {
+  size_t number = 0;
   std::string what;
   std::atomic<std::shared_ptr<const std::map<InterpreterId, Kernel>>> kernels;
   std::optional<c10::SafeKernelFunction> base;
@@ -106,14 +107,35 @@ std::optional<c10::SafeKernelFunction> kernel_before(const c10::OperatorName& na
 
 void replace(Cell& cell, InterpreterId id, Kernel kernel) {
   const auto before = cell.kernels.load(std::memory_order_relaxed);
-  auto after = before ? std::make_shared<std::map<InterpreterId, Kernel>>(*before)
-                      : std::make_shared<std::map<InterpreterId, Kernel>>();
+  auto after = std::make_shared<std::map<InterpreterId, Kernel>>(*before);
   if (kernel) {
     (*after)[id] = std::move(kernel);
   } else {
     after->erase(id);
   }
   cell.kernels.store(std::move(after), std::memory_order_release);
+}
+
+// The cell; a new one has these kernels before anybody can call it. Under the registration lock.
+Cell& cell_of(const c10::OperatorName& op, std::optional<c10::DispatchKey> key,
+              std::map<InterpreterId, Kernel> first) {
+  auto& cell = cells()[{op, key.has_value() ? static_cast<int>(*key) : -1}];
+  if (!cell) {
+    auto fresh = std::make_unique<Cell>();
+    fresh->number = cells().size();
+    fresh->what =
+        c10::toString(op) + (key.has_value() ? std::string(" for ") + c10::toString(*key) : std::string());
+    fresh->base = kernel_before(op, key);
+    fresh->kernels.store(std::make_shared<const std::map<InterpreterId, Kernel>>(std::move(first)));
+    // torch warns of the override, which is the point here.
+    Silence silence;
+    const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+    fresh->registration = c10::Dispatcher::singleton().registerImpl(
+        op, key, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Multiplexer>(*fresh)),
+        std::nullopt, nullptr, "interpool: one Python kernel per interpreter");
+    cell = std::move(fresh);
+  }
+  return *cell;
 }
 
 }  // namespace
@@ -128,32 +150,40 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
                                               c10::KernelFunction kernel) {
   auto shared = std::make_shared<c10::KernelFunction>(std::move(kernel));
   const std::lock_guard lock(registration_mutex());
-  auto& cell = cells()[{op, key.has_value() ? static_cast<int>(*key) : -1}];
-  if (!cell) {
-    auto fresh = std::make_unique<Cell>();
-    fresh->what =
-        c10::toString(op) + (key.has_value() ? std::string(" for ") + c10::toString(*key) : std::string());
-    fresh->base = kernel_before(op, key);
-    replace(*fresh, id, shared);
-    // torch warns of the override, which is the point here.
-    Silence silence;
-    const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
-    fresh->registration = c10::Dispatcher::singleton().registerImpl(
-        op, key, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Multiplexer>(*fresh)),
-        std::nullopt, nullptr, "interpool: one Python kernel per interpreter");
-    cell = std::move(fresh);
-  } else {
-    replace(*cell, id, shared);
-  }
-  return c10::RegistrationHandleRAII([cell = cell.get(), id, shared] {
+  Cell& cell = cell_of(op, key, {{id, shared}});
+  replace(cell, id, shared);
+  return c10::RegistrationHandleRAII([&cell, id, shared] {
     const std::lock_guard again(registration_mutex());
-    const auto kernels = cell->kernels.load();
+    const auto kernels = cell.kernels.load();
     const auto mine = kernels->find(id);
     // A later registration by the same interpreter stays.
     if (mine != kernels->end() && mine->second == shared) {
-      replace(*cell, id, nullptr);
+      replace(cell, id, nullptr);
     }
   });
+}
+
+std::vector<std::pair<c10::OperatorName, std::optional<c10::DispatchKey>>> python_kernels_of(
+    InterpreterId id) {
+  const std::lock_guard lock(registration_mutex());
+  std::map<size_t, CellKey> found;
+  for (const auto& [key, cell] : cells()) {
+    if (cell->kernels.load()->count(id) != 0) {
+      found.emplace(cell->number, key);
+    }
+  }
+  std::vector<std::pair<c10::OperatorName, std::optional<c10::DispatchKey>>> kernels;
+  for (auto& [number, key] : found) {
+    kernels.emplace_back(
+        std::move(key.first),
+        key.second < 0 ? std::nullopt : std::optional(static_cast<c10::DispatchKey>(key.second)));
+  }
+  return kernels;
+}
+
+void expect_python_kernel(const c10::OperatorName& op, std::optional<c10::DispatchKey> key) {
+  const std::lock_guard lock(registration_mutex());
+  cell_of(op, key, {});
 }
 
 void claim_host_kernels() {

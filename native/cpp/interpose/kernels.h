@@ -8,6 +8,8 @@
 #include <c10/core/DispatchKey.h>
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "interpreters.h"
 
@@ -22,6 +24,13 @@ bool is_python_kernel(const c10::KernelFunction& kernel);
 c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
                                               std::optional<c10::DispatchKey> key, InterpreterId id,
                                               c10::KernelFunction kernel);
+
+// The kernels that interpreter has, in the order in which the process got the first one of each.
+std::vector<std::pair<c10::OperatorName, std::optional<c10::DispatchKey>>> python_kernels_of(
+    InterpreterId id);
+
+// Has the dispatcher know that interpreters have kernels of their own there, though none has yet.
+void expect_python_kernel(const c10::OperatorName& op, std::optional<c10::DispatchKey> key);
 
 // Puts every Python kernel that the host registered before there was a pool behind
 // a multiplexer: they are the host's alone.

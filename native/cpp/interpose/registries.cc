@@ -9,6 +9,7 @@
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
 #include "interpreters.h"
+#include "opaque_types.h"
 
 namespace interpool {
 namespace {
@@ -17,6 +18,12 @@ std::mutex mutex;  // guards the sets and the list below; a leaf lock
 
 std::set<std::string>& methods() {
   static auto* const all = new std::set<std::string>;
+  return *all;
+}
+
+// Who has registered which.
+std::set<std::pair<InterpreterId, std::string>>& opaque_types() {
+  static auto* const all = new std::set<std::pair<InterpreterId, std::string>>;
   return *all;
 }
 
@@ -41,6 +48,18 @@ void construct(void* self, const std::string& ns, const std::string& name, std::
 }
 
 }  // namespace
+
+std::vector<std::string> opaque_types_of(InterpreterId id) {
+  const std::lock_guard lock(mutex);
+  std::vector<std::string> names;
+  for (const auto& [who, name] : opaque_types()) {
+    if (who == id) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
 }  // namespace interpool
 
 using namespace interpool;
@@ -88,7 +107,9 @@ INTERPOOL_API void registerCustomClassMethod(std::unique_ptr<jit::Function> meth
 namespace jit {
 
 INTERPOOL_API void registerOpaqueType(const std::string& name) {
+  const InterpreterId id = current_interpreter();
   const std::lock_guard lock(mutex);
+  opaque_types().emplace(id, name);
   if (!isRegisteredOpaqueType(name)) {
     torch_symbols.register_opaque_type(name);
   }

@@ -24,8 +24,11 @@ namespace {
 struct Shared {
   std::optional<c10::RegistrationHandleRAII> registration;  // absent: was there before us
   std::optional<c10::FunctionSchema> schema;                // definitions only
+  std::optional<Fallthrough> fallthrough;                   // such kernels only
   std::multiset<InterpreterId> holders;
 };
+
+constexpr InterpreterId kEverybody = -2;  // among holders: never lets go
 
 // Guarded by the registration lock.
 std::map<std::string, Shared>& table() {
@@ -148,6 +151,54 @@ c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::opt
   c10::RegistrationHandleRAII registration = register_new();
   table()[source].registration = std::move(registration);
   return hold(source, id);
+}
+
+std::vector<c10::OperatorName> definitions_of(InterpreterId id) {
+  std::vector<c10::OperatorName> found;
+  for (const auto& [key, shared] : table()) {
+    if (shared.schema.has_value() && shared.holders.count(id) != 0) {
+      found.push_back(shared.schema->operator_name());
+    }
+  }
+  return found;
+}
+
+std::vector<Fallthrough> fallthroughs_of(InterpreterId id) {
+  std::vector<Fallthrough> found;
+  for (const auto& [key, shared] : table()) {
+    if (shared.fallthrough.has_value() && shared.holders.count(id) != 0) {
+      found.push_back(*shared.fallthrough);
+    }
+  }
+  return found;
+}
+
+void define_for_everybody(c10::FunctionSchema schema, const std::string& debug,
+                          const std::vector<at::Tag>& tags) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (dispatcher.findSchema(schema.operator_name()).has_value()) {
+    return;
+  }
+  Shared& shared = table()["def " + c10::toString(schema.operator_name())];
+  shared.schema = schema;
+  shared.holders.insert(kEverybody);
+  shared.registration = dispatcher.registerDef(std::move(schema), debug, tags);
+}
+
+void fall_through_for_everybody(const Fallthrough& fallthrough) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto& [name, key, place] = fallthrough;
+  const std::string source = kernel_key(place, name, key);
+  const auto op = dispatcher.findOp(name);
+  if (table().count(source) != 0 || !op.has_value() ||
+      (key.has_value() && op->hasKernelForDispatchKey(*key))) {
+    return;
+  }
+  Shared& shared = table()[source];
+  shared.fallthrough = fallthrough;
+  shared.holders.insert(kEverybody);
+  shared.registration = dispatcher.registerImpl(name, key, c10::KernelFunction::makeFallthrough(),
+                                                std::nullopt, nullptr, kRegisteredAt + place);
 }
 
 }  // namespace interpool
@@ -275,8 +326,12 @@ INTERPOOL_API Library& Library::_impl(const char* name_text, CppFunction&& funct
     registrars_.push_back(hold(source, id));
     return *this;
   }
+  const bool falls_through = function.func_.isFallthrough();
   torch_symbols.library_impl(this, name_text, std::move(function), _RegisterOrVerify::REGISTER);
   Shared& shared = table()[source];
+  if (falls_through) {
+    shared.fallthrough = Fallthrough{name, key, place};
+  }
   shared.registration = std::move(registrars_.back());
   registrars_.back() = hold(source, id);
   return *this;

@@ -316,10 +316,10 @@ PYBIND11_MODULE(_native, module) {
       "prepare",
       [](std::string executable, std::string symbol_prefix, std::string torch_lib, std::string interposer,
          std::string slot_library, std::string loader, const py::object& private_copy,
-         std::vector<std::string> search_path, const py::object& libpython_copy) {
-        Installation installation{std::move(executable), std::move(symbol_prefix), std::move(torch_lib),
-                                  std::move(interposer), std::move(slot_library),  std::move(loader),
-                                  std::move(search_path)};
+         std::vector<std::string> search_path, std::string notes, const py::object& libpython_copy) {
+        Installation installation{std::move(executable),  std::move(symbol_prefix), std::move(torch_lib),
+                                  std::move(interposer),  std::move(slot_library),  std::move(loader),
+                                  std::move(search_path), std::move(notes)};
         Provisioner provisioner = provisioner_of(private_copy, libpython_copy);
         bool prepared = false;
         {
@@ -338,7 +338,7 @@ PYBIND11_MODULE(_native, module) {
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
-      py::arg("search_path"), py::arg("libpython_copy"),
+      py::arg("search_path"), py::arg("notes"), py::arg("libpython_copy"),
       "Loads what all interpreters share. The arguments of the first call that succeeds stand.");
   module.def(
       "adopt_host_torch", [](const std::string& path) { Process::get().host().adopt_torch(path); },

@@ -65,6 +65,8 @@ class Services {
   // What an interpreter says of its import of torch, for those that start later; "" before any has.
   virtual std::string import_note() = 0;
   virtual void keep_import_note(const std::string& note) = 0;
+  // Where such notes are kept for processes that start later; "" for nowhere.
+  virtual std::string notes_folder() = 0;
 
   // Where storages with these contents lie in memory that interpreters have in common, see
   // core/shared_storages.h. And: what was placed for `model` is found no more.

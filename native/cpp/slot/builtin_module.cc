@@ -11,6 +11,7 @@
 #include <optional>
 #include <system_error>
 
+#include "../interpose/registrations.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
 #include "../upstream/torch_words.h"
@@ -111,6 +112,33 @@ PyObject* keep_import_note(PyObject*, PyObject* note) {
     return nullptr;
   }
   options->services->keep_import_note(text);
+  Py_RETURN_NONE;
+}
+
+// notes_folder() -> str
+//
+// Where what imports of torch told is kept for processes that start later; "" for nowhere.
+PyObject* notes_folder(PyObject*, PyObject*) {
+  return PyUnicode_DecodeFSDefault(options->services->notes_folder().c_str());
+}
+
+// noted_registrations() -> str
+//
+// What this interpreter has registered with torch, for repeat_registrations in another process.
+PyObject* noted_registrations(PyObject*, PyObject*) {
+  std::string note;
+  if (!without_gil([&] { note = interpool::noted_registrations(options->id); })) {
+    return nullptr;
+  }
+  return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "strict");
+}
+
+// repeat_registrations(note: str) -> None
+PyObject* repeat_registrations(PyObject*, PyObject* given) {
+  const char* text = PyUnicode_AsUTF8(given);
+  if (text == nullptr || !without_gil([&] { interpool::repeat_registrations(text); })) {
+    return nullptr;
+  }
   Py_RETURN_NONE;
 }
 
@@ -364,6 +392,9 @@ PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"import_note", import_note, METH_NOARGS, "import_note() -> str"},
     {"keep_import_note", keep_import_note, METH_O, "keep_import_note(note) -> None"},
+    {"notes_folder", notes_folder, METH_NOARGS, "notes_folder() -> str"},
+    {"noted_registrations", noted_registrations, METH_NOARGS, "noted_registrations() -> str"},
+    {"repeat_registrations", repeat_registrations, METH_O, "repeat_registrations(note) -> None"},
     {"register_late", register_late, METH_O, "register_late(late) -> None"},
     {"call_fresh", call_fresh, METH_O, "call_fresh(function) -> its result"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},

@@ -1,0 +1,216 @@
+"""What one process's full import of torch told serves the next: never where it could be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from interpool_testing import assert_clean, run_program
+
+from interpool.native import provision
+from interpool.native.inside import import_notes
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of notes of a cache that has all else but notes."""
+    stock = provision.current_environment().directory
+    home = tmp_path / "cache" / stock.name
+    home.mkdir(parents=True, mode=0o700)
+    for each in stock.iterdir():
+        if each.name != "imports":
+            (home / each.name).symlink_to(each)
+    monkeypatch.setenv("INTERPOOL_CACHE", str(home.parent))
+    return home / "imports"
+
+
+def first_interpreter(code: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """A process whose first interpreter says how much is late, and then runs the code."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return run_program(
+            f"""
+            from interpool.native import InterpreterManager
+            with InterpreterManager(1) as pool, pool.acquire_session() as session:
+                print(session.global_("namespaces", "late")().to_value(), flush=True)
+                session.global_("builtins", "exec")({code!r}, session.global_("builtins", "dict")())
+            """
+        )
+
+
+def is_lean(done: subprocess.CompletedProcess[str]) -> bool:
+    assert_clean(done)
+    return int(done.stdout.split()[0]) > 300
+
+
+DISPATCHER = """
+import sys, torch
+c = torch._C
+names = sorted(c._dispatch_get_all_op_names())
+with open({path!r}, "w") as file:
+    for name in names:
+        print(name, c._dispatch_dump(name), c._dispatch_dump_table(name), file=file)
+    print(sorted(map(str, c._jit_get_all_schemas())), file=file)
+    print(c._dispatch_find_dangling_impls(), file=file)
+    print([c._is_opaque_type_registered(each) for each in {opaque!r}], file=file)
+"""
+OPAQUE = ["enum.Enum", "torch._C.Generator", "torch._higher_order_ops.invoke_leaf_function._LeafCallable"]
+
+
+def test_a_lean_first_interpreter_leaves_the_process_as_a_full_one_does(notes: Path, tmp_path: Path) -> None:
+    full, lean = tmp_path / "full", tmp_path / "lean"
+    codes = [DISPATCHER.format(path=str(path), opaque=OPAQUE) for path in (full, lean)]
+    assert not is_lean(first_interpreter(codes[0]))
+    assert len(list(notes.iterdir())) == 1
+    assert is_lean(first_interpreter(codes[1]))
+    assert full.read_text().count("\n") > 3000
+    assert "0x" not in full.read_text()
+    assert lean.read_text() == full.read_text()
+    assert "[True, True, True]" in full.read_text()
+
+
+def test_what_a_lean_first_interpreter_left_out_is_registered_when_it_is_called(notes: Path) -> None:
+    assert not is_lean(first_interpreter())
+    assert is_lean(
+        first_interpreter(
+            """
+import torch
+meta = torch.ones(2, 3, device="meta")
+assert torch.nn.functional.celu(meta).shape == (2, 3)
+assert torch.ops.prims.clone(torch.ones(2)).tolist() == [1, 1]
+assert torch.ops.higher_order.cond(True, lambda: (torch.ones(1),), lambda: (torch.zeros(1),), ())
+torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+"""
+        )
+    )
+
+
+def test_interpreters_that_start_at_once_are_lean_by_a_note(notes: Path) -> None:
+    assert not is_lean(first_interpreter())
+    done = run_program(
+        """
+        from interpool.native import InterpreterManager
+        from interpool_testing import every_interpreter
+        with InterpreterManager(3) as pool, every_interpreter(pool) as sessions:
+            for session in sessions:
+                assert session.global_("namespaces", "late")().to_value() > 300
+                session.global_("builtins", "exec")(
+                    "import torch; assert torch.celu(torch.ones(2, device='meta')).shape == (2,)",
+                    session.global_("builtins", "dict")(),
+                )
+        """
+    )
+    assert_clean(done)
+
+
+def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after(notes: Path) -> None:
+    assert not is_lean(first_interpreter())
+    for order in ("import torch; start()", "start(); import torch"):
+        done = run_program(
+            f"""
+            from interpool.native import InterpreterManager
+            pools = []
+            def start():
+                pools.append(InterpreterManager(1))
+            {order}
+            def ask():
+                return torch.nn.functional.celu(torch.ones(2, device='meta')).shape
+            assert ask() == (2,)
+            assert torch.ops.prims.clone(torch.ones(2)).tolist() == [1, 1]
+            with pools[0], pools[0].acquire_session() as session:
+                assert session.global_("namespaces", "late")().to_value() > 300
+                names = session.global_("builtins", "dict")()
+                session.global_("builtins", "exec")(
+                    "import torch; assert torch.ops.prims.clone(torch.ones(2)).tolist() == [1, 1]", names
+                )
+            assert torch.ops.prims.clone(torch.ones(2)).tolist() == [1, 1]
+            """
+        )
+        assert_clean(done)
+
+
+def test_torchs_variables_have_notes_of_their_own(notes: Path) -> None:
+    assert not is_lean(first_interpreter())
+    assert not is_lean(first_interpreter(TORCH_OF_A_TEST="1"))
+    assert is_lean(first_interpreter(TORCH_OF_A_TEST="1"))
+    assert is_lean(first_interpreter())
+
+
+@pytest.mark.parametrize("damage", ["cut", "registrations", "file"])
+def test_a_note_that_is_not_whole_or_not_true_any_more_does_no_harm(notes: Path, damage: str) -> None:
+    assert not is_lean(first_interpreter())
+    (note,) = notes.iterdir()
+    kept = json.loads(note.read_text())
+    if damage == "cut":
+        note.write_text(note.read_text()[:-1000])
+    elif damage == "registrations":
+        told = json.loads(kept["note"])
+        told["registered"] += "nonsense\n"
+        note.write_text(json.dumps({**kept, "note": json.dumps(told)}))
+        done = first_interpreter()  # nothing that interpool has written: said, and not met again
+        assert done.returncode != 0
+        assert "a note that is damaged at: nonsense" in done.stderr
+    else:
+        torchs = next(stamp for file, stamp in kept["files"] if file.endswith("/torch/__init__.py"))
+        torchs[0] += 1  # its size
+        note.write_text(json.dumps(kept))
+    assert not is_lean(first_interpreter())
+    assert is_lean(first_interpreter())
+
+
+def test_an_import_that_would_find_a_module_now_is_made_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, modules = tmp_path / "notes", tmp_path / "modules"
+    modules.mkdir()
+    monkeypatch.syspath_prepend(str(modules))
+    with import_notes.watch() as seen, pytest.raises(ImportError):
+        import interpool_that_is_not_there  # noqa: F401
+    assert "interpool_that_is_not_there" in seen.missing
+    import_notes.write(str(folder), "told", seen)
+    assert import_notes.read(str(folder)) == "told"
+    (modules / "interpool_that_is_not_there.py").touch()
+    sys.path_importer_cache.pop(str(modules), None)
+    assert import_notes.read(str(folder)) == ""
+
+
+def test_a_file_of_an_import_that_has_changed_ends_its_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, module = tmp_path / "notes", tmp_path / "interpool_of_this_test.py"
+    module.write_text("a = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        with import_notes.watch() as seen:
+            import interpool_of_this_test  # type: ignore[import-not-found]  # noqa: F401
+        import_notes.write(str(folder), "told", seen)
+    finally:
+        sys.modules.pop("interpool_of_this_test", None)
+    assert import_notes.read(str(folder)) == "told"
+    os.utime(module, (1, 1))
+    assert import_notes.read(str(folder)) == ""
+    module.unlink()
+    assert import_notes.read(str(folder)) == ""
+
+
+def test_a_few_notes_are_kept_and_the_latest_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        monkeypatch.setenv("TORCH_OF_A_TEST", str(number))
+        import_notes.write(str(tmp_path), str(number), import_notes.Watch())
+    assert len(list(tmp_path.iterdir())) == 8
+    assert import_notes.read(str(tmp_path)) == "11"
+
+
+def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    folder = str(tmp_path / "a-file" / "notes")
+    import_notes.write(folder, "told", import_notes.Watch())
+    assert import_notes.read(folder) == ""
+    import_notes.remove(folder)
