@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import _interpool
 from interpool.native.inside import import_notes
 from interpool.native.upstream import torch_imports
-from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock
+from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock, forget_source_lines
 from interpool.native.upstream.torch_private import allow_generators, tree_nodes
 
 if TYPE_CHECKING:
@@ -318,6 +318,8 @@ class _Finder:
         if self._registered and "torch._C" in sys.modules:
             registered, self._registered = self._registered, ""
             _interpool.repeat_registrations(registered)
+        # Decorators of torch's read whole files. What follows takes the place of their lines.
+        forget_source_lines(("/",))
         noted = self._noted.get(name)
         if noted is None or name in torch_imports.EAGER:
             return None

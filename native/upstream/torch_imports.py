@@ -46,6 +46,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "data": ("torch.utils.data",),
     "masked": ("torch.masked",),
     "profiler": ("torch.profiler", "torch.optim"),
+    "gradcheck": ("torch.autograd.gradcheck",),
+    # Of the standard library:
+    "unittest": ("argparse", "unittest"),
+    "asyncio": ("asyncio", "ssl"),
+    "tarfile": ("tarfile",),
+    "difflib": ("difflib",),
+    "locale": ("locale",),
 }
 """Packages and modules, with all that is below them. A family is imported as a whole, in torch's order."""
 
@@ -57,6 +64,7 @@ EAGER = frozenset({"torch.fx.experimental.sym_node"})
 
 LATER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "torch": {"torch._higher_order_ops": ("cond", "while_loop"), "torch.func": ("vmap",)},
+    "torch.autograd": {"torch.autograd.gradcheck": ("gradcheck", "gradgradcheck")},
     "torch.compiler": {"torch._higher_order_ops.invoke_subgraph": ("NestedCompileRegionOptions",)},
 }
 """Modules that are imported with torch, and the names that they take from a family's modules. Their own

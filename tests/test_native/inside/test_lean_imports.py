@@ -108,6 +108,7 @@ def test_once_touched_nothing_differs_from_a_full_import(
 # of what the families define.
 UNTIL_TOUCHED = re.compile(
     r"^torch:(cond|vmap|while_loop|__dir__|__getattr__)$"
+    r"|^torch\.autograd:(gradcheck|gradgradcheck|__dir__|__getattr__)$"
     r"|^torch:Sym"
     r"|^torch\.compiler:(NestedCompileRegionOptions|__dir__|__getattr__)$"
     r"|^torch\._library\.(custom_ops:OPDEF_TO_LIB|opaque_object:_OPAQUE_TYPES_BY_NAME)$"
@@ -175,6 +176,30 @@ def test_whoever_touches_a_module_gets_its_family(lean: InterpreterSession, numb
     for family, statements in TOUCHES.items():
         run(statements[number], lean.global_("builtins", "dict")())
         assert late(lean, *torch_imports.FAMILIES[family]) == 0, statements[number]
+
+
+SMALL = {
+    "asyncio": "import asyncio; assert asyncio.run(asyncio.sleep(0, 7)) == 7",
+    "unittest": "from unittest import mock; assert mock.Mock(return_value=7)() == 7",
+    "tarfile": "import io, tarfile; tarfile.open(fileobj=io.BytesIO(), mode='w').close()",
+    "difflib": "from difflib import get_close_matches; assert get_close_matches('abd', ['abc']) == ['abc']",
+    "locale": "import locale; assert locale.getpreferredencoding()",
+    # Last: it imports others.
+    "gradcheck": "import torch; x = torch.ones(1, dtype=torch.double, requires_grad=True); "
+    "assert torch.autograd.gradcheck(torch.sin, x)",
+}
+
+
+def test_small_families_do_what_they_do_elsewhere(lean: InterpreterSession) -> None:
+    for family, statement in SMALL.items():
+        assert late(lean, *torch_imports.FAMILIES[family]) > 0, family
+        lean.global_("builtins", "exec")(statement, lean.global_("builtins", "dict")())
+        assert late(lean, *torch_imports.FAMILIES[family]) == 0, family
+
+
+def test_no_source_of_torchs_is_kept_for_tracebacks_to_come(lean: InterpreterSession) -> None:
+    kept = Code(lean, "import linecache\ndef kept(): return [f for f in linecache.cache if '/torch/' in f]")
+    assert kept.call("kept") == []
 
 
 def test_threads_that_touch_a_family_at_once_all_get_it_whole(lean: InterpreterSession) -> None:

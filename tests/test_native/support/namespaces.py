@@ -8,6 +8,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from interpool.native.inside import lean_imports
+from interpool.native.upstream import torch_imports
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\b\d{9,}\b")
 # They differ from one import to the next.
@@ -40,8 +41,9 @@ def describe(also_late: bool = False) -> dict[str, str]:
 
 
 def names() -> list[str]:
-    """The modules of torch's that there are, late or not."""
-    return sorted(name for name in sys.modules if name.partition(".")[0] in ("torch", "torchgen"))
+    """The modules of torch's and of families that there are, late or not."""
+    packages = {root.partition(".")[0] for roots in torch_imports.FAMILIES.values() for root in roots}
+    return sorted(name for name in sys.modules if name.partition(".")[0] in packages)
 
 
 def late(*roots: str) -> int:
