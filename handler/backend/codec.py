@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ts.context import Context, RequestProcessor
@@ -41,7 +42,7 @@ def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
 
 
 def take_batch(frame: memoryview | bytes) -> Batch:
-    """Like ``receive_batch``, for ``Service.predict``, and taken apart already where that is all it would do."""
+    """Like ``receive_batch``, for ``Service.predict``: taken apart already, where that is all it would do."""
     if _takes_batches():
         taken: Taken | None = _interpool.take_requests(frame, _reads_json(), RequestProcessor)
         if taken is not None:
@@ -96,9 +97,9 @@ def install() -> None:
 
 
 _stock_retrieve: Any = Service.retrieve_data_for_inference
-# Models have been seen to replace what reads and writes JSON; tools for tracing, what takes and answers a batch.
-_takes_batches: Any = bool
-_reads_json: Any = _interpool.watched(
+# Models have been seen to replace what reads and writes JSON; tools for tracing, what answers a batch.
+_takes_batches: Callable[[], bool] = bool
+_reads_json = _interpool.watched(
     (json, "loads"),
     (json, "JSONDecoder"),
     (json, "_default_decoder"),
@@ -106,14 +107,14 @@ _reads_json: Any = _interpool.watched(
     (json.JSONDecoder, "raw_decode"),
     (vars(json)["_default_decoder"], "scan_once"),
 )
-_writes_json: Any = _interpool.watched(
+_writes_json = _interpool.watched(
     (json, "dumps"),
     (json, "JSONEncoder"),
     (json.JSONEncoder, "encode"),
     (json.JSONEncoder, "iterencode"),
     (json.JSONEncoder, "default"),
 )
-_answers_plainly: Any = _interpool.watched(
+_answers_plainly = _interpool.watched(
     (Context, "get_response_headers"),
     (Context, "get_response_content_type"),
     (Context, "get_response_status"),

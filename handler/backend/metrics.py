@@ -9,7 +9,6 @@ from typing import Any
 
 from ts.metrics.caching_metric import CachingMetric
 from ts.metrics.dimension import Dimension
-from ts.metrics.metric_abstract import MetricAbstract
 from ts.metrics.metric_cache_abstract import MetricCacheAbstract
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 from ts.metrics.metric_type_enum import MetricTypes
@@ -62,7 +61,7 @@ class ModelMetrics(MetricsCacheYamlImpl):  # type: ignore[misc]
         return plain_logging.metric(f"[METRICS]{what}|#type:GAUGE|{where},{whose}")
 
 
-_is_stock: Any = _interpool.watched(
+_is_stock = _interpool.watched(
     (MetricsCacheYamlImpl, "add_time"),
     (MetricsCacheYamlImpl, "get_metric"),
     (MetricsCacheYamlImpl, "_check_type"),
@@ -76,5 +75,4 @@ _is_stock: Any = _interpool.watched(
     (Dimension, "__init__"),
     (Dimension, "__str__"),
     (sys.modules[CachingMetric.__module__], "Dimension"),
-    (sys.modules[MetricAbstract.__module__], "MetricTypes"),
 )

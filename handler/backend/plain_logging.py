@@ -24,7 +24,7 @@ _root = logging.getLogger()
 
 
 # What a line passes on its way: tools for tracing replace some of it.
-_is_stock: Any = _interpool.watched(
+_is_stock = _interpool.watched(
     (logging, "info"),
     (logging.Logger, "info"),
     (logging.Logger, "makeRecord"),
@@ -85,7 +85,7 @@ def batch_received(log: Callable[[], object]) -> None:
 
 
 def metric(line: str) -> bool:
-    """Write a metric's line as TorchServe does; False, and nothing is written, if a model has a say in that."""
+    """Write a metric's line as TorchServe does; False, with nothing written, if a model has a say in that."""
     logger = _metrics.logger
     return type(logger) is _MetricsLogger and logger.hold(line)
 

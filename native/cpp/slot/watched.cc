@@ -111,7 +111,12 @@ PyObject* watched(PyObject*, PyObject* pairs) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); ++i) {
       PyObject* owner = nullptr;
       PyObject* name = nullptr;
-      if (PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "OU", &owner, &name) == 0) {
+      PyObject* pair = PyTuple_GET_ITEM(pairs, i);
+      if (PyTuple_Check(pair) == 0) {
+        PyErr_SetString(PyExc_TypeError, "watched takes pairs of an object and a name");
+        return nullptr;
+      }
+      if (PyArg_ParseTuple(pair, "OU", &owner, &name) == 0) {
         return nullptr;
       }
       Ref value = attribute(owner, name);
