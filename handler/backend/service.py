@@ -69,6 +69,7 @@ from interpool.native.inside.refusals import take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
 SWEEP_S = 5.0
+_LOAD = LOAD_MSG[0]
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
 logger = logging.getLogger()
 
@@ -184,7 +185,7 @@ class WorkerService:
 
     def _answer(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
         _sweep_now_and_then()
-        if frame[:1] == LOAD_MSG:
+        if frame[0] == _LOAD:
             return self._load()
         token, model, requests = self._token, self._model(), None
         if model is None:
@@ -198,8 +199,12 @@ class WorkerService:
         if model.state > token.state:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
-        with model.view.entered(token.arguments):
+        view = model.view
+        view.enter(token.arguments)
+        try:
             reply = _predict(model, take_batch(frame) if requests is None else requests)
+        finally:
+            view.leave()
         if model.ordinary and (refusals := take_refusals()):
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])

@@ -29,8 +29,7 @@ struct Names {
   PyObject* const environ = text("environ");
   PyObject* const get = text("get");
   PyObject* const loads = text("loads");
-  PyObject* const decode_wanted = text("TS_DECODE_INPUT_REQUEST");
-  PyObject* const local_rank = text("LOCAL_RANK");
+  PyObject* const data = text("_data");
   PyObject* const stopping_criteria = text("stopping_criteria");
   PyObject* const get_response_headers = text("get_response_headers");
   PyObject* const get_response_content_type = text("get_response_content_type");
@@ -43,6 +42,10 @@ struct Names {
   PyObject* const reason_phrase = text("_reason_phrase");
   PyObject* const os = made(PyImport_ImportModule("os")).release();
   PyObject* const json = made(PyImport_ImportModule("json")).release();
+  // Keys of os.environ's dictionary, which are bytes; and its class.
+  PyObject* const decode_wanted = made(PyBytes_FromString("TS_DECODE_INPUT_REQUEST")).release();
+  PyObject* const local_rank = made(PyBytes_FromString("LOCAL_RANK")).release();
+  PyObject* const environ_class = made(PyObject_GetAttrString(os, "_Environ")).release();
 };
 
 const Names& names() {
@@ -68,14 +71,26 @@ const Classes& classes() {
   return all;
 }
 
+bool is_a(PyObject* object, PyObject* type) {
+  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(type);
+}
+
 // os.environ.get(name): the model's own, which it may have changed.
 Ref variable(PyObject* name) {
   const Ref environ = made(PyObject_GetAttr(names().os, names().environ));
-  return made(PyObject_CallMethodOneArg(environ.get(), names().get, name));
-}
-
-bool is_a(PyObject* object, PyObject* type) {
-  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(type);
+  if (is_a(environ.get(), names().environ_class)) {
+    const Ref data = made(PyObject_GetAttr(environ.get(), names().data));
+    if (PyDict_CheckExact(data.get()) != 0) {
+      PyObject* value = PyDict_GetItemWithError(data.get(), name);
+      if (value == nullptr && PyErr_Occurred() != nullptr) {
+        throw PendingException();
+      }
+      return value == nullptr ? Ref(Py_NewRef(Py_None))
+                              : made(PyUnicode_FromEncodedObject(value, "utf-8", "surrogateescape"));
+    }
+  }
+  const Ref decoded = made(PyUnicode_FromEncodedObject(name, "utf-8", nullptr));
+  return made(PyObject_CallMethodOneArg(environ.get(), names().get, decoded.get()));
 }
 
 bool equals(PyObject* object, const char* ascii) {
