@@ -173,6 +173,22 @@ PYTHON = (
         "batch",
         ("PredictionException", "CUDA", "create_predict_response"),
     ),
+    Python(
+        "ts.service",
+        "Service.retrieve_data_for_inference",
+        "native/cpp takes a batch apart as it does",
+        "batch",
+        (
+            "requestId",
+            "parameters",
+            "headers",
+            "name",
+            "value",
+            "contentType",
+            "content-type",
+            "RequestProcessor",
+        ),
+    ),
     Python("ts.service", "Service.set_cl_socket", "gives handlers a socket to stream to", "cl_socket"),
     Python(
         "ts.context",
@@ -191,7 +207,14 @@ PYTHON = (
     Python("ts.context", "Context.set_response_status", "one request's status", "code phrase idx"),
     Python("ts.context", "Context.get_response_headers", "hands an answer back from a shard", "idx"),
     Python("ts.context", "Context.set_response_header", "hands an answer back", "idx key value"),
-    Python("ts.context", "RequestProcessor", "a request's headers", "request_header"),
+    Python("ts.context", "Context.request_processor", "native/cpp asks it", mentions=("_request_processor",)),
+    Python(
+        "ts.context",
+        "RequestProcessor",
+        "a request's headers; native/cpp reads what it has of the answer",
+        "request_header",
+        ("_status_code", "_reason_phrase", "_response_header"),
+    ),
     Python("ts.utils.util", "PredictionException", "a status and a text", "message error_code"),
     Python("ts.utils.util", "get_yaml_config", "a context's model_yaml_config", "yaml_file_path"),
     Python("ts", "__version__", "a context's mms_version"),
@@ -215,6 +238,16 @@ PYTHON = (
         ("logger", "info"),
     ),
     Python("ts.metrics.caching_metric", "logger", "likewise"),
+    Python(
+        "ts.metrics.caching_metric",
+        "CachingMetric",
+        "backend.metrics makes the same line",
+        mentions=("[METRICS]", "|#", "|#type:", "|#hostname:", "gethostname"),
+    ),
+    Python("ts.metrics.metric_type_enum", "MetricTypes", "a time is a gauge", mentions=("GAUGE",)),
+    Python(
+        _CACHE, "MetricCacheAbstract.add_time", "is overridden", "name value idx unit dimensions metric_type"
+    ),
     Python("ts.metrics.dimension", "Dimension", "a metric's dimension", "name value"),
     Python("ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", "request_ids model_name"),
     # ---- starting

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import otf
+import pytest
 from paths import ROOT
 from waiting import wait_for
 
@@ -43,11 +45,13 @@ def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> Non
     assert result["large_over_small"] > 0
 
 
-def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [False, True])
+def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: Path, lines: bool) -> None:
     address = tmp_path / "s.9000"
     command = [sys.executable, str(BENCHMARKS / "rest_at_once.py"), "--sock-type", "unix", "--sock-name"]
+    environment = {**os.environ, "REST_LINES": "yes" if lines else ""}
     with (
-        subprocess.Popen([*command, str(address)], stdout=subprocess.PIPE) as worker,
+        subprocess.Popen([*command, str(address)], stdout=subprocess.PIPE, env=environment) as worker,
         socket.socket(socket.AF_UNIX) as frontend,
     ):
         wait_for(address.exists, "the worker")
@@ -77,3 +81,8 @@ def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: 
             assert ask(batch) == expected
         frontend.shutdown(socket.SHUT_RDWR)
         assert worker.wait(60) == 0
+        assert worker.stdout
+        said = worker.stdout.read().decode().partition("Python runtime: 3\n")[2]
+    received = r"Backend received inference at: \d+\n"
+    metric = r"\[METRICS\]PredictionTime\.Milliseconds:0\.01\|#ModelName:m,Level:Model\|#type:GAUGE\|"
+    assert re.fullmatch(rf"({received}{metric}#hostname:\S+,\d+,request-0,request-1\n){{2}}" * lines, said)

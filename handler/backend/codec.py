@@ -1,15 +1,18 @@
 """TorchServe's messages, decoded and encoded natively where nothing about them is unusual.
 
-``native/cpp/slot/otf_messages.cc`` makes exactly what ``ts.protocol.otf_message_handler`` makes. What
-that raises, logs, or leaves to others (a tensor, a type of the model's own), it does itself, here as well.
+``native/cpp/slot/otf_messages.cc`` makes exactly what ``ts.protocol.otf_message_handler`` makes, and of a
+batch what ``Service.predict`` takes from that. What these raise, log, or leave to others (a tensor, a type of
+the model's own), they do themselves, here as well; so they do where a model has replaced any of them.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
+from ts.context import Context, RequestProcessor
 from ts.protocol.otf_message_handler import create_predict_response, retrieve_msg
 from ts.service import Service
 
@@ -19,6 +22,10 @@ from interpool.handler.backend.wire import FrameReader
 
 _EMPTY_BATCH = b"I\xff\xff\xff\xff"
 
+Taken = tuple[list[Any], list[dict[str, Any]], dict[int, str]]
+"""A batch as ``Service.predict`` takes it apart: each request's headers, what handlers get, ids."""
+Batch = list[dict[str, Any]] | Taken
+
 
 def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
     """The requests of a predict command; says in the log that they came, as TorchServe does.
@@ -26,12 +33,29 @@ def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
     Raises:
         Exception: what TorchServe's decoder raises.
     """
-    requests: list[dict[str, Any]] | None = _interpool.decode_requests(frame)
+    requests: list[dict[str, Any]] | None = _interpool.decode_requests(frame, _reads_json())
     if requests is None:  # from a copy: what it raises may be kept, with the frame in its traceback
         stock: list[dict[str, Any]] = retrieve_msg(FrameReader(bytes(frame)))[1]
         return stock
-    plain_logging.batch_received(lambda: retrieve_msg(FrameReader(_EMPTY_BATCH)))
+    plain_logging.batch_received(_log_received)
     return requests
+
+
+def take_batch(frame: memoryview | bytes) -> Batch:
+    """Like ``receive_batch``, for ``Service.predict``: taken apart already, where that is all it would do."""
+    if _takes_batches():
+        taken: Taken | None = _interpool.take_requests(frame, _reads_json(), RequestProcessor)
+        if taken is not None:
+            plain_logging.batch_received(_log_received)
+            return taken
+    return receive_batch(frame)
+
+
+def request_ids(batch: Batch) -> dict[int, str]:
+    """By each request's place."""
+    if isinstance(batch, tuple):
+        return batch[2]
+    return {index: request["requestId"].decode() for index, request in enumerate(batch)}
 
 
 def encode_answers(
@@ -44,9 +68,8 @@ def encode_answers(
 ) -> bytearray | None:
     """Stands in for ``create_predict_response``."""
     if context is not None and not ts_stream_next:
-        plain_json = _json() == _STOCK_JSON
         reply: bytearray | None = _interpool.encode_answers(
-            ret, req_id_map, message, code, context, plain_json
+            ret, req_id_map, message, code, context, _writes_json(), _answers_plainly()
         )
         if reply is not None:
             return reply
@@ -54,14 +77,48 @@ def encode_answers(
     return stock
 
 
-def _json() -> tuple[Any, ...]:
-    """What makes JSON of an answer, and models have been seen to replace."""
-    return json.dumps, json.JSONEncoder, json.JSONEncoder.encode, json.JSONEncoder.iterencode
+def _retrieve(batch: Batch) -> Taken:
+    """Stands in for ``Service.retrieve_data_for_inference``."""
+    return batch if isinstance(batch, tuple) else _stock_retrieve(batch)
 
 
-_STOCK_JSON = _json()
+def _log_received() -> None:
+    retrieve_msg(FrameReader(_EMPTY_BATCH))
 
 
 def install() -> None:
-    """Have TorchServe's Service encode by ``encode_answers``, in this interpreter."""
+    """Have TorchServe's Service take batches and encode by this module, in this interpreter."""
+    global _takes_batches
     vars(sys.modules[Service.__module__])[create_predict_response.__name__] = encode_answers
+    Service.retrieve_data_for_inference = staticmethod(_retrieve)
+    _takes_batches = _interpool.watched(
+        (Service, "predict"), (Service, "retrieve_data_for_inference"), (RequestProcessor, "__init__")
+    )
+
+
+_stock_retrieve: Any = Service.retrieve_data_for_inference
+# Models have been seen to replace what reads and writes JSON; tools for tracing, what answers a batch.
+_takes_batches: Callable[[], bool] = bool
+_reads_json = _interpool.watched(
+    (json, "loads"),
+    (json, "JSONDecoder"),
+    (json, "_default_decoder"),
+    (json.JSONDecoder, "decode"),
+    (json.JSONDecoder, "raw_decode"),
+    (vars(json)["_default_decoder"], "scan_once"),
+)
+_writes_json = _interpool.watched(
+    (json, "dumps"),
+    (json, "JSONEncoder"),
+    (json.JSONEncoder, "encode"),
+    (json.JSONEncoder, "iterencode"),
+    (json.JSONEncoder, "default"),
+)
+_answers_plainly = _interpool.watched(
+    (Context, "get_response_headers"),
+    (Context, "get_response_content_type"),
+    (Context, "get_response_status"),
+    (RequestProcessor, "get_response_headers"),
+    (RequestProcessor, "get_response_status_code"),
+    (RequestProcessor, "get_response_status_phrase"),
+)

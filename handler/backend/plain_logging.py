@@ -16,29 +16,27 @@ from typing import Any
 
 from ts.metrics.caching_metric import CachingMetric
 
+import _interpool
 from interpool.handler.backend import stdio
 
+_metrics: Any = sys.modules[CachingMetric.__module__]
 _root = logging.getLogger()
 
 
-def _machinery() -> tuple[Any, ...]:
-    """What a line passes on its way: tools for tracing replace some of it."""
-    return (
-        logging.getLogRecordFactory(),
-        logging.info,
-        logging.Logger.info,
-        logging.Logger.makeRecord,
-        logging.Logger.handle,
-        logging.Logger.callHandlers,
-        logging.Handler.handle,
-        logging.Handler.format,
-        logging.StreamHandler.emit,
-        logging.Formatter.format,
-        logging.LogRecord.getMessage,
-    )
-
-
-_STOCK_MACHINERY = _machinery()
+# What a line passes on its way: tools for tracing replace some of it.
+_is_stock = _interpool.watched(
+    (logging, "info"),
+    (logging.Logger, "info"),
+    (logging.Logger, "makeRecord"),
+    (logging.Logger, "handle"),
+    (logging.Logger, "callHandlers"),
+    (logging.Handler, "handle"),
+    (logging.Handler, "format"),
+    (logging.StreamHandler, "emit"),
+    (logging.Formatter, "format"),
+    (logging.LogRecord, "getMessage"),
+)
+_STOCK_FACTORY = logging.getLogRecordFactory()
 _formatter: logging.Formatter | None = None  # of the one handler that was set up
 _stream: Any = None  # likewise
 
@@ -49,9 +47,8 @@ def install() -> None:
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO, force=True)
     _stream = sys.stdout
     _formatter = logging.getLogger().handlers[0].formatter
-    metrics: Any = sys.modules[CachingMetric.__module__]
-    if not isinstance(metrics.logger, _MetricsLogger):
-        metrics.logger = _MetricsLogger(metrics.logger)
+    if not isinstance(_metrics.logger, _MetricsLogger):
+        _metrics.logger = _MetricsLogger(_metrics.logger)
 
 
 def _is_plain(logger: logging.Logger) -> bool:
@@ -72,7 +69,8 @@ def _is_plain(logger: logging.Logger) -> bool:
         and handler.formatter is _formatter
         and not handler.filters
         and handler.level <= logging.INFO
-        and _machinery() == _STOCK_MACHINERY
+        and _is_stock()
+        and logging.getLogRecordFactory() is _STOCK_FACTORY
     )
 
 
@@ -86,6 +84,12 @@ def batch_received(log: Callable[[], object]) -> None:
         log()
 
 
+def metric(line: str) -> bool:
+    """Write a metric's line as TorchServe does; False, with nothing written, if a model has a say in that."""
+    logger = _metrics.logger
+    return type(logger) is _MetricsLogger and logger.hold(line)
+
+
 class _MetricsLogger:
     """The logger of TorchServe's metrics, which are logged by ``info``."""
 
@@ -97,5 +101,9 @@ class _MetricsLogger:
 
     def info(self, line: str) -> None:
         """Log a line without arguments, in the name of the caller."""
-        if not (_is_plain(self._logger) and stdio.hold(line + "\n")):
+        if not self.hold(line):
             self._logger.info(line, stacklevel=2)
+
+    def hold(self, line: str) -> bool:
+        """Log a line, if nobody has a say in what becomes of it; False if somebody has."""
+        return _is_plain(self._logger) and stdio.hold(line + "\n")

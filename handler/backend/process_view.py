@@ -18,8 +18,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -90,22 +90,6 @@ def _served_here() -> ProcessView | None:
     return _current if threading.get_ident() == _calling_thread else None
 
 
-class _Entered:
-    """A context manager: a call with a view in place."""
-
-    __slots__ = ("_arguments", "_view")
-
-    def __init__(self, view: ProcessView, arguments: Sequence[str]) -> None:
-        self._view = view
-        self._arguments = arguments
-
-    def __enter__(self) -> None:
-        self._view.enter(self._arguments)
-
-    def __exit__(self, *_error: object) -> None:
-        self._view.leave()
-
-
 class ProcessView:
     """One model's view, in this interpreter.
 
@@ -127,16 +111,21 @@ class ProcessView:
         self._grad = True
         self._device: torch.device | None = None
 
-    def entered(self, arguments: Sequence[str] = ()) -> _Entered:
+    @contextmanager
+    def entered(self, arguments: Sequence[str] = ()) -> Iterator[None]:
         """Have it in place for a call. For the thread that has leased the interpreter.
 
         Args:
             arguments: the worker's ``sys.argv``; none: as it is.
         """
-        return _Entered(self, arguments)
+        self.enter(arguments)
+        try:
+            yield
+        finally:
+            self.leave()
 
     def enter(self, arguments: Sequence[str]) -> None:
-        """Begin what ``entered`` encloses."""
+        """Begin what ``entered`` encloses; ``leave`` ends it, whatever happens."""
         global _calling_thread
         if _current is not self:
             self._put_in_place()
@@ -155,8 +144,10 @@ class ProcessView:
         global _calling_thread
         _calling_thread = 0
         if self._directory is not None:
-            with suppress(OSError):  # a call may remove the directory that it is in
+            try:  # noqa: SIM105 - it is done for each request
                 self._directory = os.getcwd()
+            except OSError:  # a call may remove the directory that it is in
+                pass
         self._grad = torch.is_grad_enabled()
 
     def loaded(self) -> None:

@@ -43,7 +43,7 @@ from ts.protocol.otf_message_handler import (
 from ts.service import Service
 
 from interpool.handler.backend import codec, plain_logging, stdio
-from interpool.handler.backend.codec import receive_batch
+from interpool.handler.backend.codec import Batch, receive_batch, request_ids, take_batch
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
@@ -69,6 +69,7 @@ from interpool.native.inside.refusals import take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
 SWEEP_S = 5.0
+_LOAD = LOAD_MSG[0]
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
 logger = logging.getLogger()
 
@@ -184,7 +185,7 @@ class WorkerService:
 
     def _answer(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
         _sweep_now_and_then()
-        if frame[:1] == LOAD_MSG:
+        if frame[0] == _LOAD:
             return self._load()
         token, model, requests = self._token, self._model(), None
         if model is None:
@@ -198,10 +199,12 @@ class WorkerService:
         if model.state > token.state:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
-        with model.view.entered(token.arguments):
-            if requests is None:
-                requests = receive_batch(frame)
-            reply = _predict(model, requests)
+        view = model.view
+        view.enter(token.arguments)
+        try:
+            reply = _predict(model, take_batch(frame) if requests is None else requests)
+        finally:
+            view.leave()
         if model.ordinary and (refusals := take_refusals()):
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
@@ -238,9 +241,9 @@ def _no_model() -> None:
     """Stands for a reference to a model before there is one."""
 
 
-def _predict(model: _Loaded, message: list[dict[str, Any]]) -> bytes | bytearray:
+def _predict(model: _Loaded, batch: Batch) -> bytes | bytearray:
     try:
-        reply = model.service.predict(message)
+        reply = model.service.predict(batch)
         return reply if type(reply) is bytearray else bytes(reply)
     except Exception as error:
         if model.ordinary:
@@ -249,7 +252,7 @@ def _predict(model: _Loaded, message: list[dict[str, Any]]) -> bytes | bytearray
         name = model.service.context.model_name
         logger.exception("The answer of model %s cannot be sent", name)
         text = f"Model {name!r}: its answer cannot be sent: {describe(error)}"
-        return _refusal(message, text, predict_failure_code(error))
+        return _refusal(batch, text, predict_failure_code(error))
 
 
 def _report(token: WorkerToken, kind: Kind, reason: str = "", began: float | None = None) -> None:
@@ -264,9 +267,8 @@ def _model_name(load_command: bytes) -> str:
     return str(retrieve_msg(FrameReader(load_command))[1]["modelName"].decode())
 
 
-def _refusal(requests: list[dict[str, Any]], text: str, code: int) -> bytes:
-    ids = {index: request["requestId"].decode() for index, request in enumerate(requests)}
-    return bytes(create_predict_response(None, ids, text, code))
+def _refusal(batch: Batch, text: str, code: int) -> bytes:
+    return bytes(create_predict_response(None, request_ids(batch), text, code))
 
 
 # ---- loading ----------------------------------------------------------------------------------

@@ -42,11 +42,7 @@ class _Lines:
         self._held = b""  # whole lines, before those that are pending
         self._pending = b""
         self._lock = threading.Lock()
-        self.ended = True
-
-    def begin(self) -> None:
-        """A call begins."""
-        self.ended = False
+        self.ended = True  # no call runs
 
     def write(self, data: bytes) -> bool:
         """Whether a call runs; if none does, nothing is written."""
@@ -104,11 +100,12 @@ class _Lines:
 
     def _send(self, data: bytes) -> None:
         held, self._held = self._held, b""
-        # A pipe that nobody reads any more must not fail the model's call.
-        with suppress(OSError):
-            view = memoryview(held + data)
-            while view:
-                view = view[os.write(self.descriptor, view) :]
+        left = held + data if held else data
+        try:
+            while left:
+                left = left[os.write(self.descriptor, left) :]
+        except OSError:  # a pipe that nobody reads any more must not fail the model's call
+            pass
 
 
 class to_worker:  # noqa: N801 - a context manager
@@ -128,8 +125,8 @@ class to_worker:  # noqa: N801 - a context manager
         self._began = 0.0
 
     def __enter__(self) -> None:
-        for lines in self.lines:
-            lines.begin()
+        stdout, stderr = self.lines
+        stdout.ended = stderr.ended = False
         self._began = time.monotonic()
         self._before = _current.set(self)
         if self.model is not None:
@@ -141,8 +138,9 @@ class to_worker:  # noqa: N801 - a context manager
         _current.reset(self._before)
         if _running.get(self.model) is self:
             del _running[self.model]
-        for lines in self.lines:
-            lines.end()
+        stdout, stderr = self.lines
+        stdout.end()
+        stderr.end()
 
     def flush(self) -> None:
         """Write what it has printed."""

@@ -1,14 +1,16 @@
-"""What a request costs besides its model: the pool, stock TorchServe, and a backend that answers at once.
+"""What a request costs besides its model: the pool, stock TorchServe, and backends that answer at once.
 
-Three TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives, or with
---ordinary from stock's), and one whose worker is ``rest_at_once.py``, which decodes, runs and logs nothing,
-so that what is left is the frontend's. Clients post over kept connections and wait for each answer. Models:
-one that answers at once, asked with a few bytes and with a megabyte, and a tower of two gated layers (about
-0.1 ms in plain Python), with batches of one and of eight. A wrong answer ends the benchmark.
+Four TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives, or with
+--ordinary from stock's), and two whose worker is ``rest_at_once.py``, which decodes and runs nothing: one
+writes no log lines ("at once"), the other those that TorchServe's Service writes of a batch ("bound": what no
+backend that serves these models as TorchServe does can exceed under this frontend). Clients post over kept
+connections and wait for each answer. Models: one that answers at once, asked with a few bytes and with a
+megabyte, and a tower of two gated layers (about 0.1 ms in plain Python), with batches of one and of eight. A
+wrong answer ends the benchmark.
 
 Rates are medians over the rounds of what the pool's is over the other's in the same round; so are 99th
 percentiles. The CPU time of a request is the workers', or the pool host's, less what the handler's own
-code takes in a process of its own.
+code takes there: as many requests of a handler that says what CPU time its thread has taken.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,8 +38,8 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from local_server import TorchServe  # noqa: E402
 
 BIN = Path(sys.executable).parent
-STOCK, POOL, AT_ONCE = "stock", "pool", "at once"
-SERVERS = (STOCK, POOL, AT_ONCE)
+STOCK, POOL, AT_ONCE, BOUND = "stock", "pool", "at once", "bound"
+SERVERS = (STOCK, POOL, AT_ONCE, BOUND)
 JSON, BYTES = "application/json", "application/octet-stream"
 NUMBERS = [0.1] * rest_handlers.WIDTH
 REST_CPU_MS = 0.12
@@ -64,21 +65,28 @@ class Case(NamedTuple):
 
 
 TINY, SMALL = (json.dumps(NUMBERS).encode(), JSON), (b"{}", JSON)
-CASES = (
-    Case("tiny", "Tiny", 2, 1, 8, *TINY, over_stock=1.3, cpu=True),
-    Case("tiny", "Tiny", 2, 1, 1, *TINY, over_stock=0.0),
-    Case("tiny", "Tiny", 2, 1, 32, *TINY, over_stock=1.3),
-    Case("tiny", "Tiny", 8, 1, 8, *TINY, over_stock=1.3),
-    Case("tiny", "Tiny", 8, 1, 32, *TINY, over_stock=1.3),
-    Case("tiny, batches of 8", "Tiny", 2, 8, 32, *TINY, over_stock=1.3),
-    Case("empty", "Empty", 2, 1, 8, *SMALL, over_stock=1.25, over_at_once=0.8, cpu=True),
-    Case("1 MB", "Empty", 2, 1, 8, bytes(1 << 20), BYTES, over_stock=1.15),
-)
+MEGABYTE = (bytes(1 << 20), BYTES)
+
+
+def cases() -> Iterator[Case]:
+    """All that can be asked, and the bars."""
+    for workers in (2, 8):
+        for clients in (1, 8, 32):
+            usual = (workers, clients) == (2, 8)
+            faster = 1.3 if clients >= 8 else 0.0
+            yield Case("tiny", "Tiny", workers, 1, clients, *TINY, over_stock=faster, cpu=usual)
+            if clients >= 8:
+                yield Case("tiny, batches of 8", "Tiny", workers, 8, clients, *TINY, over_stock=faster)
+    yield Case("empty", "Empty", 2, 1, 8, *SMALL, over_stock=1.25, over_at_once=0.8, cpu=True)
+    yield Case("1 MB", "Empty", 2, 1, 8, *MEGABYTE, over_stock=1.15)
+
+
+CASES = tuple(cases())
 
 
 def archive(store: Path, folder: Path, hermetic: bool) -> None:
-    """``Tiny.mar`` and ``Empty.mar``, of the same handlers."""
-    for model in ("Tiny", "Empty"):
+    """An archive of each handler."""
+    for model in ("Tiny", "Empty", "TimedTiny", "TimedEmpty"):
         if hermetic:
             package = folder / f"{model}.ptpkg"
             command = [str(BIN / "interpool"), "pack", f"rest_handlers:{model.lower()}", "-o", str(package)]
@@ -113,7 +121,8 @@ def server(name: str, options: argparse.Namespace) -> Iterator[TorchServe]:
     environment = {"INTERPOOL_INTERPRETERS": options.interpreters}  # an empty variable counts as unset
     environment["INTERPOOL_ORDINARY_ARCHIVES"] = "pool"
     with tempfile.TemporaryDirectory(prefix="ip-home-") as folder:
-        if name == AT_ONCE:
+        environment["REST_LINES"] = "yes" if name == BOUND else ""
+        if name in (AT_ONCE, BOUND):
             environment["TS_MODEL_SERVER_HOME"] = str(home_of_at_once(Path(folder)))
         with TorchServe(overlay=name == POOL, environment=environment) as running:
             archive(running.store, Path(folder), hermetic=name == POOL and not options.ordinary)
@@ -127,7 +136,7 @@ def cpu_s(name: str, running: TorchServe) -> float:
 
 
 def expected(name: str, case: Case) -> bytes:
-    if name == AT_ONCE or case.model == "Empty":
+    if name in (AT_ONCE, BOUND) or case.model == "Empty":
         return b"ok"
     return json.dumps(ask_plainly(case)(), indent=2).encode()
 
@@ -140,18 +149,6 @@ def ask_plainly(case: Case) -> Callable[[], Any]:
     return lambda: handler.handle(data, None)[0]
 
 
-def own_cpu_ms(case: Case) -> float:
-    """Of one request, in plain Python: the least of some measurements, as anything else adds to it."""
-    work = ask_plainly(case)
-    found = []
-    for _ in range(7):
-        begun = time.thread_time()
-        for _ in range(200):
-            work()
-        found.append((time.thread_time() - begun) * 1000 / 200)
-    return min(found)
-
-
 class Measured:
     """Of one case, by server and round."""
 
@@ -160,6 +157,7 @@ class Measured:
         self.p50: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.p99: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.cpu_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.own_cpu_ms: dict[str, list[float]] = {STOCK: [], POOL: []}  # of it, the handler's own code
 
     def take(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
         url = f"{running.inference}/predictions/{case.model}"
@@ -172,6 +170,17 @@ class Measured:
         self.p99[name].append(percentile(found.seconds, 0.99) * 1000)
         self.cpu_ms[name].append((cpu_s(name, running) - before) * 1000 / len(found.seconds))
 
+    def take_own(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
+        url = f"{running.inference}/predictions/Timed{case.model}"
+        found = load(url, case.body, case.kind, case.clients, seconds, None)
+        if found.errors:
+            raise RuntimeError(f"{name}, {case.label}, own CPU time: {found.errors[:3]}")
+        self.own_cpu_ms[name].append(statistics.mean(json.loads(answer)[0] for answer in found.answers))
+
+    def besides_ms(self, name: str) -> float:
+        """CPU time of a request besides the model's own."""
+        return max(1e-6, statistics.median(self.cpu_ms[name]) - statistics.median(self.own_cpu_ms[name]))
+
     def over(self, kind: dict[str, list[float]], one: str, other: str) -> float:
         return statistics.median(a / b for a, b in zip(kind[one], kind[other], strict=True))
 
@@ -181,11 +190,13 @@ def measure(
 ) -> dict[Case, Measured]:
     """All cases of one registration; notes how many cores others used meanwhile."""
     first = cases[0]
+    timed = any(case.cpu for case in cases)
     for name, running in servers.items():
         how = {"initial_workers": first.workers, "batch_size": first.batch, "max_batch_delay": 1}
-        answer = running.register(f"{first.model}.mar", model_name=first.model, **how)
-        if answer.status != 200:
-            raise RuntimeError(f"{name}: {answer.text}")
+        for model in [first.model] + [f"Timed{first.model}"] * (timed and name in (STOCK, POOL)):
+            answer = running.register(f"{model}.mar", model_name=model, **how)
+            if answer.status != 200:
+                raise RuntimeError(f"{name}: {answer.text}")
     measured = {case: Measured() for case in cases}
     disturbed = Others(list(servers.values()))
     for case in cases:
@@ -195,13 +206,16 @@ def measure(
             turn = round_number % len(SERVERS)
             for name in SERVERS[turn:] + SERVERS[:turn]:
                 measured[case].take(name, servers[name], case, options.seconds)
+                if case.cpu and name in (STOCK, POOL):
+                    measured[case].take_own(name, servers[name], case, options.seconds / 4)
     others.append(disturbed.cores())
-    for running in servers.values():
-        running.unregister(first.model)
+    for name, running in servers.items():
+        for model in [first.model] + [f"Timed{first.model}"] * (timed and name in (STOCK, POOL)):
+            running.unregister(model)
     return measured
 
 
-def bars_of(case: Case, found: Measured, own_ms: float) -> Iterator[report.Bar]:
+def bars_of(case: Case, found: Measured) -> Iterator[report.Bar]:
     if case.over_stock:
         ratio = found.over(found.rates, POOL, STOCK)
         yield report.Bar(f"{case.label}: rate over stock's", ratio, case.over_stock)
@@ -210,10 +224,8 @@ def bars_of(case: Case, found: Measured, own_ms: float) -> Iterator[report.Bar]:
         yield report.Bar(f"{case.label}: rate over answering at once", ratio, case.over_at_once)
     yield report.Bar(f"{case.label}: stock's p99 over the pool's", found.over(found.p99, STOCK, POOL), 1.0)
     if case.cpu:
-        rest = max(1e-6, statistics.median(found.cpu_ms[POOL]) - own_ms)
-        yield report.Bar(
-            f"{case.label}: {REST_CPU_MS} ms over CPU besides the model's", REST_CPU_MS / rest, 1.0
-        )
+        ratio = REST_CPU_MS / found.besides_ms(POOL)
+        yield report.Bar(f"{case.label}: {REST_CPU_MS} ms over CPU besides the model's", ratio, 1.0)
 
 
 def main() -> None:
@@ -226,13 +238,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds before the first one of a case")
     parser.add_argument("--only", default="", help="cases whose label holds this text")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 8], help="cases with so many")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32], help="cases with so many")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="cases with such batches")
     parser.add_argument("--interpreters", default="", help="an exact number for the pool; none by default")
     parser.add_argument("--ordinary", action="store_true", help="the pool serves stock's archives")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases = [case for case in CASES if options.only in case.label]
+    cases = [
+        case
+        for case in CASES
+        if options.only in case.label
+        and case.workers in options.workers
+        and case.clients in options.clients
+        and case.batch in options.batch
+    ]
     if not cases:
-        parser.error(f"no case holds {options.only!r}: {'; '.join(case.label for case in CASES)}")
+        parser.error(f"there is no such case: {'; '.join(case.label for case in CASES)}")
     groups: dict[tuple[str, int, int], list[Case]] = {}
     for case in cases:
         groups.setdefault((case.model, case.workers, case.batch), []).append(case)
@@ -246,16 +268,21 @@ def main() -> None:
 
     bars, measured, details = [], {}, {}
     for case, one in found.items():
-        own_ms = own_cpu_ms(case)
-        print(f"  {case.label} (the model's own CPU {own_ms:.3f} ms)")
+        print(f"  {case.label}")
         for name in SERVERS:
             cpu, p99 = statistics.median(one.cpu_ms[name]), statistics.median(one.p99[name])
+            besides = (
+                f", besides the model's {one.besides_ms(name):.3f} ms" if one.own_cpu_ms.get(name) else ""
+            )
             print(
-                f"    {name:<8} {report.median_of(one.rates[name])} req/s, p99 {p99:.1f} ms, CPU {cpu:.3f} ms"
+                f"    {name:<8} {report.median_of(one.rates[name])} req/s, p99 {p99:.1f} ms,"
+                f" CPU {cpu:.3f} ms{besides}"
             )
             measured[f"{case.label}: {name}"] = one.rates[name]
-        bars += bars_of(case, one, own_ms)
-        details[case.label] = {"own_cpu_ms": own_ms, **vars(one)}
+        of_bound = {name: one.over(one.rates, name, BOUND) for name in (STOCK, POOL)}
+        print(f"    of the bound: {', '.join(f'{name} {ratio:.2f}' for name, ratio in of_bound.items())}")
+        bars += bars_of(case, one)
+        details[case.label] = {"over_bound": of_bound, **vars(one)}
     doubt = f"other processes used up to {max(others):.2f} cores" if max(others) > QUIET_MACHINE else ""
     report.finish(
         "rest", measured, "req/s", bars, doubt, cases=details, others_cores=others, options=vars(options)

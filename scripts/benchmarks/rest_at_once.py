@@ -1,6 +1,7 @@
 """A TorchServe worker that answers ``ok`` at once: a backend that costs next to nothing.
 
-Stands in the place of ``ts/model_service_worker.py``. Nothing is imported, decoded or logged.
+Stands in the place of ``ts/model_service_worker.py``. Nothing is imported or decoded. With $REST_LINES it
+writes what TorchServe's Service writes of each batch, in one write before the answer; else nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import os
 import socket
 import struct
+import time
 from typing import NoReturn
 
 INTEGER = struct.Struct(">i")
@@ -50,8 +52,25 @@ class Stream:
         self.take(self.integer())
 
 
-def answer_load(stream: Stream) -> bytes:
+class Lines:
+    """The log lines of a batch, as TorchServe's own worker has them in its stdout."""
+
+    def __init__(self) -> None:
+        self._wanted = bool(os.environ.get("REST_LINES"))
+        self._host = socket.gethostname()
+        self.model = ""
+
+    def write(self, ids: list[bytes]) -> None:
+        if self._wanted:
+            now = int(time.time())
+            whose = f"|#ModelName:{self.model},Level:Model|#type:GAUGE|#hostname:{self._host},{now}"
+            metric = f"[METRICS]PredictionTime.Milliseconds:0.01{whose},{b','.join(ids).decode()}"
+            os.write(1, f"Backend received inference at: {now}\n{metric}\n".encode())
+
+
+def answer_load(stream: Stream, lines: Lines) -> bytes:
     name = stream.field()
+    lines.model = name.decode()
     stream.skip()  # path
     stream.integer()  # batch size
     stream.skip()  # handler
@@ -61,10 +80,12 @@ def answer_load(stream: Stream) -> bytes:
     return OK + text(b"loaded model " + name) + END
 
 
-def answer_batch(stream: Stream) -> bytes:
+def answer_batch(stream: Stream, lines: Lines) -> bytes:
     answer = OK + text(b"Prediction success")
+    ids = []
     while (length := stream.integer()) != -1:
-        answer += text(bytes(stream.take(length))) + NOTHING + OK + NOTHING + NOTHING + text(b"ok")
+        ids.append(bytes(stream.take(length)))
+        answer += text(ids[-1]) + NOTHING + OK + NOTHING + NOTHING + text(b"ok")
         while (length := stream.integer()) != -1:  # headers
             stream.take(length)
             stream.skip()
@@ -72,6 +93,7 @@ def answer_batch(stream: Stream) -> bytes:
             stream.take(length)
             stream.skip()
             stream.skip()
+    lines.write(ids)
     return answer + END
 
 
@@ -84,11 +106,12 @@ def main() -> NoReturn:
     listener.listen(1)
     print(f"[PID]{os.getpid()}\nTorch worker started.\nPython runtime: 3", flush=True)
     connection, _ = listener.accept()
-    stream = Stream(connection)
+    stream, lines = Stream(connection), Lines()
     while True:
         stream.begin()
         command = bytes(stream.take(1))
-        connection.sendall(answer_load(stream) if command == b"L" else answer_batch(stream))
+        answer = answer_load if command == b"L" else answer_batch
+        connection.sendall(answer(stream, lines))
 
 
 main()

@@ -14,10 +14,11 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 @dataclass
 class Load:
-    """What clients met: the seconds of each request, and how many a second there were."""
+    """What clients met: the seconds of each request, how many a second there were, answers if wanted."""
 
     seconds: list[float] = field(default_factory=list)
     rate: float = 0.0
+    answers: list[bytes] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
@@ -63,11 +64,13 @@ class _Client:
         return (int(head[9:12]), body) if len(body) >= int(length[1]) else None
 
 
-def load(url: str, body: bytes, content_type: str, clients: int, seconds: float, expected: bytes) -> Load:
+def load(
+    url: str, body: bytes, content_type: str, clients: int, seconds: float, expected: bytes | None
+) -> Load:
     """Post a body again and again for so many seconds, by so many clients.
 
     Args:
-        expected: what each answer must be, but for white space.
+        expected: what each answer must be, but for white space; None: answers are kept instead.
     """
     where = urlsplit(url)
     head = f"POST {where.path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: {content_type}\r\n"
@@ -95,7 +98,9 @@ def load(url: str, body: bytes, content_type: str, clients: int, seconds: float,
                     continue
                 now = time.perf_counter()
                 found.seconds.append(now - client.begun)
-                if answer[0] != 200 or answer[1].split() != expected.split():
+                if expected is None:
+                    found.answers.append(answer[1])
+                if answer[0] != 200 or (expected is not None and answer[1].split() != expected.split()):
                     found.errors.append(f"{answer[0]} {answer[1][:200]!r}")
                 if now - begun < seconds and len(found.errors) < 10:
                     client.ask(request)

@@ -22,6 +22,7 @@
 #include "tensors.h"
 #include "thread_state.h"
 #include "torch_python.h"
+#include "watched.h"
 
 namespace interpool {
 namespace {
@@ -388,6 +389,10 @@ PyObject* share(PyObject*, PyObject* args) {
   return nullptr;
 }
 
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"import_note", import_note, METH_NOARGS, "import_note() -> str"},
@@ -405,10 +410,14 @@ PyMethodDef functions[] = {
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
     {"share_storages", share, METH_VARARGS,
      "share_storages(key, tensors, excluded, at_least, tick) -> counts"},
-    {"decode_requests", decode_requests, METH_O, "decode_requests(message) -> list[dict] or None"},
-    {"encode_answers", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(encode_answers)),
-     METH_FASTCALL,
-     "encode_answers(answers, request_ids, message, code, context, plain_json) -> bytearray or None"},
+    {"decode_requests", fast(decode_requests), METH_FASTCALL,
+     "decode_requests(message, plain_json) -> list[dict] or None"},
+    {"take_requests", fast(take_requests), METH_FASTCALL,
+     "take_requests(message, plain_json, processor) -> (processors, inputs, request_ids) or None"},
+    {"encode_answers", fast(encode_answers), METH_FASTCALL,
+     "encode_answers(answers, request_ids, message, code, context, plain_json, plain_context)"
+     " -> bytearray or None"},
+    {"watched", watched, METH_VARARGS, "watched(*pairs) -> whether all are as they were, when called"},
     {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -1,9 +1,11 @@
 #include "otf_messages.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "json_text.h"
 
@@ -27,15 +29,23 @@ struct Names {
   PyObject* const environ = text("environ");
   PyObject* const get = text("get");
   PyObject* const loads = text("loads");
-  PyObject* const decode_wanted = text("TS_DECODE_INPUT_REQUEST");
-  PyObject* const local_rank = text("LOCAL_RANK");
+  PyObject* const data = text("_data");
   PyObject* const stopping_criteria = text("stopping_criteria");
   PyObject* const get_response_headers = text("get_response_headers");
   PyObject* const get_response_content_type = text("get_response_content_type");
   PyObject* const get_response_status = text("get_response_status");
   PyObject* const stream_next = text("ts_stream_next");
+  PyObject* const content_type_header = text("content-type");
+  PyObject* const request_processors = text("_request_processor");
+  PyObject* const response_header = text("_response_header");
+  PyObject* const status_code = text("_status_code");
+  PyObject* const reason_phrase = text("_reason_phrase");
   PyObject* const os = made(PyImport_ImportModule("os")).release();
   PyObject* const json = made(PyImport_ImportModule("json")).release();
+  // Keys of os.environ's dictionary, which are bytes; and its class.
+  PyObject* const decode_wanted = made(PyBytes_FromString("TS_DECODE_INPUT_REQUEST")).release();
+  PyObject* const local_rank = made(PyBytes_FromString("LOCAL_RANK")).release();
+  PyObject* const environ_class = made(PyObject_GetAttrString(os, "_Environ")).release();
 };
 
 const Names& names() {
@@ -43,10 +53,44 @@ const Names& names() {
   return all;
 }
 
+// TorchServe's classes of what a context holds; in a private copy: this interpreter's.
+struct Classes {
+  PyObject* const module = made(PyImport_ImportModule("ts.context")).release();
+  PyObject* const context = made(PyObject_GetAttrString(module, "Context")).release();
+  PyObject* const processor = made(PyObject_GetAttrString(module, "RequestProcessor")).release();
+  PyObject* const get_response_headers = method(names().get_response_headers);
+  PyObject* const get_response_content_type = method(names().get_response_content_type);
+  PyObject* const get_response_status = method(names().get_response_status);
+
+ private:
+  PyObject* method(PyObject* name) const { return made(PyObject_GetAttr(context, name)).release(); }
+};
+
+const Classes& classes() {
+  static const Classes all;
+  return all;
+}
+
+bool is_a(PyObject* object, PyObject* type) {
+  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(type);
+}
+
 // os.environ.get(name): the model's own, which it may have changed.
 Ref variable(PyObject* name) {
   const Ref environ = made(PyObject_GetAttr(names().os, names().environ));
-  return made(PyObject_CallMethodOneArg(environ.get(), names().get, name));
+  if (is_a(environ.get(), names().environ_class)) {
+    const Ref data = made(PyObject_GetAttr(environ.get(), names().data));
+    if (PyDict_CheckExact(data.get()) != 0) {
+      PyObject* value = PyDict_GetItemWithError(data.get(), name);
+      if (value == nullptr && PyErr_Occurred() != nullptr) {
+        throw PendingException();
+      }
+      return value == nullptr ? Ref(Py_NewRef(Py_None))
+                              : made(PyUnicode_FromEncodedObject(value, "utf-8", "surrogateescape"));
+    }
+  }
+  const Ref decoded = made(PyUnicode_FromEncodedObject(name, "utf-8", nullptr));
+  return made(PyObject_CallMethodOneArg(environ.get(), names().get, decoded.get()));
 }
 
 bool equals(PyObject* object, const char* ascii) {
@@ -60,13 +104,10 @@ struct Unusual {};
 
 class Decoder {
  public:
-  explicit Decoder(std::string_view bytes) : bytes_(bytes) {}
+  Decoder(std::string_view bytes, bool plain_json) : bytes_(bytes), plain_json_(plain_json) {}
 
   Ref batch() {
-    if (bytes_.empty() || bytes_[0] != 'I') {
-      throw Unusual();
-    }
-    at_ = 1;
+    begin();
     Ref requests = made(PyList_New(0));
     while (const auto id = item()) {
       append(requests, request(*id));
@@ -74,7 +115,53 @@ class Decoder {
     return requests;
   }
 
+  Ref taken(PyObject* processor) {
+    begin();
+    const Ref processors = made(PyList_New(0));
+    const Ref inputs = made(PyList_New(0));
+    const Ref ids = made(PyDict_New());
+    while (const auto id = item()) {
+      const Ref index = made(PyLong_FromSsize_t(PyList_GET_SIZE(inputs.get())));
+      set(ids, index.get(), decoded(*id));
+      const Ref input = made(PyDict_New());
+      append(processors, made(PyObject_CallOneArg(processor, take(input).get())));
+      append(inputs, input);
+    }
+    return made(PyTuple_Pack(3, processors.get(), inputs.get(), ids.get()));
+  }
+
  private:
+  void begin() {
+    if (bytes_.empty() || bytes_[0] != 'I') {
+      throw Unusual();
+    }
+    at_ = 1;
+  }
+
+  // One request's parameters, and what its headers become: parameters' content types come first.
+  Ref take(const Ref& input) {
+    const size_t headers_at = at_;
+    while (item()) {
+      field();
+    }
+    Ref headers = made(PyDict_New());
+    while (const auto name = item()) {
+      const Ref key = decoded(*name);
+      const std::string_view content_type = field();
+      const Ref of_parameter = made(PyDict_New());
+      set(of_parameter, names().content_type_header, decoded(content_type));
+      set(input, key.get(), value(content_type, field()));
+      set(headers, key.get(), of_parameter);
+    }
+    const size_t end = std::exchange(at_, headers_at);
+    while (const auto name = item()) {
+      const Ref key = decoded(*name);
+      set(headers, key.get(), decoded(field()));
+    }
+    at_ = end;
+    return headers;
+  }
+
   Ref request(std::string_view id) {
     Ref request = made(PyDict_New());
     set(request, names().request_id, raw(id));
@@ -102,6 +189,9 @@ class Decoder {
   Ref value(std::string_view content_type, std::string_view bytes) {
     if (content_type == "application/json" && wanted()) {
       const Ref json = decoded(bytes);
+      if (plain_json_) {
+        return loaded_plainly(json, bytes);
+      }
       Ref loaded(PyObject_CallMethodOneArg(names().json, names().loads, json.get()));
       if (!loaded) {
         refuse();
@@ -112,6 +202,28 @@ class Decoder {
       return decoded(bytes);
     }
     return raw(bytes);
+  }
+
+  // As json.loads does, by what it calls in the end.
+  static Ref loaded_plainly(const Ref& json, std::string_view bytes) {
+    static PyObject* const scan = [] {
+      const Ref decoder = made(PyObject_GetAttrString(names().json, "_default_decoder"));
+      return made(PyObject_GetAttrString(decoder.get(), "scan_once")).release();
+    }();
+    constexpr std::string_view kSpace = " \t\n\r";
+    const auto begin = static_cast<Py_ssize_t>(std::min(bytes.find_first_not_of(kSpace), bytes.size()));
+    const Ref found(PyObject_CallFunction(scan, "On", json.get(), begin));
+    if (!found) {
+      refuse();
+    }
+    // What follows the value is counted from the end: in characters and in bytes alike.
+    const Py_ssize_t end = PyLong_AsSsize_t(PyTuple_GET_ITEM(found.get(), 1));
+    const auto left = static_cast<size_t>(PyUnicode_GET_LENGTH(json.get()) - end);
+    if (left > bytes.size() ||
+        bytes.substr(bytes.size() - left).find_first_not_of(kSpace) != std::string_view::npos) {
+      throw Unusual();
+    }
+    return Ref(Py_NewRef(PyTuple_GET_ITEM(found.get(), 0)));
   }
 
   // Whether texts are decoded at all. Once for a message.
@@ -176,6 +288,7 @@ class Decoder {
   }
 
   const std::string_view bytes_;
+  const bool plain_json_;
   size_t at_ = 0;
   std::optional<bool> wanted_;
 };
@@ -184,8 +297,8 @@ class Decoder {
 
 class Encoder {
  public:
-  Encoder(PyObject* context, bool plain_json, Py_ssize_t expected)
-      : context_(context), plain_json_(plain_json), writer_(expected) {}
+  Encoder(PyObject* context, bool plain_json, bool plain_context, Py_ssize_t expected)
+      : context_(context), plain_json_(plain_json), plain_context_(plain_context), writer_(expected) {}
 
   Ref encode(PyObject* answers, PyObject* request_ids, PyObject* message, int32_t code) {
     writer_.write_int(code);
@@ -201,7 +314,7 @@ class Encoder {
       }
       const Ref held_index(Py_NewRef(index));
       write_text(Ref(Py_NewRef(id)).get());
-      write_head(index);
+      write_head(index, number);
       if (number >= PyList_GET_SIZE(answers)) {
         throw Unusual();
       }
@@ -212,32 +325,76 @@ class Encoder {
   }
 
  private:
-  // An answer's content type, status and headers.
-  void write_head(PyObject* index) {
-    const Ref headers = ask(names().get_response_headers, index);
-    if (PyDict_CheckExact(headers.get()) == 0) {
+  // What the context has of an answer.
+  struct Head {
+    Ref headers;
+    Ref content_type;
+    Ref code;
+    Ref phrase;
+  };
+
+  // By TorchServe's own objects, whose methods nobody has replaced; nullopt where they are others.
+  std::optional<Head> plain_head(Py_ssize_t number) {
+    const Ref processors = made(PyObject_GetAttr(context_, names().request_processors));
+    if (PyList_CheckExact(processors.get()) == 0 || number >= PyList_GET_SIZE(processors.get())) {
+      return std::nullopt;
+    }
+    const Ref processor(Py_NewRef(PyList_GET_ITEM(processors.get(), number)));
+    if (!is_a(processor.get(), classes().processor)) {
+      return std::nullopt;
+    }
+    Head head{.headers = made(PyObject_GetAttr(processor.get(), names().response_header)),
+              .content_type = {},
+              .code = made(PyObject_GetAttr(processor.get(), names().status_code)),
+              .phrase = made(PyObject_GetAttr(processor.get(), names().reason_phrase))};
+    if (PyDict_CheckExact(head.headers.get()) == 0) {
+      return std::nullopt;
+    }
+    PyObject* type = PyDict_GetItemWithError(head.headers.get(), names().content_type_header);
+    if (type == nullptr && PyErr_Occurred() != nullptr) {
+      throw PendingException();
+    }
+    head.content_type = Ref(Py_NewRef(type != nullptr ? type : Py_None));
+    return head;
+  }
+
+  // As TorchServe asks for it.
+  Head asked_head(PyObject* index) {
+    Head head{
+        .headers = ask(names().get_response_headers, index), .content_type = {}, .code = {}, .phrase = {}};
+    head.content_type = ask(names().get_response_content_type, index);
+    const Ref status = ask(names().get_response_status, index);
+    if (PyTuple_CheckExact(status.get()) == 0 || PyTuple_GET_SIZE(status.get()) != 2) {
       throw Unusual();
     }
-    PyObject* next = PyDict_GetItemWithError(headers.get(), names().stream_next);
+    head.code = Ref(Py_NewRef(PyTuple_GET_ITEM(status.get(), 0)));
+    head.phrase = Ref(Py_NewRef(PyTuple_GET_ITEM(status.get(), 1)));
+    return head;
+  }
+
+  // An answer's content type, status and headers.
+  void write_head(PyObject* index, Py_ssize_t number) {
+    std::optional<Head> plain = plain_context_ ? plain_head(number) : std::nullopt;
+    const Head head = plain.has_value() ? std::move(*plain) : asked_head(index);
+    PyObject* headers = head.headers.get();
+    if (PyDict_CheckExact(headers) == 0) {
+      throw Unusual();
+    }
+    PyObject* next = PyDict_GetItemWithError(headers, names().stream_next);
     if (PyErr_Occurred() != nullptr) {
       throw PendingException();
     }
     if (next != nullptr && (PyUnicode_CheckExact(next) == 0 || equals(next, "true"))) {
       throw Unusual();  // a stream ends
     }
-    write_ascii(ask(names().get_response_content_type, index).get());
-    const Ref status = ask(names().get_response_status, index);
-    if (PyTuple_CheckExact(status.get()) == 0 || PyTuple_GET_SIZE(status.get()) != 2) {
-      throw Unusual();
-    }
-    PyObject* code = PyTuple_GET_ITEM(status.get(), 0);
-    writer_.write_int(code == Py_None ? 200 : number(code));
-    write_ascii(PyTuple_GET_ITEM(status.get(), 1));
-    writer_.write_int(size(PyDict_GET_SIZE(headers.get())));
+    write_ascii(head.content_type.get());
+    writer_.write_int(head.code.get() == Py_None ? 200 : integer(head.code.get()));
+    write_ascii(head.phrase.get());
+    writer_.write_int(size(PyDict_GET_SIZE(headers)));
     Py_ssize_t at = 0;
     PyObject* name = nullptr;
     PyObject* value = nullptr;
-    while (PyDict_Next(headers.get(), &at, &name, &value) != 0) {
+    while (PyDict_Next(headers, &at, &name, &value) != 0) {
       write_text(name);
       write_text(value);
     }
@@ -298,7 +455,7 @@ class Encoder {
     return static_cast<int32_t>(bytes);
   }
 
-  static int32_t number(PyObject* object) {
+  static int32_t integer(PyObject* object) {
     int overflow = 1;
     const long value = PyLong_CheckExact(object) != 0 ? PyLong_AsLongAndOverflow(object, &overflow) : 0;
     if (overflow != 0 || value != static_cast<int32_t>(value)) {
@@ -309,6 +466,7 @@ class Encoder {
 
   PyObject* const context_;
   const bool plain_json_;
+  const bool plain_context_;
   ByteWriter writer_;
 };
 
@@ -327,6 +485,18 @@ Py_ssize_t expected_size(PyObject* answers) {
   return expected;
 }
 
+// Whether a context's methods are its class's.
+bool is_plain(PyObject* context) {
+  const auto has = [context](PyObject* name, PyObject* function) {
+    const Ref method = made(PyObject_GetAttr(context, name));
+    return PyMethod_Check(method.get()) != 0 && PyMethod_GET_FUNCTION(method.get()) == function;
+  };
+  const Classes& all = classes();
+  return is_a(context, all.context) && has(names().get_response_headers, all.get_response_headers) &&
+         has(names().get_response_content_type, all.get_response_content_type) &&
+         has(names().get_response_status, all.get_response_status);
+}
+
 Ref encoded(PyObject* const* arguments) {
   PyObject* const answers = arguments[0];
   PyObject* const request_ids = arguments[1];
@@ -342,7 +512,8 @@ Ref encoded(PyObject* const* arguments) {
     throw Unusual();
   }
   const auto code = static_cast<int32_t>(PyLong_AsLong(arguments[3]));
-  return Encoder(context, arguments[5] == Py_True, expected_size(answers))
+  const bool plain_context = arguments[6] == Py_True && is_plain(context);
+  return Encoder(context, arguments[5] == Py_True, plain_context, expected_size(answers))
       .encode(answers, request_ids, arguments[2], code);
 }
 
@@ -358,24 +529,50 @@ PyObject* unless_unusual(const Work& work) {
   }
 }
 
-}  // namespace
-
-PyObject* decode_requests(PyObject*, PyObject* message) {
+// Decodes a message by `work(decoder)`.
+template <typename Work>
+PyObject* decoded(PyObject* message, PyObject* plain_json, const Work& work) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(message, &buffer, PyBUF_SIMPLE) != 0) {
     return nullptr;
   }
-  PyObject* requests = unless_unusual([&] {
-    return Decoder({static_cast<const char*>(buffer.buf), static_cast<size_t>(buffer.len)}).batch();
+  PyObject* result = unless_unusual([&] {
+    Decoder decoder({static_cast<const char*>(buffer.buf), static_cast<size_t>(buffer.len)},
+                    plain_json == Py_True);
+    return work(decoder);
   });
   PyBuffer_Release(&buffer);
-  return requests;
+  return result;
+}
+
+bool takes(Py_ssize_t wanted, Py_ssize_t count, const char* signature) {
+  if (count != wanted) {
+    PyErr_Format(PyExc_TypeError, "not %zd arguments: %s", count, signature);
+  }
+  return count == wanted;
+}
+
+}  // namespace
+
+PyObject* decode_requests(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (!takes(2, count, "decode_requests(message, plain_json)")) {
+    return nullptr;
+  }
+  return decoded(arguments[0], arguments[1], [](Decoder& decoder) { return decoder.batch(); });
+}
+
+PyObject* take_requests(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (!takes(3, count, "take_requests(message, plain_json, processor)")) {
+    return nullptr;
+  }
+  PyObject* processor = arguments[2];
+  return decoded(arguments[0], arguments[1],
+                 [processor](Decoder& decoder) { return decoder.taken(processor); });
 }
 
 PyObject* encode_answers(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  if (count != 6) {
-    PyErr_SetString(PyExc_TypeError,
-                    "encode_answers takes answers, request_ids, message, code, context, plain_json");
+  if (!takes(7, count,
+             "encode_answers(answers, request_ids, message, code, context, plain_json, plain_context)")) {
     return nullptr;
   }
   return unless_unusual([&] { return encoded(arguments); });

@@ -7,17 +7,25 @@
 
 namespace interpool {
 
-// decode_requests(message: buffer) -> list[dict] | None
+// decode_requests(message: buffer, plain_json: bool) -> list[dict] | None
 //
-// What retrieve_msg makes of a batch; each value is copied once. None: TorchServe's own code is
-// to decode it, as it raises something, or logs it.
-PyObject* decode_requests(PyObject* module, PyObject* message);
+// What retrieve_msg makes of a batch; each value is copied once. With `plain_json`, json.loads is Python's
+// own. None: TorchServe's own code is to decode it, as it raises something, or logs it.
+PyObject* decode_requests(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
-// encode_answers(answers, request_ids, message: str, code: int, context, plain_json: bool)
-//     -> bytearray | None
+// take_requests(message: buffer, plain_json: bool, processor: type) -> (list, list[dict], dict[int, str]) |
+// None
 //
-// What create_predict_response makes of them; with `plain_json`, json.dumps is Python's own. None:
-// TorchServe's own code is to encode them.
+// What Service.retrieve_data_for_inference makes of what retrieve_msg makes of a batch: headers by
+// `processor`, inputs, ids. None likewise.
+PyObject* take_requests(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
+
+// encode_answers(answers, request_ids, message: str, code: int, context, plain_json: bool,
+//                plain_context: bool) -> bytearray | None
+//
+// What create_predict_response makes of them; with `plain_json`, json.dumps is Python's own, with
+// `plain_context`, the methods of Context and RequestProcessor are TorchServe's. None: TorchServe's own code
+// is to encode them.
 PyObject* encode_answers(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
 }  // namespace interpool

@@ -15,13 +15,14 @@ from interpool_testing import Code
 from interpool.native import InterpreterManager
 
 INSIDE = """
-import collections, contextlib, enum, json, logging, os, sys
+import collections, contextlib, enum, json, logging, os, sys, types
 import numpy, torch
 import interpool.handler.backend.service
 from interpool.handler.backend import codec
 from interpool.handler.backend.wire import FrameReader
 from ts.context import Context, RequestProcessor
 from ts.protocol.otf_message_handler import create_predict_response, retrieve_msg
+from ts.service import Service
 
 logged = []
 class Log(logging.Handler):
@@ -46,6 +47,35 @@ def decode(frame, **environment):
     finally:
         for name in environment:
             del os.environ[name]
+
+def parts(taken):
+    processors, inputs, ids = taken
+    return [type(each).__name__ for each in processors], [vars(each) for each in processors], inputs, ids
+
+def take(frame, **environment):
+    os.environ.update(environment)
+    try:
+        stock = outcome(lambda: parts(codec._stock_retrieve(retrieve_msg(FrameReader(frame))[1])))
+        return stock, outcome(lambda: parts(Service.retrieve_data_for_inference(codec.take_batch(frame))))
+    finally:
+        for name in environment:
+            del os.environ[name]
+
+def taken_at_once(frame):
+    return isinstance(codec.take_batch(frame), tuple)
+
+@contextlib.contextmanager
+def replaced(owner, name, value):
+    before = owner.__dict__[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+def taken_with(change, frame):
+    with eval(change):
+        return take(frame), taken_at_once(frame)
 
 class Number(enum.IntEnum):
     ONE = 1
@@ -106,17 +136,16 @@ def by_torchserve(answers, rows):
         codec.create_predict_response = stock
     return len(asked)
 
-@contextlib.contextmanager
-def json_of_its_own():
-    json.JSONEncoder.encode, before = (lambda self, value: "mine"), json.JSONEncoder.encode
-    try:
-        yield
-    finally:
-        json.JSONEncoder.encode = before
+def encode_with(change):
+    with eval(change):
+        return encode([[1]], [(200, "fine", {"content-type": "text/plain"})])
 
-def encode_with_json_of_its_own():
-    with json_of_its_own():
-        return encode([[1]], [(200, None, {})])
+def encode_by_context_of_its_own(change):
+    found = []
+    for how, context in zip((create_predict_response, codec.encode_answers), contexts([(200, None, {})])):
+        exec(change)
+        found.append(outcome(lambda: how([b"x"], {0: "id"}, "fine", 200, context=context)))
+    return found
 """
 OK = (200, None, {})
 
@@ -172,6 +201,45 @@ def test_a_batch_is_decoded_as_torchserve_decodes_it(code: Code, batch: list[dic
     assert ours == stock
 
 
+@many
+@given(batch=st.lists(requests, max_size=3))
+@example(batch=[{"id": b"\xff", "headers": [], "parameters": []}])
+@example(batch=[{"id": b"1", "headers": [(b"body", b"1")], "parameters": [(b"body", b"text", b"x")] * 2}])
+@example(batch=[{"id": b"1", "headers": [], "parameters": [(b"", b"application/json", b" \t[1]\n\r ")]}])
+@example(batch=[{"id": b"1", "headers": [], "parameters": [(b"", b"application/json", b'"\xc3\xa9" x')]}])
+@example(batch=[{"id": b"1", "headers": [], "parameters": [(b"", b"application/json", b"\xef\xbb\xbf1")]}])
+@example(batch=[{"id": b"1", "headers": [], "parameters": [(b"", b"application/json", b"[1]\xc2\xa0")]}])
+def test_a_batch_is_taken_apart_as_torchserve_takes_it(code: Code, batch: list[dict[str, Any]]) -> None:
+    """What handlers get, their requests' headers and ids; what is raised, and logged in whose name."""
+    stock, ours = code.call("take", frame_of(batch))
+    assert ours == stock
+
+
+USUAL = [{"id": b"1", "headers": [(b"a", b"b")], "parameters": [(b"c", b"application/json", b"[1]")]}]
+
+
+def test_a_usual_batch_is_taken_apart_at_once(code: Code) -> None:
+    assert code.call("taken_at_once", frame_of(USUAL))
+
+
+@pytest.mark.parametrize(
+    ("change", "at_once"),
+    [
+        ("replaced(Service, 'predict', lambda self, batch: None)", False),
+        ("replaced(Service, 'retrieve_data_for_inference', staticmethod(codec._stock_retrieve))", False),
+        ("replaced(RequestProcessor, '__init__', lambda self, headers: None)", False),
+        ("replaced(json, 'loads', lambda text: 'mine')", True),
+        ("replaced(json.JSONDecoder, 'decode', lambda self, text: 'mine')", True),
+        ("replaced(json, '_default_decoder', json.JSONDecoder(parse_int=str))", True),
+    ],
+)
+def test_what_a_model_replaces_counts_for_requests(code: Code, change: str, at_once: bool) -> None:
+    (stock, ours), how = code.call("taken_with", change, frame_of(USUAL))
+    assert ours == stock
+    assert how == at_once
+    assert code.call("taken_at_once", frame_of(USUAL))
+
+
 @pytest.mark.parametrize("wanted", ["true", "false", ""])
 def test_a_model_may_have_its_texts_undecoded(code: Code, wanted: str) -> None:
     parameters = [(b"a", b"application/json", b"[1]"), (b"b", b"text/plain", b"x")]
@@ -181,10 +249,19 @@ def test_a_model_may_have_its_texts_undecoded(code: Code, wanted: str) -> None:
     assert ("bytearray(b'[1]')" in ours[0]) is (wanted != "true")
 
 
+@pytest.mark.parametrize("how", ["decode", "take"])
 @pytest.mark.parametrize("length", range(40))
-def test_a_message_cut_short_is_refused_as_torchserve_refuses_it(code: Code, length: int) -> None:
+def test_a_message_cut_short_is_refused_as_torchserve_refuses_it(code: Code, how: str, length: int) -> None:
     frame = frame_of([{"id": b"1", "headers": [(b"a", b"b")], "parameters": [(b"c", b"text", b"d")]}])
-    stock, ours = code.call("decode", frame[:length])
+    stock, ours = code.call(how, frame[:length])
+    assert ours == stock
+
+
+@many
+@given(noise=st.binary(max_size=80), kept=st.integers(0, 60), how=st.sampled_from(["decode", "take"]))
+def test_noise_is_refused_as_torchserve_refuses_it(code: Code, noise: bytes, kept: int, how: str) -> None:
+    """Behind a beginning that is right."""
+    stock, ours = code.call(how, frame_of(USUAL)[:kept] + noise)
     assert ours == stock
 
 
@@ -240,10 +317,44 @@ def test_fewer_answers_than_requests_fail_as_in_torchserve(code: Code) -> None:
     assert "IndexError" in ours[0]
 
 
-def test_a_model_may_bring_its_own_json(code: Code) -> None:
-    stock, ours = code.call("encode_with_json_of_its_own")
+@pytest.mark.parametrize(
+    ("change", "seen"),
+    [
+        ("replaced(json.JSONEncoder, 'encode', lambda self, value: 'mine')", "mine"),
+        ("replaced(json.JSONEncoder, 'default', lambda self, value: 'mine')", ""),
+        ("replaced(json, 'dumps', lambda *args, **kwargs: 'mine')", "mine"),
+        ("replaced(Context, 'get_response_status', lambda self, index: (201, 'mine'))", "mine"),
+        ("replaced(Context, 'get_response_content_type', lambda self, index: 'mine')", "mine"),
+        ("replaced(Context, 'get_response_headers', lambda self, index: {'mine': 'mine'})", "mine"),
+        ("replaced(RequestProcessor, 'get_response_headers', lambda self: {'mine': 'mine'})", "mine"),
+        ("replaced(RequestProcessor, 'get_response_status_phrase', lambda self: 'mine')", "mine"),
+    ],
+)
+def test_what_a_model_replaces_counts_for_answers(code: Code, change: str, seen: str) -> None:
+    for _ in range(2):  # what is put back is as it was
+        stock, ours = code.call("encode_with", change)
+        assert ours == stock
+        assert seen in ours[0]
+        stock, ours = code.call("encode", [[1]], [OK])
+        assert ours == stock
+        assert "mine" not in ours[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "context.get_response_status = lambda index: (201, 'mine')",
+        "context.get_response_headers = types.MethodType(lambda self, index: {'a': 'mine'}, context)",
+        "context.request_processor = {0: context._request_processor[0]}",
+        "context.request_processor = [type('Mine', (RequestProcessor,), {})({})]",
+        "context.request_processor = []",
+        "context.request_processor[0]._response_header = collections.OrderedDict(a='mine')",
+        "context.__class__ = type('Mine', (Context,), {'get_response_status': lambda *_: (201, 'mine')})",
+    ],
+)
+def test_a_context_may_be_a_models_own(code: Code, change: str) -> None:
+    stock, ours = code.call("encode_by_context_of_its_own", change)
     assert ours == stock
-    assert "mine" in ours[0]
 
 
 def test_what_is_usual_needs_no_code_of_torchserves(code: Code) -> None:

@@ -1,0 +1,103 @@
+"""Whether attributes are what they were: by what means they change, they have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from interpool_testing import Code
+
+from interpool.native import InterpreterManager
+
+INSIDE = """
+import types
+from _interpool import watched
+
+def function(self):
+    pass
+
+def other(self):
+    pass
+
+def told(change, back):
+    class Base:
+        inherited = function
+    class Class(Base):
+        own = function
+        static = staticmethod(function)
+    module = types.ModuleType("module")
+    module.name = function
+    instance = Class()
+    instance.mine = function
+    names = dict(Base=Base, Class=Class, module=module, instance=instance, function=function, other=other)
+    unchanged = watched(
+        (Class, "own"), (Class, "inherited"), (Class, "static"), (Class, "missing"), (module, "name"),
+        (module, "absent"), (instance, "mine"),
+    )
+    found = [unchanged(), unchanged()]
+    exec(change, names)
+    found += [unchanged(), unchanged()]
+    exec(back, names)
+    return found + [unchanged(), unchanged()]
+
+def raised(*pairs):
+    try:
+        watched(*pairs)
+    except Exception as error:
+        return type(error).__name__
+
+class Strange:
+    armed = False
+    @property
+    def name(self):
+        return 1 // (not Strange.armed)
+
+def raised_later():
+    strange = Strange()
+    unchanged = watched((strange, "name"))
+    Strange.armed = True
+    try:
+        unchanged()
+    except ZeroDivisionError:
+        return True
+"""
+
+
+@pytest.fixture(scope="module")
+def code() -> Iterator[Code]:
+    with InterpreterManager(1) as pool, pool.acquire_session() as session:
+        yield Code(session, INSIDE)
+
+
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        ("Class.own = other", "Class.own = function"),
+        ("del Class.own", "Class.own = function"),
+        ("Base.inherited = other", "Base.inherited = function"),
+        ("Class.inherited = other", "del Class.inherited"),
+        ("Class.static = staticmethod(other)", "Class.static = staticmethod(function)"),
+        ("Class.missing = 1", "del Class.missing"),
+        ("Base.missing = 1", "del Base.missing"),
+        ("Class.__bases__ = (type('Mine', (), {}),)", "Class.__bases__ = (Base,)"),
+        ("module.name = other", "module.name = function"),
+        ("del module.name", "module.__dict__['name'] = function"),
+        ("module.absent = 1", "del module.absent"),
+        ("instance.mine = other", "instance.mine = function"),
+    ],
+)
+def test_a_change_is_told_until_it_is_taken_back(code: Code, change: str, back: str) -> None:
+    assert code.call("told", change, back) == [True, True, False, False, True, True]
+
+
+def test_what_changes_beside_is_none(code: Code) -> None:
+    assert code.call("told", "Class.beside = 1; module.beside = 1", "del Class.beside") == [True] * 6
+
+
+def test_only_pairs_of_an_object_and_a_name_are_taken(code: Code) -> None:
+    assert code["raised"](1).to_value() == "TypeError"
+    assert code["raised"]((1, 2)).to_value() == "TypeError"
+
+
+def test_an_attribute_that_raises_does_so_then(code: Code) -> None:
+    assert code["raised_later"]().to_value() is True
