@@ -16,6 +16,7 @@ key                   default      meaning
                                    own, as a process has, and stays in one interpreter.
 ``share``             (below)      the most interpreters that the model's batches may have at once:
                                    a number, or a part of the pool's minimum size, as 0.5.
+``call_limit``        (below)      seconds that the model's code may take for one batch.
 ``tracebacks``        ``false``    put the model's traceback into the answer of a request that
                                    made it raise. It is in the model log either way.
 ``self_test``         ``false``    serve the model only if it answers the example inputs in its
@@ -33,6 +34,7 @@ variable                        default         meaning
 ``INTERPOOL_INTERPRETERS``      cores           interpreters in a pool whose models name no number
 ``INTERPOOL_CEILING``           see below       the maximum size that a pool may grow to, 1 to 256
 ``INTERPOOL_SHARE``             no limit        the ``share`` of models that name none
+``INTERPOOL_CALL_LIMIT_S``      no limit        the ``call_limit`` of models that name none
 ``INTERPOOL_IDLE_MODEL_S``      ``600``         seconds without a request after which all but one of
                                                 the interpreters that have a model drop it; 0: never
 ``INTERPOOL_IDLE_EXIT_S``       ``30``          seconds after its last worker left that a host stays
@@ -59,6 +61,9 @@ set; where nobody does, it may grow to four times the number of cores.
 
 A model's ``state`` is each worker's own where TorchServe relies on it: with sequence batching or
 continuous batching in its configuration.
+
+A call is ended when TorchServe gives its worker up, which it does after the model's ``responseTimeout``.
+One that takes longer than its ``call_limit`` is ended before: it answers 500, and the worker goes on.
 
 An archive that is not hermetic is served by the pool if the server says so, or if its own settings
 name a ``pool``, and if it can share a process with others; see docs/ordinary-archives.md.
@@ -143,6 +148,7 @@ class ModelSettings(BaseModel):
     interpreters: Interpreters | None = None
     state: Literal["interpreter", "worker"] = "interpreter"
     share: Share | None = None
+    call_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     tracebacks: bool = False
     self_test: bool = False
     ordinary: Literal["pool", "stock"] = "pool"
@@ -178,6 +184,9 @@ class HostSettings(BaseModel):
     )
     max_interpreters: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
     share: Share | None = Field(default=None, alias="INTERPOOL_SHARE")
+    call_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, alias="INTERPOOL_CALL_LIMIT_S"
+    )
     idle_model_s: Annotated[float, Field(ge=0)] = Field(default=600.0, alias="INTERPOOL_IDLE_MODEL_S")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
     signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
