@@ -82,7 +82,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -94,6 +93,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
 from interpool.handler.torchserve import KEEPS_STATE, MANIFEST
+from interpool.native.archive.bounded import read_json, read_yaml
+from interpool.native.archive.typed_json import shown
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
 
@@ -108,7 +109,7 @@ def _share_of(value: object) -> object:
     if not (is_count or (type(share) is float and 0 < share < 1)):
         raise ValueError(
             "a share is a number of interpreters, 1 to 256, or a part of them between 0 and 1, as 0.5; "
-            f"not {value!r}"
+            f"not {shown(value)}"
         )
     return share
 
@@ -165,7 +166,7 @@ class ModelSettings(BaseModel):
         document = _read_yaml(file)
         section = document.get("interpool", {})
         if not isinstance(section, dict | None):
-            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {section!r}")
+            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {shown(section)}")
         usual = {"state": "worker"} if any(document.get(key) for key in KEEPS_STATE) else {}
         try:
             return cls.model_validate({**usual, **(section or {})})
@@ -240,11 +241,11 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
     """The model's part of an extracted archive's manifest; raises SettingsError."""
     path = Path(model_dir) / MANIFEST
     try:
-        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+        model = read_json(path)["model"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
     if not isinstance(model, dict):
-        raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {model!r}")
+        raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {shown(model)}")
     return model
 
 
@@ -260,11 +261,9 @@ def _configuration_file(model_dir: str | Path) -> Path | None:
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
-    import yaml
-
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        document = read_yaml(file)
+    except (OSError, ValueError) as error:
         raise SettingsError(f"{file} cannot be read: {error}") from error
     return document if isinstance(document, dict) else {}
 
@@ -280,7 +279,7 @@ def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> 
             said = str(problem["ctx"]["error"])
             lines.append(f"`{name}`: {said}" if name else said)
         else:
-            lines.append(f"`{name}`: {problem['msg']}, not {problem['input']!r}")
+            lines.append(f"`{name}`: {problem['msg']}, not {shown(problem['input'])}")
     return "; ".join(lines)
 
 
