@@ -16,6 +16,7 @@ key                   default      meaning
                                    own, as a process has, and stays in one interpreter.
 ``share``             (below)      the most interpreters that the model's batches may have at once:
                                    a number, or a part of the pool's minimum size, as 0.5.
+``call_limit``        (below)      seconds that the model's code may take for one batch.
 ``tracebacks``        ``false``    put the model's traceback into the answer of a request that
                                    made it raise. It is in the model log either way.
 ``self_test``         ``false``    serve the model only if it answers the example inputs in its
@@ -33,6 +34,7 @@ variable                        default         meaning
 ``INTERPOOL_INTERPRETERS``      cores           interpreters in a pool whose models name no number
 ``INTERPOOL_CEILING``           see below       the maximum size that a pool may grow to, 1 to 256
 ``INTERPOOL_SHARE``             no limit        the ``share`` of models that name none
+``INTERPOOL_CALL_LIMIT_S``      no limit        the ``call_limit`` of models that name none
 ``INTERPOOL_IDLE_MODEL_S``      ``600``         seconds without a request after which all but one of
                                                 the interpreters that have a model drop it; 0: never
 ``INTERPOOL_IDLE_EXIT_S``       ``30``          seconds after its last worker left that a host stays
@@ -60,6 +62,9 @@ set; where nobody does, it may grow to four times the number of cores.
 A model's ``state`` is each worker's own where TorchServe relies on it: with sequence batching or
 continuous batching in its configuration.
 
+A call is ended when TorchServe gives its worker up, which it does after the model's ``responseTimeout``.
+One that takes longer than its ``call_limit`` is ended before: it answers 500, and the worker goes on.
+
 An archive that is not hermetic is served by the pool if the server says so, or if its own settings
 name a ``pool``, and if it can share a process with others; see docs/ordinary-archives.md.
 
@@ -77,7 +82,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -89,6 +93,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
 from interpool.handler.torchserve import KEEPS_STATE, MANIFEST
+from interpool.native.archive.bounded import read_json, read_yaml
+from interpool.native.archive.typed_json import shown
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
 
@@ -103,7 +109,7 @@ def _share_of(value: object) -> object:
     if not (is_count or (type(share) is float and 0 < share < 1)):
         raise ValueError(
             "a share is a number of interpreters, 1 to 256, or a part of them between 0 and 1, as 0.5; "
-            f"not {value!r}"
+            f"not {shown(value)}"
         )
     return share
 
@@ -143,6 +149,7 @@ class ModelSettings(BaseModel):
     interpreters: Interpreters | None = None
     state: Literal["interpreter", "worker"] = "interpreter"
     share: Share | None = None
+    call_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     tracebacks: bool = False
     self_test: bool = False
     ordinary: Literal["pool", "stock"] = "pool"
@@ -159,7 +166,7 @@ class ModelSettings(BaseModel):
         document = _read_yaml(file)
         section = document.get("interpool", {})
         if not isinstance(section, dict | None):
-            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {section!r}")
+            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {shown(section)}")
         usual = {"state": "worker"} if any(document.get(key) for key in KEEPS_STATE) else {}
         try:
             return cls.model_validate({**usual, **(section or {})})
@@ -178,6 +185,9 @@ class HostSettings(BaseModel):
     )
     max_interpreters: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
     share: Share | None = Field(default=None, alias="INTERPOOL_SHARE")
+    call_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, alias="INTERPOOL_CALL_LIMIT_S"
+    )
     idle_model_s: Annotated[float, Field(ge=0)] = Field(default=600.0, alias="INTERPOOL_IDLE_MODEL_S")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
     signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
@@ -231,11 +241,11 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
     """The model's part of an extracted archive's manifest; raises SettingsError."""
     path = Path(model_dir) / MANIFEST
     try:
-        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+        model = read_json(path)["model"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
     if not isinstance(model, dict):
-        raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {model!r}")
+        raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {shown(model)}")
     return model
 
 
@@ -251,11 +261,9 @@ def _configuration_file(model_dir: str | Path) -> Path | None:
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
-    import yaml
-
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        document = read_yaml(file)
+    except (OSError, ValueError) as error:
         raise SettingsError(f"{file} cannot be read: {error}") from error
     return document if isinstance(document, dict) else {}
 
@@ -271,7 +279,7 @@ def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> 
             said = str(problem["ctx"]["error"])
             lines.append(f"`{name}`: {said}" if name else said)
         else:
-            lines.append(f"`{name}`: {problem['msg']}, not {problem['input']!r}")
+            lines.append(f"`{name}`: {problem['msg']}, not {shown(problem['input'])}")
     return "; ".join(lines)
 
 

@@ -18,6 +18,7 @@ ArchiveError: damaged, unsigned, refused, …  400           400: the model was 
 SettingsError                                400           400: likewise
 InputError                                   500           400, and for this request of a batch alone
 lack of memory                               507           507
+a call that took longer than it may          500           500, as TorchServe's own for that
 any other                                    500           503; 500 where the model was to be loaded
 ===========================================  ============  ==========================================
 """
@@ -25,6 +26,8 @@ any other                                    500           503; 500 where the mo
 from __future__ import annotations
 
 from interpool.native.errors import ArchiveError, InterpoolError
+
+CALL_LIMIT_CODE = 500  # of a request whose call took longer than it may
 
 
 class ServeError(InterpoolError):

@@ -9,7 +9,7 @@ Fields = dict[str, Any]
 
 def model(name: str = "m/1.0", **more: Any) -> Fields:
     counts = {"loads": 1, "load_s": 0.5, "failed_loads": 0, "worker_starts": 2, "worker_restarts": 0}
-    rest = {"worker_ends": {}, "workers_awaited": 0, "reason": "", "failed_lately": False}
+    rest = {"worker_ends": {}, "given_up": 0, "workers_awaited": 0, "reason": "", "failed_lately": False}
     return {"model": name, **counts, **rest, **more}
 
 

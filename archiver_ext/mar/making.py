@@ -24,6 +24,7 @@ from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import MarFormat, open_archive
 from interpool.archiver_ext.mar.reading import MAR_MANIFEST
 from interpool.archiver_ext.workdir import workdir_for
+from interpool.native.archive.bounded import read_yaml
 from interpool.native.archive.reader import check_digests
 
 if TYPE_CHECKING:
@@ -181,11 +182,9 @@ def _is_own_file(request: MarRequest) -> bool:
 
 
 def _check_yaml(file: Path) -> None:
-    import yaml
-
     try:
-        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        settings = read_yaml(file)
+    except (OSError, ValueError) as error:
         raise PackError(f"--config-file {file} cannot be read as YAML: {error}") from None
     if not isinstance(settings, dict):
         raise PackError(f"--config-file {file} must hold settings by name, such as `batchSize: 4`")

@@ -12,6 +12,7 @@ from typing import Any
 from ts.model_loader import TsModelLoader
 from ts.service import Service
 
+import _interpool
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.metrics import ModelMetrics
 from interpool.handler.backend.process_view import ProcessView
@@ -51,7 +52,7 @@ class OrdinaryModel:
         try:
             with self.view.entered(arguments):
                 with sharing_loads(self.directory):
-                    self.service = self._load(request, handler)
+                    self.service = _interpool.call_interruptible(self._load, request, handler)
                 self.weights = share_weights(self.directory)
                 self.view.loaded()
         except BaseException:

@@ -42,6 +42,7 @@ from ts.protocol.otf_message_handler import (
 )
 from ts.service import Service
 
+import _interpool
 from interpool.handler.backend import codec, plain_logging, stdio
 from interpool.handler.backend.codec import Batch, receive_batch, request_ids, take_batch
 from interpool.handler.backend.error_text import describe
@@ -52,6 +53,7 @@ from interpool.handler.backend.ordinary import OrdinaryModel
 from interpool.handler.backend.process_view import ProcessView
 from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter
 from interpool.handler.errors import (
+    CALL_LIMIT_CODE,
     NotPoolable,
     ServeError,
     SettingsError,
@@ -202,7 +204,10 @@ class WorkerService:
         view = model.view
         view.enter(token.arguments)
         try:
-            reply = _predict(model, take_batch(frame) if requests is None else requests)
+            batch = take_batch(frame) if requests is None else requests
+            reply = _interpool.call_interruptible(_predict, model, batch)
+        except _interpool.CallInterrupted as error:
+            return self._interrupted(batch, error), True
         finally:
             view.leave()
         if model.ordinary and (refusals := take_refusals()):
@@ -210,6 +215,14 @@ class WorkerService:
             ask_for_own_process(token.failed_load, refusals[0])
             return reply, False
         return reply, True
+
+    def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
+        """The call took too long, or nobody waits for it any more; the model may be half changed."""
+        name = _model_name(self._key.load_command)
+        text = f"Model {name!r}: the call took longer than it may, and was interrupted"
+        logger.error("interpool: %s. The model is loaded anew in this interpreter", text, exc_info=error)
+        _unload([key for key in _models if key == self._key])
+        return _refusal(batch, text, CALL_LIMIT_CODE)
 
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
@@ -355,7 +368,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             )
         else:
             model = _load_hermetic(request, handler, token)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, _interpool.CallInterrupted) as error:
         code = load_failure_code(error)
         text = f"Model {name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", name, code, text)
@@ -370,7 +383,7 @@ def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> _L
     wrapper = _envelope(request.envelope)
     view = ProcessView(request.model_dir if token.own_directory else None)
     with view.entered(token.arguments):
-        model, context = load_model(request, token.admission)
+        model, context = _interpool.call_interruptible(load_model, request, token.admission)
         view.loaded()
     service = _PoolService(model, context, wrapper)
 

@@ -257,13 +257,14 @@ def file_identity(path: str) -> tuple[int, int] | None:
 # ---- is the model hermetic? ----------------------------------------------------------------------
 
 HANDLER_STEM = "interpool_handler"
+TEXT_LIMIT = 1 << 18  # bytes of a file that is looked into here: what is larger is refused elsewhere
 
 
 def is_hermetic(model_dir: str) -> bool:
     """Whether the model in ``model_dir`` names interpool's handler file in its manifest."""
     try:
         with open(os.path.join(model_dir, MANIFEST), "rb") as file:
-            manifest = b"".join(file.read().split())
+            manifest = b"".join(file.read(TEXT_LIMIT).split())
     except OSError:
         return False
     return b'"handler":"' + HANDLER_STEM.encode() in manifest
@@ -379,7 +380,7 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     for name in os.listdir(model_dir):
         if name.endswith((".yaml", ".yml")):
             with open(os.path.join(model_dir, name), "rb") as file:
-                text = file.read()
+                text = file.read(TEXT_LIMIT)
             if b"interpool" in text and b"pool" in text.replace(b"interpool", b""):
                 break
     else:

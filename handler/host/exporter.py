@@ -36,7 +36,7 @@ from interpool.handler.torchserve import running_frontend
 POOL = ("server", "pool")
 MODEL = (*POOL, "model", "version")
 STATES = ("free", "leased", "parked")
-WORKER_STATES = ("waiting", "listening", "connected", "ending")
+WORKER_STATES = ("waiting", "listening", "connected", "ending", "lost")
 
 Pool = dict[str, Any]
 Samples = Iterable[tuple[tuple[str, ...], float]]  # values of further labels, and the number

@@ -31,9 +31,9 @@ from typing import Any
 
 from interpool.handler.host import memory
 from interpool.handler.host.directories import own_directory
-from interpool.handler.host.manager import SERVICE_MODULE, Manager
+from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
-from interpool.native.errors import InterpoolError
+from interpool.native.errors import CallTimeoutError, InterpoolError
 
 EVERY_S = 1.0
 SHORT, ENOUGH = 0.1, 0.15
@@ -153,6 +153,7 @@ class Keeper:
         self._wake = wake
         self._free_memory = free_memory
         self._failed: set[tuple[int, str]] = set()
+        self._lasting: set[str] = set()  # whose loads may cost interpreters
         self._thread: threading.Thread | None = None
         self._is_over = False  # a load has ended, and the next may begin
         self._next = 0.0
@@ -184,7 +185,7 @@ class Keeper:
             counts,
             self._idle_model_s,
             self._free_memory(),
-            self._failed,
+            self._failed | {(one.number, model) for one in interpreters_of(stats) for model in self._lasting},
             int(str(stats.get("reserve", 0))),
         )
         steps = [step for action in todo if (step := self._step(manager, action, serving))]
@@ -218,6 +219,9 @@ class Keeper:
         def load() -> bool:
             try:
                 loaded = _load(manager, action, token, load_command)
+            except CallTimeoutError:
+                self._lasting.add(action.model_dir)
+                raise
             finally:
                 os.close(stdout)
                 os.close(stderr)
@@ -237,7 +241,7 @@ def _lease(manager: Manager, action: Action, affinity: str) -> Iterator[Any]:
     for instance in manager.all_instances():
         if instance.interpreter_id == action.interpreter:
             with contextlib.suppress(InterpoolError):
-                session = instance.acquire_session(timeout=0.0, affinity=affinity)
+                session = instance.acquire_session(timeout=0.0, affinity=affinity, call_limit=LOAD_LIMIT_S)
     if session is None:
         yield None
     else:

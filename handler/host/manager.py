@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 SERVICE_MODULE = "interpool.handler.backend.service"
 SERVICE_FUNCTION = "WorkerService"
+LOAD_LIMIT_S = 120.0  # that a load may take which the host wishes: what TorchServe gives its own
 STDIO_MODULE = "interpool.handler.backend.stdio"
 
 
@@ -16,6 +17,24 @@ class Connection(Protocol):
     @property
     def load_command(self) -> bytes:
         """TorchServe's load command, the first message; empty before it came."""
+        ...
+
+    @property
+    def running(self) -> float | None:
+        """Seconds that the call which runs has taken; None if none runs."""
+        ...
+
+    def interrupt(self) -> bool:
+        """Raise CallInterrupted in the model's code that the running call is in."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """The stack at which the last interruption found a call; "" where that cannot be known."""
+        ...
+
+    def give_up(self) -> int | None:
+        """Leave the running call to itself and retire its interpreter, whose number this gives."""
         ...
 
     def close(self) -> None:
@@ -54,7 +73,9 @@ class Manager(Protocol):
     def tell_all(self, module: str, function: str, argument: str) -> None:
         """Call ``module.function(argument)`` in every interpreter, beside whoever leases it."""
 
-    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> Any:
+    def acquire_session(
+        self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
+    ) -> Any:
         """Lease a free interpreter; raises LeaseTimeoutError if none is free in time."""
 
     def dump_stacks(self) -> str:

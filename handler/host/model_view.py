@@ -136,8 +136,8 @@ def why_not_ready(pool: dict[str, Any], view: ModelView, patience_s: float = PAT
         reasons.append("the pool's interpreters have not started yet")
     elif not any(one["state"] in ("free", "leased") for one in stats["interpreters"]):
         reasons.append("every interpreter of the pool was retired, as its call did not come back")
-    # Those that are ending TorchServe has given up; a call of theirs still runs.
-    workers = {state: count for state, count in view.workers.items() if state != "ending"}
+    # Those TorchServe has given up; a call of theirs still runs.
+    workers = {state: count for state, count in view.workers.items() if state not in ("ending", "lost")}
     if others := sum(workers.values()) - workers.get("connected", 0):
         states = ", ".join(f"{count} {state}" for state, count in sorted(workers.items()))
         reasons.append(f"{others} of its workers are not connected ({states})")

@@ -17,6 +17,9 @@ from interpool.handler.worker_reports import Report
 # TorchServe has restarted a worker by then, or has no wish to. And what failed once is tried
 # again when requests come, which a model that is not ready for ever would not get.
 RESTART_S = 120.0
+# Each call of a model that does not come back costs an interpreter, which is never had back: so many are
+# a mishap, one more is the model's way.
+LOSSES_BORNE = 2
 GONE_LIMIT = 500  # names
 
 
@@ -27,6 +30,7 @@ class End(StrEnum):
     SHIM_GONE = "shim_gone"
     LOAD_FAILED = "load_failed"
     MODEL_EXIT = "model_exit"  # sys.exit() in the model's code, say
+    GIVEN_UP = "given_up"  # a call of it was interrupted, and did not come back
     REPLACED = "replaced"
     REFUSED = "refused"
     LEFT_TO_STOCK = "left_to_stock"  # an ordinary model that needs a process of its own
@@ -52,6 +56,8 @@ class ServedModel:
         worker_restarts: those among them that came in another's place.
         worker_ends: by reason.
         reason: of the last load that failed, until one succeeds.
+        given_up: calls that did not come back and cost their interpreters.
+        parting_reason: says so.
     """
 
     name: str
@@ -62,6 +68,8 @@ class ServedModel:
     worker_restarts: int = 0
     worker_ends: Counter[End] = field(default_factory=Counter)
     reason: str = ""
+    given_up: int = 0
+    parting_reason: str = ""
     _failed_at: float = 0.0
     _addresses: set[str] = field(default_factory=set)
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
@@ -76,7 +84,7 @@ class ServedModel:
     def worker_ended(self, address: str, why: End) -> None:
         """A worker has ended, and another may come in its place."""
         self.worker_ends[why] += 1
-        if why in (End.LOAD_FAILED, End.MODEL_EXIT):
+        if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.GIVEN_UP):
             self._lost[address] = time.monotonic()
 
     def note(self, report: Report) -> None:
@@ -90,6 +98,13 @@ class ServedModel:
             self.reason = report.reason
             self._failed_at = time.monotonic()
 
+    def lose(self, reason: str) -> bool:
+        """A call of it did not come back; True if no interpreter should be risked for it any more."""
+        self.given_up += 1
+        count = f"{self.given_up} of its calls did not come back, and each cost an interpreter"
+        self.parting_reason = f"{count}. The last: {reason}"
+        return self.given_up > LOSSES_BORNE
+
     def add(self, other: ServedModel) -> None:
         """Go on with another one's counts."""
         self.loads += other.loads
@@ -98,6 +113,7 @@ class ServedModel:
         self.worker_starts += other.worker_starts
         self.worker_restarts += other.worker_restarts
         self.worker_ends.update(other.worker_ends)
+        self.given_up += other.given_up
         self.reason = self.reason or other.reason
 
     def describe(self) -> dict[str, object]:
@@ -111,6 +127,7 @@ class ServedModel:
             "worker_starts": self.worker_starts,
             "worker_restarts": self.worker_restarts,
             "worker_ends": {why.value: count for why, count in self.worker_ends.items()},
+            "given_up": self.given_up,
             "workers_awaited": sum(now - since < RESTART_S for since in self._lost.values()),
             "reason": self.reason,
             "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
@@ -131,6 +148,10 @@ class ServedModels:
     def register(self, model_dir: str, name: str) -> ServedModel:
         """The model in that directory, which it has been or is from now on."""
         return self._here.setdefault(model_dir, ServedModel(name))
+
+    def names(self) -> dict[str, str]:
+        """The models' names and versions, by directory."""
+        return {model_dir: model.name for model_dir, model in self._here.items()}
 
     def forget(self) -> None:
         """Note which ones were unregistered: their directories are gone."""

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
-from interpool.handler.frontend.shim import is_hermetic
+from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
 from interpool.handler.host.directories import threads_have_directories
 from interpool.handler.host.manager import Manager
 from interpool.handler.host.trial import Trial
@@ -42,6 +43,7 @@ class OrdinaryModels:
         self._trials: dict[str, Trial] = {}
         self._pooled: set[str] = set()
         self._stock: dict[str, str] = {}
+        self._parked: dict[str, str] = {}
         for marker in runtime_dir.glob(f"{_TRIED}*"):
             marker.replace(runtime_dir / marker.name.replace(_TRIED, _CRASHED))
 
@@ -94,10 +96,38 @@ class OrdinaryModels:
         self._stock[model_dir] = reason
         self._pooled.discard(model_dir)
 
+    def part_with(self, model_dir: str, reason: str, settings: HostSettings) -> None:
+        """Have a model of any kind served by nobody of this process, from its next worker on.
+
+        Its workers are processes of their own then: TorchServe's, in which a hermetic model's handler, if it
+        is the one that we know, has a pool to itself. Where that cannot be trusted they are refused.
+        """
+        if is_hermetic(model_dir) and not _has_our_handler(model_dir, settings):
+            logger.error("%s is parked: %s", model_dir, reason)
+            self._parked[model_dir] = f"{reason}. It is parked until it is registered anew"
+        else:
+            self.leave(model_dir, reason)
+
+    def parked(self, model_dir: str) -> str:
+        """Why a model's workers are refused, "" if they are not."""
+        return self._parked.get(model_dir, "")
+
     def forget_models(self) -> None:
         """Forget those whose directories are gone."""
         self._pooled = {directory for directory in self._pooled if os.path.isdir(directory)}
         self._stock = {each: reason for each, reason in self._stock.items() if os.path.isdir(each)}
+        self._parked = {each: reason for each, reason in self._parked.items() if os.path.isdir(each)}
+
+
+def _has_our_handler(model_dir: str, settings: HostSettings) -> bool:
+    """Whether what a worker process would run of a hermetic archive, before it is checked, is ours."""
+    if settings.signature_keys:
+        return False
+    ours = Path(__file__).parents[1] / f"{HANDLER_STEM}.py"
+    try:
+        return ours.read_bytes() == (Path(model_dir) / ours.name).read_bytes()
+    except OSError:
+        return False
 
 
 def _identity(model_dir: str) -> str:

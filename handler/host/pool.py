@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from interpool.handler.host.manager import SERVICE_MODULE, STDIO_MODULE, Manager
+from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE, Manager
 from interpool.native.errors import InterpoolError
 
 LASTING_S = 0.5
@@ -82,6 +82,19 @@ class Pool:
             logger.info("all of %d interpreters are ready after %.2f s", len(self.manager), took)
         # One that failed is not tried again soon.
         return not self._is_complete and not self.manager.stats().get("failure")
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The minimum and maximum size that it was given; None before."""
+        return self._size
+
+    @property
+    def hopeless(self) -> str:
+        """Why it will never serve anybody again; "" if it may."""
+        if self.manager is None or len(self.manager):
+            return ""
+        stats = self.manager.stats()
+        return "" if stats["growing"] else str(stats["failure"])
 
     def settle(self) -> bool:
         """Take the result of a start; True if there is one, in ``manager`` or in ``error``."""
@@ -174,5 +187,8 @@ class Pool:
 def _sweep(manager: Manager) -> None:
     """Sweep all interpreters that are free; the others do it at their next call."""
     for instance in manager.all_instances():
-        with contextlib.suppress(InterpoolError), instance.acquire_session(timeout=0.0) as session:
+        with (
+            contextlib.suppress(InterpoolError),
+            instance.acquire_session(timeout=0.0, call_limit=LOAD_LIMIT_S) as session,
+        ):
             session.global_(SERVICE_MODULE, "sweep")()

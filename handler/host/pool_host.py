@@ -28,8 +28,10 @@ from interpool.handler.config import HostSettings
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
-from interpool.handler.host import control
-from interpool.handler.host.keeping import Keeper
+from interpool.handler.host import control, memory, relief
+from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
+from interpool.handler.host.call_watch import CallWatch, GivenUp
+from interpool.handler.host.keeping import SHORT, Keeper
 from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
@@ -71,6 +73,9 @@ class PoolHost:
         self._workers: dict[socket.socket, Worker] = {}
         self._ordinary = OrdinaryModels(runtime_dir)
         self._ending: set[Worker] = set()
+        self._calls = CallWatch()
+        self._lost: set[Worker] = set()  # whose last calls were given up
+        self._trouble = ""
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
@@ -106,7 +111,8 @@ class PoolHost:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
         self._pool.call_when_started(self._wake)
         while not self._reason_to_leave:
-            self._react(FILLING_TICK_S if self._pool.is_filling else TICK_S)
+            pause = FILLING_TICK_S if self._pool.is_filling else TICK_S
+            self._react(min(pause, CALL_WATCH_S) if self._calls.is_busy else pause)
             self._tick()
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
@@ -211,7 +217,7 @@ class PoolHost:
         with contextlib.suppress(BlockingIOError):
             while True:
                 report = Report.receive(self._reports)
-                for worker in (*self._workers.values(), *self._ending):
+                for worker in self._all_workers():
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
                         worker.started |= report.kind == "started"
@@ -264,6 +270,7 @@ class PoolHost:
         if worker not in self._ending:
             self._end(worker, End.DISCONNECTED)
         self._ending.discard(worker)
+        self._lost.discard(worker)
         worker.release()
 
     def _tick(self) -> None:
@@ -273,6 +280,11 @@ class PoolHost:
             self._idle_since = now
         elif now - self._idle_since >= self._patience_s:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
+        elif self._pool.hopeless:
+            # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
+            self._reason_to_leave = f"no interpreter is left, and none starts: {self._pool.hopeless}"
+        self._end_calls()
+        self._relieve()
         if now >= self._next_model_check:
             self._next_model_check = now + MODEL_CHECK_S
             self._end_stale_workers()
@@ -284,6 +296,45 @@ class PoolHost:
         if self._pool.has_grown():
             self._keeper.hurry()
         self._keeper.keep(self._pool.manager, self._workers.values())
+
+    # ---- calls that last ---------------------------------------------------------------------
+
+    def _end_calls(self) -> None:
+        """End those that take longer than they may, or that nobody waits for."""
+        for given_up in self._calls.look([*self._workers.values(), *self._ending]):
+            self._take_loss(given_up)
+
+    def _take_loss(self, loss: GivenUp) -> None:
+        worker, model_dir = loss.worker, loss.worker.registration.model_dir
+        if worker not in self._ending:
+            worker.tell(f"interpool: {loss.reason}\n")
+            self._end(worker, End.GIVEN_UP)
+        self._ending.discard(worker)
+        self._lost.add(worker)
+        worker.lose()
+        model = self._models.get(model_dir)
+        if model is None or not model.lose(loss.reason):
+            return
+        self._ordinary.part_with(model_dir, model.parting_reason, self._settings)
+        for other in list(self._workers.values()):
+            if other.registration.model_dir == model_dir:
+                self._end(other, End.LEFT_TO_STOCK)
+
+    def _relieve(self) -> None:
+        """Grow beyond the maximum size while calls that last hold all interpreters; say what is wrong."""
+        manager, size = self._pool.manager, self._pool.size
+        if manager is None or size is None:
+            return
+        stats = manager.stats()
+        wanted = relief.relieved_size(stats, size, memory.free_part() >= SHORT)
+        if wanted[1] != stats["max_size"]:
+            logger.warning("the pool has at most %d interpreters from now on", wanted[1])
+            manager.resize(*wanted)
+        before, self._trouble = self._trouble, relief.describe(stats, self._models.names())
+        if self._trouble and not before:
+            logger.error("%s", self._trouble)
+        elif before and not self._trouble:
+            logger.info("the pool serves everybody again")
 
     # ---- workers ----------------------------------------------------------------------------
 
@@ -303,6 +354,10 @@ class PoolHost:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
+        if reason := self._ordinary.parked(registration.model_dir):
+            _close_all(descriptors)
+            self._refuse(peer, reason)
+            return
         reason = self._ordinary.left_to_stock(registration.model_dir)
         if reason:
             _close_all(descriptors)
@@ -368,6 +423,11 @@ class PoolHost:
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
         if not worker.end():
             self._ending.add(worker)
+            if not self._reason_to_leave:
+                self._end_calls()
+
+    def _all_workers(self) -> tuple[Worker, ...]:
+        return (*self._workers.values(), *self._ending, *self._lost)
 
     @staticmethod
     def _lives_beside(worker: Worker, other: Worker) -> bool:
@@ -413,7 +473,7 @@ class PoolHost:
         threading.Thread(target=answer, name="stacks", daemon=True).start()
 
     def _describe(self) -> dict[str, Any]:
-        workers = [w.describe() for w in (*self._workers.values(), *self._ending)]
+        workers = [w.describe() for w in self._all_workers()]
         return {
             "pool": self._name,
             "pid": os.getpid(),
@@ -425,6 +485,7 @@ class PoolHost:
             **self._models.describe(),
             "started": self._started,
             "memory": memory_of(os.getpid()),
+            "trouble": self._trouble,
         }
 
     # ---- the end ----------------------------------------------------------------------------
@@ -445,7 +506,8 @@ class PoolHost:
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
         while self._ending and time.monotonic() < deadline:
             self._react(0.1)
-        if not self._ending:  # else a call may still write to its number
+            self._end_calls()
+        if not self._ending and not self._lost:  # else a call may still write to its number
             self._unwatch(self._reports)
             self._reports.close()
             self._reports_end.close()

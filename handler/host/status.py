@@ -75,6 +75,7 @@ def describe_pool(pool: dict[str, Any]) -> str:
     lines = [
         f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']:.0f} s",
         f"  interpreters: {_interpreters(pool['interpreters'])}",
+        *([f"  TROUBLE: {pool['trouble']}"] if pool.get("trouble") else []),
         f"  memory: {mib(memory.get('pss'))} PSS, {mib(memory.get('private_dirty'))} private and dirty",
     ]
     for model_dir in pool["models"]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler.host.directories import own_directory
-from interpool.handler.host.manager import SERVICE_MODULE, Manager
+from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
 
 logger = logging.getLogger("interpool.host")
@@ -81,20 +81,20 @@ class Trial:
 
     def _try(self) -> str:
         tried = []
-        with self._manager.acquire_session(affinity=self._directory) as session:
+        with self._manager.acquire_session(affinity=self._directory, call_limit=LOAD_LIMIT_S) as session:
             tried.append(session.interpreter_id)
             reason = self._load(session)
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
         other = None if reason else self._another(tried)
         if other is not None:
             tried.append(other.interpreter_id)
-            with other.acquire_session(affinity=self._directory) as session:
+            with other.acquire_session(affinity=self._directory, call_limit=LOAD_LIMIT_S) as session:
                 reason = self._load(session)
             if reason:
                 reason += " (in a second interpreter of the process)"
         for instance in self._manager.all_instances() if reason else ():
             if instance.interpreter_id in tried:
-                with instance.acquire_session() as session:
+                with instance.acquire_session(call_limit=LOAD_LIMIT_S) as session:
                     session.global_(SERVICE_MODULE, "forget")(self._directory)
         return reason
 

@@ -1,7 +1,8 @@
 """One worker in the pool host: a shim, the socket TorchServe connects to, its log pipes.
 
 A worker is *waiting* until the pool's interpreters run, then *listening*, then *connected*
-when TorchServe has come, and *ending* while a call that still runs is waited for. If its archive is
+when TorchServe has come, *ending* while a call that still runs is waited for, and *lost* when that
+was given up (call_watch.py). If its archive is
 ordinary, it is *tried* between listening and connected (trial.py).
 """
 
@@ -151,6 +152,11 @@ class Worker:
         )
 
     @property
+    def call_limit_s(self) -> float | None:
+        """Seconds that a call may take; None: as long as TorchServe waits."""
+        return self.settings.call_limit if self.settings.call_limit is not None else self.host.call_limit_s
+
+    @property
     def own_state(self) -> bool:
         """Whether its model's state is this worker's alone."""
         return self.settings.state == "worker"
@@ -188,6 +194,10 @@ class Worker:
         if not self.answering:
             self.connection.close()
         return False
+
+    def lose(self) -> None:
+        """Its call was given up: what it may still use stays, and nothing waits for it."""
+        self._enter("lost")
 
     def release(self) -> None:
         """Give back the last descriptors, once no call can use them any more."""

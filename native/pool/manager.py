@@ -335,9 +335,11 @@ class Instance:
         self._pool = pool
         self.interpreter_id = interpreter_id
 
-    def acquire_session(self, timeout: float | None = None, affinity: str = "") -> InterpreterSession:
+    def acquire_session(
+        self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
+    ) -> InterpreterSession:
         """Lease this very interpreter; see ``InterpreterManager.acquire_session``."""
-        return self._pool.acquire(affinity, timeout, only=self.interpreter_id)
+        return self._pool.acquire(affinity, timeout, call_limit, self.interpreter_id)
 
 
 class Package:

@@ -63,10 +63,12 @@ Clock::time_point Pool::reserve_due() const {
   const bool ahead = surplus() == 0 && known_models() > 1 && may_grow();
   for (const Flow* flow : queue_.waiting()) {
     const Waiter* first = flow->waiters.front();
-    // One that waits: its being behind was decided when it came, whatever the time.
-    if ((ahead || queue_.is_behind(*flow, 0)) && !first->only.has_value()) {
-      due = std::min(due, first->since + kPatience);
+    if (first->only.has_value() || (!ahead && flow->running != 0)) {
+      continue;
     }
+    // One that waits: its being behind was decided when it came, or is once it has waited for long.
+    const bool is_behind = ahead || queue_.is_behind(*flow, 0);
+    due = std::min<Clock::time_point>(due, first->since + (is_behind ? kPatience : FairQueue::kLongWait));
   }
   return due;
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,10 +11,17 @@
 #include <thread>
 
 #include "../seam/thread.h"
+#include "deadline.h"
 #include "otf_frames.h"
 
 namespace interpool {
 namespace {
+
+// So that a call which was given up, and computes for ever, takes no time from those that serve.
+void leave_spare_time_to(int thread) {
+  const sched_param none{};
+  static_cast<void>(sched_setscheduler(thread, SCHED_IDLE, &none));
+}
 
 void report(const Service& service, const std::string& what) {
   std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what.c_str());
@@ -40,7 +48,39 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
   return connection;
 }
 
+// An interpreter while a message is answered, which is given back before the answer is written.
+class Connection::Lease {
+ public:
+  Lease(Connection& connection, Interpreter& interpreter)
+      : connection_(connection), interpreter_(interpreter) {
+    const std::lock_guard lock(connection_.mutex_);
+    connection_.running_ = Running{&interpreter, new_call_number(), Clock::now()};
+    call_ = connection_.running_->call;
+  }
+  ~Lease() {
+    {
+      const std::lock_guard lock(connection_.mutex_);
+      if (!connection_.running_.has_value()) {
+        return;  // it was given up
+      }
+      connection_.running_.reset();
+    }
+    connection_.pool_->release(interpreter_);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Interpreter& interpreter() const { return interpreter_; }
+  uint64_t call() const { return call_; }
+
+ private:
+  Connection& connection_;
+  Interpreter& interpreter_;
+  uint64_t call_ = 0;
+};
+
 void Connection::run() {
+  thread_ = static_cast<int>(syscall(SYS_gettid));
   try {
     FrameReader reader(fd_);
     while (const auto frame = reader.next()) {
@@ -77,22 +117,21 @@ void Connection::run() {
 }
 
 bool Connection::answer(std::string_view frame) {
-  // Gives the interpreter back before the answer is written.
-  struct Lease {
-    Pool& pool;
-    Interpreter& interpreter;
-    ~Lease() { pool.release(interpreter); }
-  };
   Interpreter::Answer result;
   {
-    const Lease lease{*pool_, this->lease()};
-    const Entered entered(lease.interpreter);
-    void*& service = services_[&lease.interpreter];
-    if (service == nullptr) {
-      const Held factory(lease.interpreter, lease.interpreter.global(service_.module, service_.function));
-      service = lease.interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
+    const Lease lease(*this, this->lease());
+    Interpreter& interpreter = lease.interpreter();
+    if (is_closing()) {
+      return false;  // nobody waits for the answer
     }
-    result = lease.interpreter.answer(service, frame);
+    const Entered entered(interpreter);
+    void*& service = services_[&interpreter];
+    if (service == nullptr) {
+      const Held factory(interpreter, interpreter.global(service_.module, service_.function));
+      service = interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
+    }
+    const Interruptible here(interpreter, lease.call(), /*shielded=*/true);
+    result = interpreter.answer(service, frame);
   }
   return send_all(fd_, result.bytes) && result.keep_open;
 }
@@ -131,9 +170,55 @@ Interpreter& Connection::lease() {
 
 void Connection::close() {
   const std::lock_guard lock(mutex_);
+  closing_ = true;
   if (open_) {
     ::shutdown(fd_, SHUT_RDWR);  // wakes the thread; it closes the descriptor
   }
+}
+
+bool Connection::is_closing() const {
+  const std::lock_guard lock(mutex_);
+  return closing_;
+}
+
+std::optional<double> Connection::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_.has_value() ? std::optional(in_seconds(Clock::now() - running_->since)) : std::nullopt;
+}
+
+bool Connection::interrupt() {
+  const std::lock_guard lock(mutex_);
+  if (!running_.has_value()) {
+    return false;
+  }
+  where_.clear();
+  running_->interpreter->interrupt(running_->call, [self = shared_from_this()](std::string where) {
+    const std::lock_guard telling(self->mutex_);
+    self->where_ = std::move(where);
+  });
+  return true;
+}
+
+std::string Connection::where() const {
+  const std::lock_guard lock(mutex_);
+  return where_;
+}
+
+std::optional<int> Connection::give_up() {
+  Interpreter* interpreter = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!running_.has_value()) {
+      return std::nullopt;
+    }
+    interpreter = running_->interpreter;
+    running_.reset();  // the thread has no lease any more
+    closing_ = true;
+    ::shutdown(fd_, SHUT_RDWR);
+  }
+  leave_spare_time_to(thread_);
+  pool_->retire(*interpreter);
+  return interpreter->id();
 }
 
 bool Connection::alive() const {

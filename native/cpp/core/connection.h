@@ -1,6 +1,7 @@
 // One of TorchServe's worker connections, served by a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "clock.h"
 #include "pool.h"
 
 namespace interpool {
@@ -26,17 +28,31 @@ struct Service {
 };
 
 // The thread waits for a message without an interpreter and without any GIL, and
-// leases an interpreter only while one is being answered. `mutex_` guards `open_`
-// and `load_command_`, and orders shutdown against close of the descriptor; a leaf lock.
+// leases an interpreter only while one is being answered. `mutex_` guards what stands
+// below it, and orders shutdown against close of the descriptor; a leaf lock.
 class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connection> {
  public:
   // Takes `fd` over. When all is over, writes a uint64 1 to `done_fd`, which the
   // caller keeps open until then.
   static std::shared_ptr<Connection> serve(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
 
-  // Ends it: a running call finishes in its interpreter, its answer is dropped.
-  // Any thread.
+  // Ends it: a running call finishes in its interpreter, its answer is dropped, and a message that
+  // still waits for an interpreter is dropped, too. Any thread.
   void close();
+
+  // Seconds that the call which runs has taken, of those since its interpreter was leased; nullopt if
+  // none runs. Any thread.
+  std::optional<double> running() const;
+  // Raises CallInterrupted in the model's code that the running call is in, or as soon as it is in there.
+  // Returns at once; false if no call runs. Any thread, any GIL.
+  bool interrupt();
+  // The stack that the last call to be interrupted was at then; "" as long as its GIL cannot be had. Any
+  // thread.
+  std::string where() const;
+  // Leaves the running call to itself, as native code cannot be interrupted: its interpreter is retired,
+  // and the connection closed, which ends when the call does, if ever. Its thread gets what
+  // the processors have to spare. The interpreter's number; nullopt if no call runs. Any thread, no GIL.
+  std::optional<int> give_up();
   bool alive() const;
   // Its first message, TorchServe's load command; "" before it came. Any thread.
   std::string load_command() const;
@@ -44,11 +60,19 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   bool join(double timeout);
 
  private:
+  struct Running {
+    Interpreter* interpreter;
+    uint64_t call;  // for Interruptible
+    Clock::time_point since;
+  };
+  class Lease;
+
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
   bool answer(std::string_view frame);
   Interpreter& lease();
   void release_services();
+  bool is_closing() const;
 
   const std::shared_ptr<Pool> pool_;
   const int fd_;
@@ -57,7 +81,11 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool open_ = true;
-  std::string load_command_;  // written once, by the thread, which reads it without the lock
+  bool closing_ = false;
+  std::optional<Running> running_;
+  std::string where_;
+  std::atomic<int> thread_ = 0;  // by the kernel's number
+  std::string load_command_;     // written once, by the thread, which reads it without the lock
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;
   std::map<Interpreter*, void*> services_;

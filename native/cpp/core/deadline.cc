@@ -5,8 +5,8 @@
 #include <array>
 #include <atomic>
 #include <exception>
-#include <thread>
 
+#include "../seam/thread.h"
 #include "clock.h"
 
 namespace interpool {
@@ -28,6 +28,11 @@ void refuse_ended_session() {
   throw SessionClosedError(
       "the session of this object has ended, and its interpreter may serve somebody else now; take "
       "values with to_value() before the session closes.");
+}
+
+uint64_t new_call_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
 }
 
 void Deadline::Call::set_what(std::string what) {
@@ -55,10 +60,10 @@ struct Deadline::Job {
 std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, Limits limits,
                                           std::function<void()> given_up) {
   std::shared_ptr<Deadline> deadline(new Deadline(interpreter, limits, std::move(given_up)));
-  std::thread([deadline] {
+  start_model_thread([deadline] {
     pthread_setname_np(pthread_self(), "interpool-call");
     deadline->loop();
-  }).detach();
+  });
   return deadline;
 }
 
@@ -110,8 +115,7 @@ bool Deadline::interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::
 }
 
 void Deadline::run(Work work) {
-  static std::atomic<uint64_t> numbers{0};
-  auto job = std::make_shared<Job>(std::move(work), ++numbers);
+  auto job = std::make_shared<Job>(std::move(work), new_call_number());
   std::unique_lock lock(mutex_);
   if (given_up_) {
     refuse();

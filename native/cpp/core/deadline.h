@@ -15,6 +15,8 @@ namespace interpool {
 
 [[noreturn]] void refuse_ended_session();  // SessionClosedError
 
+uint64_t new_call_number();  // for Interruptible
+
 // Runs one session's calls on a thread of their own, one after another, so that the
 // caller can come back from a call that does not. `mutex_` guards all state and is a
 // leaf lock. Any thread may call; it holds no GIL.

@@ -73,7 +73,11 @@ bool FairQueue::is_behind(const Flow& flow, double now) const {
   if (flow.running != 0) {
     return false;
   }
-  return flow.waiters.empty() ? flow.tag <= virtual_time(flow, now) + kSlack : flow.behind;
+  if (flow.waiters.empty()) {
+    return flow.tag <= virtual_time(flow, now) + kSlack;
+  }
+  const auto since = (flow.waiters.front()->since + kLongWait).time_since_epoch();
+  return flow.behind || in_seconds(since) <= now;
 }
 
 // It wanted nothing until now, or was held back by its share: what it did not use is gone.

@@ -19,6 +19,7 @@
 // Pool on the reserve.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -72,7 +73,8 @@ class FairQueue {
 
   // Has the flow no lease, and had no more than its fair part when it last came: its tag was
   // hardly beyond the virtual time? Such a one is not made to wait for the end of others'
-  // leases, if that can be helped.
+  // leases, if that can be helped. So is one without a lease that has waited for kLongWait.
+  static constexpr std::chrono::seconds kLongWait{5};
   bool is_behind(const Flow& flow, double now) const;
   // The flow whose turn it is, among those that wait and that `may` accepts.
   Flow* next(double now, const std::function<bool(const Flow&)>& may) const;

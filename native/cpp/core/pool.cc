@@ -275,7 +275,7 @@ void Pool::resize(int64_t min_size, int64_t max_size) {
   max_size_ = static_cast<size_t>(max_size);
   review_at_ = Clock::now();
   dispatch();
-  if (!closed_ && active_ != min_size_) {
+  if (!closed_ && (active_ != min_size_ || !queue_.empty())) {
     wake_autoscaler();
   }
 }

@@ -509,6 +509,11 @@ The next need makes a new one, as the object was at first.)");
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("alive", &Connection::alive)
+      .def_property_readonly("running", &Connection::running)
+      .def("interrupt", &Connection::interrupt, py::call_guard<WithoutHostGil>())
+      .def_property_readonly("where",
+                             [](const Connection& connection) { return text_of(connection.where()); })
+      .def("give_up", &Connection::give_up, py::call_guard<WithoutHostGil>())
       .def_property_readonly(
           "load_command", [](const Connection& connection) { return py::bytes(connection.load_command()); })
       .def("join", &Connection::join, py::arg("timeout"), py::call_guard<WithoutHostGil>());

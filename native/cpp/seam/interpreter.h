@@ -135,8 +135,9 @@ class Interpreter {
   // (the kernel's number of it, its name in Python or "", [frame, innermost first]).
   virtual Value stacks() = 0;
   // From here to end_interruptible(), on the same thread, interrupt(call) reaches the
-  // calling thread. `call` is unique in the process.
-  virtual void begin_interruptible(uint64_t call) = 0;
+  // calling thread. `call` is unique in the process. `shielded`: only where the Python that is called
+  // lets it (`_interpool.call_interruptible`).
+  virtual void begin_interruptible(uint64_t call, bool shielded) = 0;
   virtual void end_interruptible(uint64_t call) noexcept = 0;
   // What answers a served connection's messages in here: `factory(worker, fd, load_command)`.
   virtual void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) = 0;
@@ -210,8 +211,9 @@ class Held {
 // Calls begin_interruptible() and end_interruptible(), within an Entered.
 class Interruptible {
  public:
-  Interruptible(Interpreter& interpreter, uint64_t call) : interpreter_(interpreter), call_(call) {
-    interpreter_.begin_interruptible(call_);
+  Interruptible(Interpreter& interpreter, uint64_t call, bool shielded = false)
+      : interpreter_(interpreter), call_(call) {
+    interpreter_.begin_interruptible(call_, shielded);
   }
   ~Interruptible() { interpreter_.end_interruptible(call_); }
   Interruptible(const Interruptible&) = delete;

@@ -16,6 +16,7 @@
 #include "../seam/guest_modules.h"
 #include "../upstream/torch_words.h"
 #include "dlsym_hook.h"
+#include "interruption.h"
 #include "main_thread.h"
 #include "otf_messages.h"
 #include "sharing.h"
@@ -393,6 +394,25 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
+// call_interruptible(function, *arguments) -> its result
+//
+// A model's code, which may be interrupted, if this thread works for a call that can be: what
+// serves the model is never interrupted itself. CallInterrupted, also if that was asked for before.
+PyObject* call_interruptible(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 1) {
+    PyErr_SetString(PyExc_TypeError, "a function is needed");
+    return nullptr;
+  }
+  if (!shield_call(false)) {
+    PyErr_SetNone(call_interrupted());
+    return nullptr;
+  }
+  PyObject* const result =
+      PyObject_Vectorcall(arguments[0], arguments + 1, static_cast<size_t>(count - 1), nullptr);
+  shield_call(true);
+  return result;
+}
+
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"import_note", import_note, METH_NOARGS, "import_note() -> str"},
@@ -402,6 +422,8 @@ PyMethodDef functions[] = {
     {"repeat_registrations", repeat_registrations, METH_O, "repeat_registrations(note) -> None"},
     {"register_late", register_late, METH_O, "register_late(late) -> None"},
     {"call_fresh", call_fresh, METH_O, "call_fresh(function) -> its result"},
+    {"call_interruptible", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_interruptible)),
+     METH_FASTCALL, "call_interruptible(function, *arguments) -> its result"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str or bool"},
@@ -433,7 +455,12 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr};
 
 PyObject* create() {
-  return PyModule_Create(&definition);
+  PyObject* const module = PyModule_Create(&definition);
+  if (module == nullptr || PyModule_AddObjectRef(module, "CallInterrupted", call_interrupted()) == 0) {
+    return module;
+  }
+  Py_DECREF(module);
+  return nullptr;
 }
 
 }  // namespace

@@ -267,7 +267,9 @@ class PythonInterpreter final : public Interpreter {
 
   Value stacks() override { return thread_stacks(); }
 
-  void begin_interruptible(uint64_t call) override { interpool::begin_interruptible(call); }
+  void begin_interruptible(uint64_t call, bool shielded) override {
+    interpool::begin_interruptible(call, shielded);
+  }
 
   void end_interruptible(uint64_t call) noexcept override { interpool::end_interruptible(call); }
 

@@ -9,29 +9,51 @@
 namespace interpool {
 namespace {
 
-std::map<uint64_t, PyThreadState*>& calls() {
-  static auto* const under_way = new std::map<uint64_t, PyThreadState*>;
-  return *under_way;
-}
+struct Call {
+  PyThreadState* thread;
+  bool shielded;
+  bool wanted = false;  // to be interrupted, and shielded when that was asked for
+};
 
-// Not an Exception: code that continues after any error must not continue after this one.
-PyObject* call_interrupted() {
-  static PyObject* const type = PyErr_NewExceptionWithDoc(
-      guest::kCallInterrupted, "Raised in a call that took longer than its session's time limit.",
-      PyExc_BaseException, nullptr);
-  return type;
+std::map<uint64_t, Call>& calls() {
+  static auto* const under_way = new std::map<uint64_t, Call>;
+  return *under_way;
 }
 
 }  // namespace
 
-void begin_interruptible(uint64_t call) {
-  calls().emplace(call, PyThreadState_Get());
+// Not an Exception: code that continues after any error must not continue after this one.
+PyObject* call_interrupted() {
+  static PyObject* const type = PyErr_NewExceptionWithDoc(
+      guest::kCallInterrupted, "Raised in a call that took longer than it may, or that nobody waits for.",
+      PyExc_BaseException, nullptr);
+  return type;
+}
+
+void begin_interruptible(uint64_t call, bool shielded) {
+  calls().emplace(call, Call{PyThreadState_Get(), shielded});
+}
+
+bool shield_call(bool shielded) {
+  PyThreadState* const thread = PyThreadState_Get();
+  for (auto& [number, call] : calls()) {
+    if (call.thread == thread) {
+      call.shielded = shielded;
+      if (shielded) {
+        PyThreadState_SetAsyncExc(thread->thread_id, nullptr);  // it came too late
+      } else if (call.wanted) {
+        call.wanted = false;
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 void end_interruptible(uint64_t call) noexcept {
   const auto found = calls().find(call);
   // An interruption that was not delivered must not hit the thread's next call.
-  PyThreadState_SetAsyncExc(found->second->thread_id, nullptr);
+  PyThreadState_SetAsyncExc(found->second.thread->thread_id, nullptr);
   calls().erase(found);
 }
 
@@ -43,10 +65,14 @@ std::optional<std::string> interrupt_call(uint64_t call) {
     return std::nullopt;
   }
   std::string where;
-  for (const std::string& frame : stack_of(found->second)) {
+  for (const std::string& frame : stack_of(found->second.thread)) {
     where += "\n  " + frame;
   }
-  PyThreadState_SetAsyncExc(found->second->thread_id, call_interrupted());
+  if (found->second.shielded) {
+    found->second.wanted = true;
+  } else {
+    PyThreadState_SetAsyncExc(found->second.thread->thread_id, call_interrupted());
+  }
   return where;
 }
 

@@ -2,15 +2,24 @@
 // interpreter's GIL, which guards the table of calls under way.
 #pragma once
 
+#include "python.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
 
 namespace interpool {
 
+// The type CallInterrupted, borrowed; null with a Python error.
+PyObject* call_interrupted();
+
 // The calling thread works for `call` until the end.
-void begin_interruptible(uint64_t call);
+void begin_interruptible(uint64_t call, bool shielded);
 void end_interruptible(uint64_t call) noexcept;
+
+// From now on the calling thread's call is interrupted as soon as that is asked for; or `shielded`, not
+// before the shield goes. False if that was asked for under the shield that goes: the caller raises.
+bool shield_call(bool shielded);
 
 // Raises CallInterrupted at the next bytecode of the thread that works for the call;
 // returns where it is. Nothing if the call is over.

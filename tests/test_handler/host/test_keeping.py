@@ -124,8 +124,9 @@ class _Pool:
         pool = self
 
         class Session:
-            def __init__(self, timeout: float, affinity: str) -> None:
+            def __init__(self, timeout: float, affinity: str, call_limit: float) -> None:
                 assert timeout == 0.0
+                assert call_limit > 0
                 if pool.is_leased:
                     raise LeaseTimeoutError
                 pool.asked.append(("lease", number, affinity))

@@ -30,11 +30,11 @@ class _Pool:
 
     def all_instances(self) -> list[Any]:
         return [
-            SimpleNamespace(interpreter_id=n, acquire_session=lambda affinity="", n=n: self._session(n))
+            SimpleNamespace(interpreter_id=n, acquire_session=lambda n=n, **_: self._session(n))
             for n in (1, 2)
         ]
 
-    def acquire_session(self, affinity: str) -> Any:
+    def acquire_session(self, affinity: str, call_limit: float) -> Any:
         assert affinity
         return self._session(1)
 

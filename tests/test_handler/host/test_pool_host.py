@@ -38,7 +38,7 @@ class _Pool:
         if _Pool.failure is not None:
             raise _Pool.failure
         assert preload == ["interpool.handler.backend.service"]
-        self.min_size = self._count = count
+        self.min_size = self.max_size = self._count = count
         _Pool.sizes = []
         _Pool.connections = []
         _Pool.forgotten = []
@@ -50,6 +50,7 @@ class _Pool:
     def resize(self, min_size: int, max_size: int) -> None:
         _Pool.sizes.append((min_size, max_size))
         self.min_size = min_size  # and no more of them become ready
+        self.max_size = max_size
 
     def forget(self, affinity: str, interpreter: int | None = None) -> None:
         _Pool.forgotten.append(affinity)
@@ -68,13 +69,29 @@ class _Pool:
         return "interpreter 1: free\n" * 10_000
 
     def stats(self) -> dict[str, object]:
-        return {"interpreters": []}
+        sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": ""}
+        return {"interpreters": [], "models": {}, **sizes}
 
     def serve(self, fd: int, **options: Any) -> Any:
         entry = {"socket": socket.socket(fileno=fd), "closed": False, **options}
         _Pool.connections.append(entry)
 
         class Connection:
+            where = ""
+
+            @property
+            def running(self) -> float | None:
+                running: float | None = entry.get("running")
+                return running
+
+            def interrupt(self) -> bool:
+                entry["interrupted"] = entry.get("interrupted", 0) + 1
+                return True
+
+            def give_up(self) -> int:
+                entry["running"] = None
+                return 1
+
             def close(self) -> None:
                 entry["closed"] = True
 

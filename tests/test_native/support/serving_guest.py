@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import _interpool
 from interpool.native.inside import interpreter_id
 
 Service = Callable[[str, int, bytes], Callable[[memoryview], Any]]
@@ -55,9 +57,29 @@ def follow(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
         return bytes(2**24), True
     if b"(slow)" in frame:
         time.sleep(0.5)
+    if waits := re.search(rb"\(hold the GIL for (\d+)\)", frame):
+        ctypes.PyDLL(None).read(int(waits[1]), ctypes.create_string_buffer(1), 1)
     if waits := re.search(rb"\(wait for (\d+)\)", frame):
         os.read(int(waits[1]), 1)
     return b"ok\n", True
+
+
+def loop_for_ever() -> None:
+    while True:
+        pass
+
+
+@service
+def interruptible(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """Does what a word in parentheses in the frame tells, as the code of a model."""
+    if waits := re.search(rb"\(wait for (\d+)", frame):
+        os.read(int(waits[1]), 1)  # not the model
+    try:
+        if b"(loop)" in frame:
+            _interpool.call_interruptible(loop_for_ever)
+        return _interpool.call_interruptible(lambda: b"counted\n"), True
+    except _interpool.CallInterrupted:
+        return b"interrupted\n", True
 
 
 @service

@@ -1,0 +1,117 @@
+"""Calls that take longer than they may, or that nobody waits for any more, are ended.
+
+TorchServe kills a worker whose answer it has waited for long enough (``responseTimeout``), and one that it
+scales down or unregisters: whatever ran there ends with the process. Here the worker's end is heard of at
+once, and a call of its that still runs is *interrupted*: an exception in the model's Python code, thrice if
+it must be, as code may catch everything. Native code cannot be interrupted. What has not come back then is
+*given up*: its interpreter is retired, another one is started in its place, and the call is left to itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from interpool.handler.host.worker import Worker
+
+GRACE_S = 5.0
+PAUSE_S = 0.2  # between two looks, while a call is being ended
+# Not at once again: the code may be cleaning up.
+_INTERRUPTIONS = (0.0, 0.5, 0.75)  # parts of the grace
+
+logger = logging.getLogger("interpool.host")
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A call that was left to itself, and its interpreter with it."""
+
+    worker: Worker
+    reason: str
+
+
+@dataclass
+class _Overdue:
+    since: float
+    why: str
+    interruptions: int = field(default=0)
+
+
+class CallWatch:
+    """Ends calls. Its methods are for the host's control thread.
+
+    Args:
+        grace_s: seconds that an interrupted call has to come back.
+    """
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
+        self._overdue: dict[Worker, _Overdue] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are being ended, and it is to look again after ``PAUSE_S``."""
+        return bool(self._overdue)
+
+    def look(self, workers: Collection[Worker]) -> list[GivenUp]:
+        """Do what is due to the calls of these workers; tells which ones were given up.
+
+        Args:
+            workers: those that are served, and those that have ended with calls that still run.
+        """
+        self._overdue = {worker: overdue for worker, overdue in self._overdue.items() if worker in workers}
+        now = time.monotonic()
+        lost = []
+        for worker in workers:
+            running = worker.connection.running if worker.connection is not None else None
+            why = _why_to_end(worker, running)
+            if not why:
+                if self._overdue.pop(worker, None) is not None:
+                    logger.info("worker %d: %s has come back", worker.registration.pid, worker.model)
+                continue
+            overdue = self._overdue.setdefault(worker, _Overdue(now, why))
+            if now - overdue.since >= self._grace_s:
+                del self._overdue[worker]
+                if given_up := self._give_up(worker, overdue):
+                    lost.append(given_up)
+            else:
+                self._interrupt(worker, overdue, now - overdue.since)
+        return lost
+
+    def _interrupt(self, worker: Worker, overdue: _Overdue, elapsed: float) -> None:
+        due = sum(part * self._grace_s <= elapsed for part in _INTERRUPTIONS)
+        if overdue.interruptions < due and worker.connection is not None:
+            overdue.interruptions = due
+            worker.connection.interrupt()
+            if due == 1:
+                logger.warning(
+                    "worker %d: a call of %s is interrupted: %s",
+                    worker.registration.pid,
+                    worker.model,
+                    overdue.why,
+                )
+
+    @staticmethod
+    def _give_up(worker: Worker, overdue: _Overdue) -> GivenUp | None:
+        assert worker.connection is not None
+        where = worker.connection.where or " in native code that does not let go of its interpreter's GIL"
+        interpreter = worker.connection.give_up()
+        if interpreter is None:  # it came back at the last moment
+            return None
+        reason = (
+            f"a call of {worker.model} was interrupted, because {overdue.why}, and did not come back: "
+            f"interpreter {interpreter} is retired. It was here:{where}"
+        )
+        logger.error("worker %d: %s", worker.registration.pid, reason)
+        return GivenUp(worker, reason)
+
+
+def _why_to_end(worker: Worker, running: float | None) -> str:
+    if running is None or worker.answering:
+        return ""
+    if worker.state == "ending":
+        return "its worker has ended, and nobody waits for its answer"
+    limit = worker.call_limit_s
+    return f"it took longer than its limit of {limit:g} s" if limit is not None and running > limit else ""

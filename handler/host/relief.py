@@ -1,0 +1,60 @@
+"""Room for the other models while calls that last hold every interpreter.
+
+Nobody knows of a call how long it will take, and a lease is not taken back. So the calls of one model may
+come to hold all interpreters of a pool, whatever its size: until their limit is over, or TorchServe's
+patience. The others wait only until that shows: then the pool grows by one beyond its size, for models
+that have no interpreter at all; and by another one if that is held by such a call, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+HELD_S = 5.0
+
+
+def holders(stats: dict[str, Any]) -> dict[str, float]:
+    """The models whose calls hold every interpreter for long, and each one's longest in seconds; else {}."""
+    active = [one for one in stats["interpreters"] if one["state"] in ("free", "leased")]
+    found: dict[str, float] = {}
+    for one in active:
+        if one["state"] == "free" or one["seconds"] < HELD_S:
+            return {}
+        model = one["model"] or ""
+        found[model] = max(found.get(model, 0.0), one["seconds"])
+    return found
+
+
+def relieved_size(stats: dict[str, Any], size: tuple[int, int], has_memory: bool) -> tuple[int, int]:
+    """The minimum and maximum size that the pool should have now.
+
+    Args:
+        stats: what the pool does.
+        size: what it has without need.
+        has_memory: for one more interpreter.
+    """
+    smallest, largest = size
+    active = sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
+    starved = [name for name, model in stats["models"].items() if model["waiting"] and not model["running"]]
+    if starved and has_memory and holders(stats):
+        return smallest, max(largest, active + 1)
+    is_calm = not stats["waiting"] and any(one["state"] == "free" for one in stats["interpreters"])
+    return size if is_calm else (smallest, max(largest, stats["max_size"]))
+
+
+def describe(stats: dict[str, Any] | None, names: dict[str, str]) -> str:
+    """Why a pool does not serve everybody now, for people; "" if it does.
+
+    Args:
+        stats: what the pool does.
+        names: of the models, by directory.
+    """
+    if stats is None:
+        return ""
+    if all(one["state"] in ("parked", "retired") for one in stats["interpreters"]):
+        return f"no interpreter is left, and none starts: {stats['failure']}" if stats["failure"] else ""
+    held = holders(stats)
+    if not held or not stats["waiting"]:
+        return ""
+    each = ", ".join(f"{names.get(model, model)} for {s:.0f} s" for model, s in sorted(held.items()))
+    return f"{stats['waiting']} calls wait, and every interpreter is held by calls that last: {each}"

@@ -1,0 +1,77 @@
+"""A model whose calls do not come back, each in its own way, as a user would have written it by mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import threading
+import time
+from typing import Any
+
+FOR_EVER_S = 1_000_000_000
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _loop_and_catch() -> None:
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
+def _wait() -> None:
+    threading.Event().wait()
+
+
+def _nap() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def _hold_the_gil() -> None:
+    ctypes.PyDLL(None).sleep(FOR_EVER_S)
+
+
+def _backtrack() -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def _sleep_in_c() -> None:
+    ctypes.CDLL(None).sleep(FOR_EVER_S)
+
+
+WAYS = {
+    "loop": _loop,
+    "loop and catch": _loop_and_catch,
+    "wait": _wait,
+    "nap": _nap,
+    "sleep": lambda: time.sleep(FOR_EVER_S),
+    "hold the GIL": _hold_the_gil,
+    "backtrack": _backtrack,
+    "sleep in C": _sleep_in_c,
+}
+
+
+class Stuck:
+    """A handler: answers, unless the request names a way not to."""
+
+    def initialize(self, context: Any) -> None:
+        self.calls = 0
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return [self._one(row.get("body") or row.get("data")) for row in data]
+
+    def _one(self, wish: Any) -> Any:
+        way = wish.get("way") if isinstance(wish, dict) else None
+        if way is not None:
+            WAYS[way]()
+        self.calls += 1
+        return {"calls": self.calls}
+
+
+def stuck() -> Stuck:
+    return Stuck()

@@ -1,0 +1,99 @@
+"""Calls that never come back, beside an innocent model that goes on answering."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from local_server import INTERPOOL, Answer, TorchServe, torchserve
+from system.conftest import Mar, Pack
+from waiting import wait_for
+
+# Code that is interrupted, and native code, which cannot be.
+INTERRUPTIBLE = ["loop", "nap"]
+NATIVE = ["sleep", "wait", "loop and catch", "hold the GIL", "backtrack", "sleep in C"]
+
+
+@pytest.fixture(scope="module")
+def server(mar: Mar) -> Iterator[TorchServe]:
+    with torchserve() as running:
+        answer = running.register(mar(running, "innocent", "inside"), initial_workers=2)
+        assert answer.status == 200, answer.text
+        yield running
+
+
+def _pool(server: TorchServe) -> dict[str, Any]:
+    printed = subprocess.run(
+        [*INTERPOOL, "status", "--json"],
+        env=server._environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (pool,) = json.loads(printed.stdout)
+    return dict(pool)
+
+
+def _count(server: TorchServe, state: str) -> int:
+    return sum(one["state"] == state for one in _pool(server)["interpreters"]["interpreters"])
+
+
+@contextmanager
+def _innocent(server: TorchServe) -> Iterator[list[Answer]]:
+    """A client of the innocent model that asks all the time; gives the answers so far."""
+    answers: list[Answer] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answers.append(server.predict("innocent", {"sleep": 0.01}, timeout=60))
+
+    with ThreadPoolExecutor(1) as threads:
+        job = threads.submit(ask)
+        try:
+            yield answers
+        finally:
+            stop.set()
+        job.result()
+    assert {answer.status for answer in answers} == {200}
+
+
+def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str = "", **query: Any) -> None:
+    archive = mar(server, name, packed("stuck", "stuck"), config=config)
+    answer = server.register(archive, **{"response_timeout": 2, **query})
+    assert answer.status == 200, answer.text + server.host_log()[-3000:]
+
+
+def _answers_again(server: TorchServe, name: str) -> None:
+    wait_for(lambda: server.predict(name, {}).status == 200, lambda: f"{name} to answer: {server.host_log()}")
+
+
+@pytest.mark.parametrize("way", [*INTERRUPTIBLE, *NATIVE])
+def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_meanwhile(
+    server: TorchServe, mar: Mar, packed: Pack, way: str
+) -> None:
+    name = way.replace(" ", "-")
+    _register(server, mar, packed, name)
+    retired = _count(server, "retired")
+    with _innocent(server) as answers:
+        assert server.predict(name, {"way": way}).status == 500
+        seen = len(answers)
+        wait_for(lambda: len(answers) > seen + 10, "answers meanwhile")
+        _answers_again(server, name)
+        if way in NATIVE:
+            wait_for(lambda: _count(server, "retired") == retired + 1, "its interpreter to be retired")
+        wait_for(
+            lambda: (
+                _count(server, "free") + _count(server, "leased") == 2
+                and not any(one["state"] == "ending" for one in _pool(server)["workers"])
+            ),
+            lambda: f"a whole pool: {_pool(server)}",
+        )
+    assert _count(server, "retired") == retired + (way in NATIVE)
+    server.unregister(name)
