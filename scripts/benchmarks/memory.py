@@ -1,7 +1,8 @@
 """What an interpreter costs, and from how many workers on the pool is smaller than stock TorchServe.
 
 A process starts two interpreters and then further ones: what each of those adds, bare and with BERT
-loaded and asked, its weights not counted; with lean imports and with full ones. Then both servers
+loaded and asked, its weights not counted; with lean imports and with full ones; and what as many Python
+processes take that have the same. Then both servers
 serve the same small model under several names with several workers each: proportional memory of all
 processes but TorchServe's frontend. Stock workers are alike, so where there would be more than
 ``--stock-workers``, what they take is computed from the line through those that were measured.
@@ -41,6 +42,28 @@ def interpreters(further: int, full: bool) -> dict[str, float]:
         text=True,
     )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def processes(count: int) -> dict[str, float]:
+    """What a Python process of its own takes that has the same, one of so many, MB (PSS); its weights too."""
+    found = {}
+    for what in ("bare", "BERT"):
+        command = [sys.executable, str(HERE / "memory_guest.py"), what]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        there = [
+            subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(count)
+        ]
+        try:
+            for process in there:
+                assert process.stdout is not None
+                process.stdout.readline()
+            taken = [psutil.Process(process.pid).memory_full_info().pss / MB for process in there]
+        finally:
+            for process in there:
+                process.communicate()
+        found[f"{what}: pss, MB"] = statistics.median(taken)
     return found
 
 
@@ -86,8 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench memory")
     parser.add_argument("--rounds", type=int, default=3, help="of interpreters")
     parser.add_argument("--further", type=int, default=4, help="interpreters that are measured")
-    parser.add_argument("--models", type=int, nargs="+", default=[1, 2, 10, 50])
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--models", type=int, nargs="*", default=[1, 2, 10, 50])
+    parser.add_argument("--workers", type=int, nargs="*", default=[2, 4, 8])
     parser.add_argument("--stock-workers", type=int, default=8, help="the most that are really started")
     options = parser.parse_args()
     measured: dict[str, list[float]] = {}
@@ -95,11 +118,18 @@ def main() -> None:
         for kind in ("lean", "full"):
             for what, value in interpreters(options.further, kind == "full").items():
                 measured.setdefault(f"{kind}, {what}", []).append(value)
+        for what, value in processes(options.further).items():
+            measured.setdefault(f"process, {what}", []).append(value)
     cost = {what: statistics.median(values) for what, values in measured.items()}
     bars = [
         report.Bar("50 MB over a bare interpreter, PSS", 50 / cost["lean, bare: pss, MB"], 1.0),
         report.Bar("50 MB over a bare interpreter, dirty", 50 / cost["lean, bare: dirty, MB"], 1.0),
         report.Bar("110 MB over one with BERT, PSS", 110 / cost["lean, BERT: pss, MB"], 1.0),
+        report.Bar(
+            "a process with BERT over an interpreter with it, PSS",
+            cost["process, BERT: pss, MB"] / cost["lean, BERT: pss, MB"],
+            1.2,
+        ),
         report.Bar("0.5 s over a further one's CPU time", 0.5 / cost["lean, ready, s of CPU"], 1.0),
     ]
     grid = [(models, workers) for models in options.models for workers in options.workers]

@@ -1,7 +1,11 @@
-"""What ``memory`` has an interpreter load: a model of transformers', with weights of next to no size."""
+"""What ``memory`` has an interpreter load: a model of transformers', with weights of next to no size.
+
+``memory_guest.py bare|BERT``: a process of its own with the same, until its input ends.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 _models: list[Any] = []
@@ -20,3 +24,12 @@ def load_and_ask() -> float:
         raise RuntimeError("the model answered nonsense")
     _models.append(model)
     return sum(weight.nbytes for weight in model.parameters()) / 1e6
+
+
+if __name__ == "__main__":
+    import torch  # noqa: F401
+
+    if sys.argv[1] == "BERT":
+        load_and_ask()
+    print("ready", flush=True)
+    sys.stdin.read()
