@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from interpool.handler.errors import SettingsError
-from interpool.handler.frontend.shim import is_hermetic
 from interpool.handler.host.directories import threads_have_directories
 from interpool.handler.host.manager import Manager
 from interpool.handler.host.trial import Trial
@@ -46,8 +45,8 @@ class OrdinaryModels:
             marker.replace(runtime_dir / marker.name.replace(_TRIED, _CRASHED))
 
     def left_to_stock(self, model_dir: str) -> str:
-        """Why the pool does not serve a model, "" if it does, or has not been asked before."""
-        if model_dir not in self._stock and model_dir not in self._pooled and not is_hermetic(model_dir):
+        """Why the pool does not serve an ordinary model, "" if it does, or has not been asked before."""
+        if model_dir not in self._stock and model_dir not in self._pooled:
             try:
                 found = obstacles(model_dir)
             except SettingsError as error:

@@ -303,7 +303,8 @@ class PoolHost:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
-        reason = self._ordinary.left_to_stock(registration.model_dir)
+        ordinary = not shim.is_hermetic(registration.model_dir)
+        reason = self._ordinary.left_to_stock(registration.model_dir) if ordinary else ""
         if reason:
             _close_all(descriptors)
             control.send(peer, "stock", reason)
@@ -312,7 +313,7 @@ class PoolHost:
         stdout, stderr = descriptors
         self._peers.discard(peer)
         worker = self._workers[peer] = Worker(
-            peer, registration, (stdout, stderr), self._settings, self._reports_end.fileno()
+            peer, registration, (stdout, stderr), self._settings, ordinary, self._reports_end.fileno()
         )
         worker.own_directory = self._ordinary.own_directory
         self._models.register(registration.model_dir, worker.model).worker_began(registration.address)
