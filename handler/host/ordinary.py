@@ -47,9 +47,9 @@ class OrdinaryModels:
         for marker in runtime_dir.glob(f"{_TRIED}*"):
             marker.replace(runtime_dir / marker.name.replace(_TRIED, _CRASHED))
 
-    def left_to_stock(self, model_dir: str) -> str:
+    def left_to_stock(self, model_dir: str, *, ordinary: bool) -> str:
         """Why the pool does not serve a model, "" if it does, or has not been asked before."""
-        if model_dir not in self._stock and model_dir not in self._pooled and not is_hermetic(model_dir):
+        if ordinary and model_dir not in self._stock and model_dir not in self._pooled:
             try:
                 found = obstacles(model_dir)
             except SettingsError as error:

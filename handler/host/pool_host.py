@@ -194,7 +194,8 @@ class PoolHost:
             self._serve_or_hand_over(worker)
 
     def _serve_or_hand_over(self, worker: Worker) -> None:
-        reason = self._ordinary.left_to_stock(worker.registration.model_dir) if worker.ordinary else ""
+        ordinary = worker.ordinary
+        reason = self._ordinary.left_to_stock(worker.registration.model_dir, ordinary=True) if ordinary else ""
         if reason:
             worker.hand_over(reason)
             self._end(worker, End.LEFT_TO_STOCK)
@@ -358,7 +359,8 @@ class PoolHost:
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
-        reason = self._ordinary.left_to_stock(registration.model_dir)
+        ordinary = not shim.is_hermetic(registration.model_dir)
+        reason = self._ordinary.left_to_stock(registration.model_dir, ordinary=ordinary)
         if reason:
             _close_all(descriptors)
             control.send(peer, "stock", reason)
@@ -367,7 +369,7 @@ class PoolHost:
         stdout, stderr = descriptors
         self._peers.discard(peer)
         worker = self._workers[peer] = Worker(
-            peer, registration, (stdout, stderr), self._settings, self._reports_end.fileno()
+            peer, registration, (stdout, stderr), self._settings, ordinary, self._reports_end.fileno()
         )
         worker.own_directory = self._ordinary.own_directory
         self._models.register(registration.model_dir, worker.model).worker_began(registration.address)

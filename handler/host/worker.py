@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
-from interpool.handler.frontend.shim import file_identity, is_hermetic
+from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
 from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
 from interpool.handler.host.models import End
@@ -32,13 +32,13 @@ class Worker:
     registration: control.Registration
     stdio: tuple[int, int]
     host: HostSettings
+    ordinary: bool  # its archive is
     reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
     started: bool = False  # it has its model, and has said so to TorchServe
     told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # its archive's name and version
-    ordinary: bool = field(init=False)  # its archive is
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
@@ -60,7 +60,6 @@ class Worker:
         the registration is the load's status code.
         """
         model_dir = self.registration.model_dir
-        self.ordinary = not is_hermetic(model_dir)
         try:
             manifest = model_manifest(model_dir)
             self.model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"

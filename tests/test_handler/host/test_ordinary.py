@@ -117,7 +117,7 @@ def test_a_model_that_two_interpreters_load_is_the_pools(runtime: Path, model: P
     models, pool = OrdinaryModels(runtime), _Pool(lambda _number, log: _say(log))
     assert not models.is_tried(worker)
     assert _try_out(models, worker, pool) == [worker]
-    assert (models.is_tried(worker), models.left_to_stock(str(model))) == (True, "")
+    assert (models.is_tried(worker), models.left_to_stock(str(model), ordinary=True)) == (True, "")
     assert (pool.loads, worker.said()) == ([1, 2], "loading\n")  # once
     assert list(runtime.iterdir()) == []
 
@@ -129,7 +129,7 @@ def test_a_model_that_one_cannot_load_is_left_to_stock_workers(
     models = OrdinaryModels(runtime)
     pool = _Pool(lambda number, log: "no\n room" if number == failing else _say(log))
     assert _try_out(models, worker, pool) == [worker]
-    assert models.left_to_stock(str(model)).startswith("no room")
+    assert models.left_to_stock(str(model), ordinary=True).startswith("no room")
     assert pool.forgotten == list(range(1, failing + 1))
     assert worker.said() == ""  # the stock worker says it all
 
@@ -137,7 +137,7 @@ def test_a_model_that_one_cannot_load_is_left_to_stock_workers(
 def test_what_shows_in_its_files_is_not_tried(runtime: Path, model: Path) -> None:
     (model / "handler.py").write_text("import os\nos.fork()")
     models = OrdinaryModels(runtime)
-    assert "handler.py:2 calls os.fork" in models.left_to_stock(str(model))
+    assert "handler.py:2 calls os.fork" in models.left_to_stock(str(model), ordinary=True)
 
 
 def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any) -> None:
@@ -165,8 +165,8 @@ def test_a_model_in_whose_trial_a_host_ended_is_not_tried_by_the_next(
     marker.touch()
     again = tmp_path / "extracted-again"
     model.rename(again)
-    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again))
-    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again))
+    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again), ordinary=True)
+    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again), ordinary=True)
 
 
 def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:
