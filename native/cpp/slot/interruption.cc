@@ -35,19 +35,22 @@ void end_interruptible(uint64_t call) noexcept {
   calls().erase(found);
 }
 
-std::optional<std::string> interrupt_call(uint64_t call) {
+std::optional<Interpreter::Interruption> interrupt_call(uint64_t call) {
   const WithoutCollector quiet;
   const auto found = calls().find(call);
   if (found == calls().end() || call_interrupted() == nullptr) {
     PyErr_Clear();
     return std::nullopt;
   }
-  std::string where;
+  Interpreter::Interruption interruption;
   for (const std::string& frame : stack_of(found->second)) {
-    where += "\n  " + frame;
+    interruption.where += "\n  " + frame;
   }
-  PyThreadState_SetAsyncExc(found->second->thread_id, call_interrupted());
-  return where;
+  interruption.delivered = !is_importing(found->second);
+  if (interruption.delivered) {
+    PyThreadState_SetAsyncExc(found->second->thread_id, call_interrupted());
+  }
+  return interruption;
 }
 
 }  // namespace interpool
