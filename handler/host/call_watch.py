@@ -82,10 +82,13 @@ class CallWatch:
 
     def _interrupt(self, worker: Worker, overdue: _Overdue, elapsed: float) -> None:
         due = sum(part * self._grace_s <= elapsed for part in _INTERRUPTIONS)
-        if overdue.interruptions < due and worker.connection is not None:
+        if worker.connection is None:
+            return
+        first = overdue.interruptions == 0
+        if overdue.interruptions < due or worker.connection.importing:
             overdue.interruptions = due
             worker.connection.interrupt()
-            if due == 1:
+            if first:
                 logger.warning(
                     "worker %d: a call of %s is interrupted: %s",
                     worker.registration.pid,

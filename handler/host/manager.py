@@ -29,6 +29,11 @@ class Connection(Protocol):
         ...
 
     @property
+    def importing(self) -> bool:
+        """Whether the last interruption found it in an import, which is not interrupted."""
+        ...
+
+    @property
     def where(self) -> str:
         """The stack at which the last interruption found a call; "" where that cannot be known."""
         ...

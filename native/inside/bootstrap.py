@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posix
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import _interpool
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_STACK = 8 << 20
+
+
 def install() -> None:
     """Make this interpreter safe to share a process with others, and import torch."""
+    _keep_libraries_local()
     _route_ctypes()
     _refuse_fork()
+    _size_stacks()
     import site
 
     site.main()
@@ -35,6 +41,30 @@ def install() -> None:
     inductor.install()
     process_guards.install()
     weights.install()
+
+
+def _keep_libraries_local() -> None:
+    """Leave ``sys.setdlopenflags`` without effect: a private copy's names are every interpreter's names.
+
+    In the global scope, one interpreter's libpython would answer to all that are loaded later.
+    """
+    import sys
+
+    flags = sys.getdlopenflags()
+
+    def setdlopenflags(wished: int, /) -> None:
+        nonlocal flags
+        flags = int(wished)
+
+    sys.setdlopenflags = setdlopenflags
+    sys.getdlopenflags = lambda: flags
+
+
+def _size_stacks() -> None:
+    """Give threads that a model starts what Linux gives by default, whatever ``ulimit -s`` says."""
+    import threading
+
+    threading.stack_size(_STACK)
 
 
 def _route_ctypes() -> None:
@@ -82,8 +112,9 @@ def _refuse_fork() -> None:
 
         return fork_exec
 
-    os.fork = refuse
-    os.forkpty = refuse
+    # os has them from posix, and so may others.
+    os.fork = posix.fork = refuse
+    os.forkpty = posix.forkpty = refuse
     replace_fork_exec(exec_only)
 
 

@@ -1,6 +1,6 @@
 """Keeps a model in a private interpreter from changing the process for its neighbours.
 
-Signals, timers, faulthandler, the recursion limit and autograd's anomaly mode: each is refused,
+Signals, timers, faulthandler, the recursion limit, the locale and autograd's anomaly mode: each is refused,
 left without effect, limited, or kept apart per interpreter. Settings that libtorch keeps for the
 whole process are kept apart by C++ code. ``docs/settings.md`` has the whole table.
 """
@@ -11,11 +11,15 @@ import faulthandler
 import signal
 import sys
 import warnings
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import _interpool
 from interpool.native.inside.refusals import refused
+from interpool.native.upstream.cpython_private import replace_setlocale
 from interpool.native.upstream.torch_private import replace_anomaly_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which
 # ends the process: a sort whose key sorts takes 2 KiB for each level of Python's count.
@@ -28,6 +32,7 @@ def install() -> None:
     _guard_signals()
     _guard_faulthandler()
     _guard_recursion()
+    _guard_locale()
 
 
 def _guard_anomaly_mode() -> None:
@@ -157,3 +162,24 @@ def _guard_recursion() -> None:
         stock(limit)
 
     sys.setrecursionlimit = setrecursionlimit
+
+
+def _guard_locale() -> None:
+    import locale
+
+    def only_tell(stock: Callable[[int, str | None], str]) -> Callable[..., str]:
+        def setlocale(category: int, wished: str | None = None, /) -> str:
+            """Stands in for ``locale.setlocale``."""
+            now = stock(category, None)
+            if wished is not None and wished not in ("", now):
+                raise locale.Error(
+                    refused(
+                        f"the locale {wished!r} would be that of the whole process, and of all its models; "
+                        f"it is {now!r}. Set it in the host, before the pool starts (LC_ALL, for a server)."
+                    )
+                )
+            return now
+
+        return setlocale
+
+    replace_setlocale(only_tell)

@@ -27,6 +27,7 @@ from interpool.native.provision.patch import Change, make_template
 from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
 from interpool.native.provision.store import copy_file, locked, new_file, private_directory
 from interpool.native.provision.system_libraries import system_library
+from interpool.native.provision.unshared import relies_on_one_gil
 
 if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
@@ -140,7 +141,13 @@ class Copies:
         real = os.path.realpath(path)
         resolved = self._resolve(facts, seen)
         needs = dict(resolved.values())
-        private = real == self._libpython or facts.uses_python or bool(facts.libpython) or any(needs.values())
+        private = (
+            real == self._libpython
+            or facts.uses_python
+            or bool(facts.libpython)
+            or any(needs.values())
+            or relies_on_one_gil(path)
+        )
         record = Record(real, private, needs)
         key = file_key(real, stat)
         home = self._env.directory / "files" / key

@@ -52,7 +52,8 @@ NAMES = (
     ),
     PrivateName(
         "_frozen_importlib:_find_and_load",
-        "inside/lean_imports.py: asks a module for its spec, and this whether it is being imported",
+        "inside/lean_imports.py: asks a module for its spec, and this whether it is being imported; "
+        "cpp/upstream/cpython.h: a thread in it is importing",
         mentions=("__spec__", "_initializing"),
     ),
     PrivateName("_imp:create_dynamic", "inside/loader.py: loads an extension module"),
@@ -68,6 +69,7 @@ NAMES = (
         mentions=("putenv",),
     ),
     PrivateName("os:_Environ.__iter__", "the view of each model has its own variables", mentions=("_data",)),
+    PrivateName("locale:_setlocale", "inside/process_guards.py: the process's locale is the host's"),
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
     PrivateName("warnings:_filters_mutated", "likewise its own filters of warnings"),
     PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
@@ -135,6 +137,15 @@ def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) 
     import _posixsubprocess
 
     _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
+
+
+def replace_setlocale(make: Callable[[Callable[..., str]], Callable[..., str]]) -> None:
+    """Have ``locale.setlocale`` set the process's locale by what ``make`` makes of the stock function."""
+    import _locale
+    import locale
+
+    # locale.py has taken it by name, and others take it from there.
+    _locale.setlocale = locale._setlocale = make(_locale.setlocale)  # type: ignore[attr-defined]
 
 
 def replace_environ(variables: dict[bytes, bytes]) -> None:

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "../seam/guest_modules.h"
+#include "../seam/thread.h"
 #include "load_sampler.h"
 #include "movable.h"
 #include "pool.h"
@@ -89,10 +90,10 @@ void Pool::wake_autoscaler() {
     return;
   }
   try {
-    std::thread([self = shared_from_this()] {
+    start_model_thread([self = shared_from_this()] {  // it imports what is to be preloaded
       pthread_setname_np(pthread_self(), "interpool-scale");
       self->autoscale();
-    }).detach();
+    });
     autoscaler_runs_ = true;
   } catch (const std::system_error&) {
     retry_at_ = Clock::now() + kRetry;  // no thread could be started: the pool stays as it is

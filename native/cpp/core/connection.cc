@@ -192,11 +192,19 @@ bool Connection::interrupt() {
     return false;
   }
   where_.clear();
-  running_->interpreter->interrupt(running_->call, [self = shared_from_this()](std::string where) {
+  importing_ = false;
+  const auto told = [self = shared_from_this()](Interpreter::Interruption interruption) {
     const std::lock_guard telling(self->mutex_);
-    self->where_ = std::move(where);
-  });
+    self->where_ = std::move(interruption.where);
+    self->importing_ = !interruption.delivered;
+  };
+  running_->interpreter->interrupt(running_->call, told);
   return true;
+}
+
+bool Connection::importing() const {
+  const std::lock_guard lock(mutex_);
+  return importing_;
 }
 
 std::string Connection::where() const {

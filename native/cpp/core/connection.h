@@ -49,6 +49,8 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   // The stack that the last call to be interrupted was at then; "" as long as its GIL cannot be had. Any
   // thread.
   std::string where() const;
+  // Whether it was in an import, which is not interrupted: to be tried again. Any thread.
+  bool importing() const;
   // Leaves the running call to itself, as native code cannot be interrupted: its interpreter is retired,
   // and the connection closed, which ends when the call does, if ever. Its thread gets what
   // the processors have to spare. The interpreter's number; nullopt if no call runs. Any thread, no GIL.
@@ -84,6 +86,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   bool closing_ = false;
   std::optional<Running> running_;
   std::string where_;
+  bool importing_ = false;
   std::atomic<int> thread_ = 0;  // by the kernel's number
   std::string load_command_;     // written once, by the thread, which reads it without the lock
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.

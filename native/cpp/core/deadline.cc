@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <exception>
@@ -15,6 +16,8 @@ namespace {
 // Code may catch everything, once or twice, and is interrupted again. Not at once: it
 // may be cleaning up. After each interruption, this part of the grace is waited.
 constexpr std::array<double, 3> kPartsOfGrace = {0.5, 0.25, 0.25};
+
+constexpr std::chrono::milliseconds kImportTurn{20};  // between two looks whether an import is over
 
 std::string text_of(double count) {
   std::string text = std::to_string(count);
@@ -54,7 +57,8 @@ struct Deadline::Job {
   bool done = false;
   Clock::time_point began;
   std::exception_ptr failure;
-  std::string where;  // the stack at the interruption
+  std::string where;       // the stack at the interruption
+  bool importing = false;  // where it is not interrupted
 };
 
 std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, Limits limits,
@@ -98,18 +102,29 @@ void Deadline::loop() {
 }
 
 bool Deadline::interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::mutex>& lock) {
-  for (const double part : kPartsOfGrace) {
-    lock.unlock();
-    interpreter_.interrupt(job->call.number(), [job, self = shared_from_this()](std::string where) {
-      const std::lock_guard telling(self->mutex_);
-      if (job->where.empty()) {
-        job->where = std::move(where);
-      }
-    });
-    lock.lock();
-    if (changed_.wait_for(lock, seconds(limits_.grace * part), [&] { return job->done; })) {
-      return true;
+  const auto told = [job, self = shared_from_this()](Interpreter::Interruption interruption) {
+    const std::lock_guard telling(self->mutex_);
+    if (job->where.empty() || !interruption.delivered) {
+      job->where = std::move(interruption.where);
     }
+    job->importing = !interruption.delivered;
+    self->changed_.notify_all();
+  };
+  for (const double part : kPartsOfGrace) {
+    const auto until = Clock::now() + seconds(limits_.grace * part);
+    do {  // again and again as long as it is importing
+      job->importing = false;
+      lock.unlock();
+      interpreter_.interrupt(job->call.number(), told);
+      lock.lock();
+      changed_.wait_until(lock, until, [&] { return job->done || job->importing; });
+      if (!job->done && job->importing) {
+        changed_.wait_until(lock, std::min(until, Clock::now() + kImportTurn), [&] { return job->done; });
+      }
+      if (job->done) {
+        return true;
+      }
+    } while (Clock::now() < until);
   }
   return false;
 }
@@ -151,9 +166,10 @@ void Deadline::run(Work work) {
     message += "; the session goes on. Give it longer (call_limit), or less to do.";
   } else {
     given_up_ = true;
-    message += ", but did not come back within " + text_of(limits_.grace) +
-               " more: it is in native code that does not return. Its interpreter is retired, and its "
-               "session has ended; acquire another.";
+    message += ", but did not come back within " + text_of(limits_.grace) + " more: " +
+               (job->importing ? "it is in an import, which is not interrupted, as half a module would stay"
+                               : "it is in native code that does not return") +
+               ". Its interpreter is retired, and its session has ended; acquire another.";
   }
   message += job->where.empty() ? "" : " It was here:" + job->where;
   if (!back) {

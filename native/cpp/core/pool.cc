@@ -4,11 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "visits.h"
 
 namespace interpool {
 namespace {
+
+constexpr std::chrono::milliseconds kLook{50};  // between two looks of a WatchedWait
+
+thread_local WatchedWait* watched = nullptr;
 
 constexpr const char* kClosed = "the pool of interpreters is closed; make a new InterpreterManager to go on.";
 
@@ -22,6 +28,13 @@ double seconds_of(Clock::time_point time) {
 }
 
 }  // namespace
+
+WatchedWait::WatchedWait(std::function<void()> look)
+    : look_(std::move(look)), outer_(std::exchange(watched, this)) {}
+
+WatchedWait::~WatchedWait() {
+  watched = outer_;
+}
 
 Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
     : options_(std::move(options)),
@@ -211,9 +224,30 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   }
   const auto deadline = now + seconds(timeout.value_or(kForever));
   while (waiter.granted == nullptr) {
-    const bool in_time = timeout.value_or(kForever) >= kForever
-                             ? (waiter.wake.wait(lock), true)
-                             : waiter.wake.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    if (watched == nullptr) {
+      waiter.wake.wait_until(lock, deadline);
+    } else if (waiter.wake.wait_until(lock, std::min(deadline, Clock::now() + kLook)) ==
+               std::cv_status::timeout) {
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        watched->look_();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure) {
+        if (waiter.granted == nullptr) {
+          queue_.leave(waiter);
+        } else {
+          Slot& slot = *static_cast<Slot*>(waiter.granted);
+          end_lease(slot);
+          slot.state = State::kFree;
+          dispatch();
+        }
+        std::rethrow_exception(failure);
+      }
+    }
     if (waiter.granted != nullptr) {
       break;
     }
@@ -223,7 +257,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
       queue_.leave(waiter);
       throw;
     }
-    if (!in_time) {
+    if (timeout.value_or(kForever) < kForever && Clock::now() >= deadline) {
       queue_.leave(waiter);
       throw LeaseTimeoutError(why_none(flow, only, *timeout));
     }

@@ -34,6 +34,21 @@ class INTERPOOL_PUBLIC Leaseholder {
   ~Leaseholder() = default;
 };
 
+// While it lives, its thread calls `look` now and then where it waits for a lease, under no lock: what
+// that throws ends the wait.
+class INTERPOOL_PUBLIC WatchedWait {
+ public:
+  explicit WatchedWait(std::function<void()> look);
+  ~WatchedWait();
+  WatchedWait(const WatchedWait&) = delete;
+  WatchedWait& operator=(const WatchedWait&) = delete;
+
+ private:
+  friend class Pool;
+  const std::function<void()> look_;
+  WatchedWait* const outer_;
+};
+
 struct PoolOptions {
   size_t max_size = 0;     // 0: as many interpreters as there are
   double park_after = 60;  // seconds without need, for one above the minimum size

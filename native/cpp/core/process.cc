@@ -9,9 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <future>
+#include <memory>
+#include <system_error>
 #include <thread>
 
 #include "../seam/guest_modules.h"
+#include "../seam/thread.h"
 #include "../upstream/torch_words.h"
 #include "code_pages.h"
 #include "prepared.h"
@@ -143,7 +147,18 @@ void Process::leave() {
   // that a model left behind. Registered last, hence run first.
   on_exit(
       [](int status, void*) {
-        std::fflush(nullptr);
+        // Whoever reads from a terminal holds stdin's lock until there is a line: nobody waits for that.
+        auto flushed = std::make_shared<std::promise<void>>();
+        std::future<void> over = flushed->get_future();
+        try {
+          start_model_thread([flushed] {
+            std::fflush(nullptr);
+            flushed->set_value();
+          });
+          over.wait_for(std::chrono::duration<double>(kPatience));
+        } catch (const std::system_error&) {
+          std::fflush(nullptr);
+        }
         _exit(status);
       },
       nullptr);
@@ -229,6 +244,12 @@ void Process::forget_storages(const std::string& model) {
 }
 
 Interpreter* Process::start_one(int slot, const std::vector<std::string>& search_path) {
+  if (dlsym(RTLD_DEFAULT, kTorchPythonClass) != nullptr) {
+    throw InterpreterStartError(
+        "this program's own libtorch_python is in its global scope, where private interpreters would find "
+        "it instead of theirs. Import torch without sys.setdlopenflags(os.RTLD_GLOBAL) and without "
+        "TORCH_USE_RTLD_GLOBAL in the environment.");
+  }
   const auto& [installation, provisioner] = prepared();
   StartOptions options;
   options.id = slot;
@@ -259,15 +280,33 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
   prepared();  // or throws, before a number is used up
   std::vector<Interpreter*> started(count);
   std::vector<std::exception_ptr> failures(count);
-  const auto attempt = [&](size_t i, int slot) {
+  // On a thread of a model's stack, whatever the caller's is: imports go deep.
+  const auto begin = [&](size_t i, int slot) {
+    auto done = std::make_shared<std::promise<void>>();
+    std::future<void> over = done->get_future();
     try {
-      started[i] = start_one(slot, search_path);
-      import_into(*started[i], preload);
-    } catch (...) {
-      failures[i] = std::current_exception();
+      start_model_thread([&, i, slot, done] {
+        try {
+          started[i] = start_one(slot, search_path);
+          import_into(*started[i], preload);
+        } catch (const Error&) {
+          failures[i] = std::current_exception();
+        } catch (const std::exception& error) {  // no memory, no threads, what torch says
+          failures[i] = std::make_exception_ptr(InterpreterStartError("interpreter " + std::to_string(slot) +
+                                                                      " did not start: " + error.what()));
+        }
+        done->set_value();
+      });
+    } catch (const std::system_error& error) {
+      failures[i] = std::make_exception_ptr(
+          InterpreterStartError("interpreter " + std::to_string(slot) + ": " + error.what() +
+                                ". What the system allows this process is used up: see ulimit -u, "
+                                "vm.max_map_count and the control group's pids.max."));
+      done->set_value();
     }
+    return over;
   };
-  std::vector<std::thread> starters;
+  std::vector<std::future<void>> starting;
   for (size_t i = 0; i < count; ++i) {
     int slot = 0;
     {
@@ -276,14 +315,13 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
     }
     // The process's first goes alone: it makes the templates and registers torch's
     // operators, of which the others find everything done.
+    starting.push_back(begin(i, slot));
     if (slot == 1) {
-      attempt(i, slot);
-    } else {
-      starters.emplace_back(attempt, i, slot);
+      starting.back().wait();
     }
   }
-  for (std::thread& starter : starters) {
-    starter.join();
+  for (std::future<void>& over : starting) {
+    over.wait();
   }
   for (const std::exception_ptr& failure : failures) {
     if (failure) {

@@ -73,7 +73,7 @@ std::shared_ptr<Session> Session::acquire_for(const std::shared_ptr<Movable>& mo
 Session::~Session() {
   try {
     if (deadline_ == nullptr) {
-      close();
+      give_back();
     } else if (open_.exchange(false)) {
       // The last handle may go on a thread that holds the host's GIL, which objects that
       // go may need on the deadline's thread: nobody waits for them here.
@@ -116,7 +116,7 @@ auto Session::visit(const Work& work, const CallerModes* caller) {
     dropped.swap(dropped_);
   }
   for (void* object : dropped) {
-    objects_.erase(std::find(objects_.begin(), objects_.end(), object));
+    objects_.erase(objects_.find(object));
     interpreter_.release(object);
   }
   caller_ = caller != nullptr ? *caller : interpreter_.modes();
@@ -151,7 +151,7 @@ auto Session::inside(const Work& work, const Args&... args) {
 }
 
 PyObj Session::keep(void* object) {
-  objects_.push_back(object);
+  objects_.insert(object);
   return PyObj(shared_from_this(), object);
 }
 
@@ -224,7 +224,7 @@ void Session::set_self(const PyObj& object) {
   inside(
       [](Session& self, const ObjectRef& given) {
         self.self_ = self.interpreter_.from_value(given);
-        self.objects_.push_back(self.self_);
+        self.objects_.insert(self.self_);
         return true;
       },
       object.reference());
@@ -233,17 +233,18 @@ void Session::set_self(const PyObj& object) {
 std::vector<std::string> Session::holds(Interpreter& interpreter) {
   // Never while an object is half given back: the list is changed with the GIL held,
   // and an object is off it before it is released.
-  std::vector<void*> dropped;
+  HeldObjects held = objects_;
   {
     const std::lock_guard lock(mutex_);
-    dropped = dropped_;
-  }
-  std::vector<std::string> labels;
-  for (void* object : objects_) {
-    if (std::find(dropped.begin(), dropped.end(), object) == dropped.end()) {
-      labels.push_back(interpreter.label(object));
+    for (void* object : dropped_) {
+      held.erase(held.find(object));
     }
   }
+  std::vector<std::string> labels;
+  for (void* object : held) {
+    labels.push_back(interpreter.label(object));
+  }
+  std::sort(labels.begin(), labels.end());
   return labels;
 }
 
@@ -262,12 +263,33 @@ void Session::close() {
   open_ = false;
   if (!objects_.empty()) {  // a visit costs about a microsecond
     const Entered entered(interpreter_);
-    const std::vector<void*> objects = std::exchange(objects_, {});
+    const HeldObjects objects = std::exchange(objects_, {});
     for (void* object : objects) {
       interpreter_.release(object);
     }
   }
   pool_->release(interpreter_);
+}
+
+// The last handle may go on a thread that holds the host's GIL: then nobody waits here for the
+// interpreter's, which somebody else may hold for long. Objects that are left go on its main thread.
+void Session::give_back() {
+  if (!open_.exchange(false)) {
+    return;
+  }
+  if (objects_.empty()) {
+    pool_->release(interpreter_);
+    return;
+  }
+  interpreter_.later([pool = pool_, &interpreter = interpreter_, objects = std::move(objects_)] {
+    {
+      const Entered entered(interpreter);
+      for (void* object : objects) {
+        interpreter.release(object);
+      }
+    }
+    pool->release(interpreter);
+  });
 }
 
 // Objects may run code when they go, which may not come back either. `objects` is called

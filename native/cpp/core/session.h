@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "../seam/guest_modules.h"
@@ -77,13 +78,15 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   [[noreturn]] void refuse() const;
   PyObj keep(void* object);
   void drop(void* object) noexcept;
+  void give_back();
 
   const std::shared_ptr<Pool> pool_;
   Interpreter& interpreter_;
   std::shared_ptr<Deadline> deadline_;  // null without a call limit
   std::mutex use_;
   std::atomic<bool> open_{true};  // is_open() reads it without the lock
-  std::vector<void*> objects_;
+  using HeldObjects = std::unordered_multiset<void*>;
+  HeldObjects objects_;       // a reference each
   void* self_ = nullptr;  // one of them
   CallerModes caller_;    // in which the model's own code runs, during a visit
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "../upstream/cpython.h"
 
@@ -16,6 +17,7 @@ std::atomic<InterpreterId> count{0};  // one past the highest id in use
 // Read at each tensor's birth and death. The initial-exec model spares a call; one
 // int is well within what glibc keeps for libraries loaded late.
 __attribute__((tls_model("initial-exec"))) thread_local InterpreterId entered = kNone;
+__attribute__((tls_model("initial-exec"))) thread_local bool has_states = false;
 
 }  // namespace
 
@@ -65,23 +67,27 @@ InterpreterId current_interpreter() noexcept {
   if (entered != kNone) {
     return entered;
   }
-  // The host's own threads, and those that a model started by itself, in C or in
-  // Python. Never cached: the answer changes whenever such a thread releases its
-  // GIL. The host comes first: its threads keep states in slots they have visited.
-  const InterpreterId end = count.load(std::memory_order_acquire);
-  for (InterpreterId id = 0; id < end; ++id) {
+  // The host's own threads, and those that code in C started. Never cached: the answer
+  // changes whenever such a thread releases its GIL. The host comes first: its threads keep
+  // states in slots they have visited.
+  const InterpreterId end = has_states ? count.load(std::memory_order_acquire) : kHost + 1;
+  for (InterpreterId id = kHost; id < end; ++id) {
     const Route* route = route_of(id);
     if (route != nullptr && route->holds_gil()) {
       return id;
     }
   }
-  for (InterpreterId id = 0; id < end; ++id) {
+  for (InterpreterId id = kHost; id < end; ++id) {
     const Route* route = route_of(id);
     if (route != nullptr && route->knows_thread()) {
       return id;
     }
   }
   return kNone;
+}
+
+bool may_have_states(bool may) noexcept {
+  return std::exchange(has_states, may);
 }
 
 }  // namespace interpool

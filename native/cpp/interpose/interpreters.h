@@ -61,10 +61,14 @@ INTERPOOL_API void install_router();
 // slot's GIL for the thread. Returns what was set before.
 INTERPOOL_API InterpreterId enter_interpreter(InterpreterId id) noexcept;
 
-// The interpreter that the calling thread works for: the one it entered, else the
+// The interpreter that the calling thread works for: the one it entered or was started in, else the
 // one whose GIL it holds, else the first that has a thread state for it (torch
 // releases the GIL while an operator runs), else kNone.
 INTERPOOL_API InterpreterId current_interpreter() noexcept;
+
+// Whether private interpreters may have states for the calling thread that nobody entered it with:
+// only then are they all asked, which takes the longer the more there are. Returns what it was.
+INTERPOOL_API bool may_have_states(bool may) noexcept;
 
 const Route* route_of(InterpreterId id) noexcept;
 const Route* owner_of(const PyObject* object) noexcept;

@@ -16,6 +16,7 @@
 
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
+#include "environment.h"
 #include "got_patching.h"
 #include "host_library.h"
 #include "interpreters.h"
@@ -203,6 +204,7 @@ void install_router() {
   std::call_once(once, [] {
     resolve_torch_symbols();
     install_settings();
+    guard_environment();
     auto* registry = torch_symbols.hooks_registry();
     // A host that imported torch registered its own hooks already; adopt_torch
     // then swaps the vtable of its PyInterpreter, which c10 may hold on to.

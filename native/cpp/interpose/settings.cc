@@ -23,6 +23,7 @@
 #include "../upstream/torch_words.h"
 #include "generators.h"
 #include "got_patching.h"
+#include "thread_attributes.h"
 
 namespace interpool {
 namespace {
@@ -178,6 +179,7 @@ void forget_settings(InterpreterId id, const std::string& model) {
 }
 
 void enter_settings(InterpreterId id, ThreadSettings& outside) {
+  enter_attributes();
   std::fegetenv(&outside.floats);
   std::fesetenv(FE_DFL_ENV);
   outside.threads_set = false;
@@ -198,6 +200,7 @@ void enter_settings(InterpreterId id, ThreadSettings& outside) {
 
 void leave_settings(const ThreadSettings& outside) noexcept {
   visit = nullptr;
+  leave_attributes();
   if (outside.threads_set) {
     set_threads_here(outside.threads);
     set_mkl_threads_here(outside.mkl_threads);

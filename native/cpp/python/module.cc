@@ -17,6 +17,7 @@
 #include "../core/start_pool.h"
 #include "../seam/guest_modules.h"
 #include "host_gil.h"
+#include "lease_wait.h"
 
 namespace py = pybind11;
 using namespace interpool;
@@ -135,7 +136,7 @@ py::object call_movable_kwargs(const MovableObject& movable, const py::iterable&
   Value result;
   {
     const Arguments arguments = read_arguments(args, kwargs);
-    const WithoutHostGil free;
+    const LeaseWait wait;
     result = movable.call_kwargs(arguments.positional, arguments.named);
   }
   return write(result);
@@ -374,7 +375,7 @@ PYBIND11_MODULE(_native, module) {
           "acquire",
           [](std::shared_ptr<Pool> pool, const std::string& affinity, std::optional<double> timeout,
              std::optional<double> call_limit, std::optional<int> only) {
-            const WithoutHostGil free;
+            const LeaseWait wait;
             return Session::acquire(std::move(pool), affinity, timeout, call_limit, only);
           },
           py::arg("affinity") = "", py::arg("timeout") = py::none(), py::arg("call_limit") = py::none(),
@@ -463,7 +464,7 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "acquire_session",
           [](OpenPackage& package, std::optional<double> timeout) {
-            const WithoutHostGil free;
+            const LeaseWait wait;
             return package.acquire(timeout);
           },
           py::arg("timeout") = py::none());
@@ -488,7 +489,7 @@ Raises:
       .def(
           "acquire_session",
           [](const MovableObject& movable, std::optional<double> timeout, std::optional<double> call_limit) {
-            const WithoutHostGil free;
+            const LeaseWait wait;
             return Session::acquire_for(movable.movable(), timeout, call_limit);
           },
           py::arg("timeout") = py::none(), py::arg("call_limit") = py::none(),
@@ -511,6 +512,7 @@ The next need makes a new one, as the object was at first.)");
       .def_property_readonly("alive", &Connection::alive)
       .def_property_readonly("running", &Connection::running)
       .def("interrupt", &Connection::interrupt, py::call_guard<WithoutHostGil>())
+      .def_property_readonly("importing", &Connection::importing)
       .def_property_readonly("where",
                              [](const Connection& connection) { return text_of(connection.where()); })
       .def("give_up", &Connection::give_up, py::call_guard<WithoutHostGil>())

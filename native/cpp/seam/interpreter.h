@@ -152,10 +152,14 @@ class Interpreter {
   // once; any thread, any GIL, entered or not.
   virtual void later(std::function<void()> work) = 0;
 
-  // Raises CallInterrupted, a BaseException, in the Python code of that call, and hands
-  // `told` the stack where it was. Neither happens when the call is over, or as long
+  // Raises CallInterrupted, a BaseException, in the Python code of that call, unless it is importing
+  // something, and tells `told` of it. Neither happens when the call is over, or as long
   // as the GIL cannot be had. Returns at once; any thread, any GIL, entered or not.
-  virtual void interrupt(uint64_t call, std::function<void(std::string)> told) = 0;
+  struct Interruption {
+    std::string where;      // the stack, a line for each frame
+    bool delivered = true;  // not in the middle of an import
+  };
+  virtual void interrupt(uint64_t call, std::function<void(Interruption)> told) = 0;
 
   // The last thread, except the interpreter's main one, that entered and has not left, by
   // the kernel's number, or 0; and how often one has entered. Any thread.

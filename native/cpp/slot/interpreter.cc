@@ -36,6 +36,7 @@ struct Attachment {
   int thread = 0;  // the kernel's number; 0 for the main thread, which leases nothing
   InterpreterId before = kNone;
   bool entered = false;
+  bool visitor = false;                // has a state here because it visits, and for no other reason
   std::optional<ThreadState> outside;  // torch's, of whoever entered
   CallerModes modes;                   // of that
   ThreadSettings settings;             // likewise
@@ -52,14 +53,17 @@ struct Attachment {
 };
 thread_local Attachment attachment;
 
+// A visitor's thread has a state here between its visits, too: it works for this interpreter
+// in its visits only.
 bool knows_thread() {
-  return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
+  return attachment.visitor ? attachment.entered
+                            : Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
 
 // A thread without a state here cannot hold this GIL; PyGILState_Check alone says
 // yes to everybody as long as Python is not initialised.
 bool holds_gil() {
-  return knows_thread() && PyGILState_Check() != 0;
+  return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
 
 void decref_later(PyObject* object) {
@@ -120,6 +124,7 @@ class PythonInterpreter final : public Interpreter {
         run_loader();
         const Ref bootstrap = checked(PyImport_ImportModule(guest::kInstall.module));
         checked(PyObject_CallMethod(bootstrap.get(), guest::kInstall.name, nullptr));
+        tell_usual_flags();
       } catch (const RemoteError& error) {
         // The slot is lost, and left as it is: this thread ends, and must not
         // take Python's main thread state with it.
@@ -151,15 +156,20 @@ class PythonInterpreter final : public Interpreter {
       }
       enter_settings(options_.id, attachment.settings);
     }
+    MainThread::get().begin_wait();
     if (attachment.state == nullptr) {
-      attachment.thread = static_cast<int>(syscall(SYS_gettid));
+      attachment.thread = MainThread::is_here() ? 0 : static_cast<int>(syscall(SYS_gettid));
       arrive();
+      attachment.visitor = PyGILState_GetThisThreadState() == nullptr;
+      const bool before = may_have_states(true);
       PyGILState_Ensure();
+      may_have_states(before);  // where it is between its visits, need not be looked for
       attachment.state = PyThreadState_Get();
     } else {
       arrive();
       PyEval_RestoreThread(attachment.state);
     }
+    MainThread::get().end_wait();
     attachment.before = enter_interpreter(options_.id);
     attachment.entered = true;
   }
@@ -300,11 +310,11 @@ class PythonInterpreter final : public Interpreter {
 
   void later(std::function<void()> work) override { MainThread::get().run_later(std::move(work)); }
 
-  void interrupt(uint64_t call, std::function<void(std::string)> told) override {
+  void interrupt(uint64_t call, std::function<void(Interruption)> told) override {
     later([call, told = std::move(told)] {
       const PyGILState_STATE state = PyGILState_Ensure();
-      if (const auto where = interrupt_call(call)) {
-        told(*where);
+      if (auto interruption = interrupt_call(call)) {
+        told(std::move(*interruption));
       }
       PyGILState_Release(state);
     });
@@ -340,6 +350,38 @@ class PythonInterpreter final : public Interpreter {
     }
     const Ref code = checked(Py_CompileString(source.c_str(), options_.loader.c_str(), Py_file_input));
     checked(PyImport_ExecCodeModuleEx(guest::kLoaderModule, code.get(), options_.loader.c_str()));
+  }
+
+  // How this Python was started is its own affair: programs that are started from in here
+  // (multiprocessing, joblib) get the flags that sys.flags tells of, and need their site-packages.
+  static void tell_usual_flags() {
+    const Ref sys = checked(PyImport_ImportModule("sys"));
+    const Ref flags = checked(PyObject_GetAttrString(sys.get(), "flags"));
+    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(flags.get()));
+    const Ref names = checked(PyObject_GetAttrString(type, "__match_args__"));
+    const Ref fields = checked(PyObject_GetAttrString(type, "n_fields"));
+    const Ref usual = checked(PyStructSequence_New(Py_TYPE(flags.get())));
+    const Py_ssize_t count = PyLong_AsSsize_t(fields.get());
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyObject* value = PyStructSequence_GetItem(flags.get(), i);
+      const std::string name = i < PyTuple_Size(names.get()) ? to_utf8(PyTuple_GetItem(names.get(), i)) : "";
+      if (name == "no_site") {
+        value = Py_False;
+      } else if (name == "no_user_site") {
+        value = std::getenv("PYTHONNOUSERSITE") != nullptr ? Py_True : Py_False;
+      } else if (name == "safe_path") {
+        value = std::getenv("PYTHONSAFEPATH") != nullptr ? Py_True : Py_False;
+      }
+      if (value == Py_True || value == Py_False) {
+        const bool as_bool = PyBool_Check(PyStructSequence_GetItem(flags.get(), i)) != 0;
+        PyStructSequence_SetItem(
+            usual.get(), i,
+            as_bool ? Py_NewRef(value) : checked(PyLong_FromLong(value == Py_True ? 1 : 0)).release());
+      } else {
+        PyStructSequence_SetItem(usual.get(), i, Py_XNewRef(value));
+      }
+    }
+    check(PyObject_SetAttrString(sys.get(), "flags", usual.get()));
   }
 
   static PyObject* python_op(const char* ns, const char* name, const char* overload) {
@@ -401,6 +443,10 @@ class PythonInterpreter final : public Interpreter {
     const PyStatus early = Py_PreInitialize(&before);
     ok(early, &config);
     config.install_signal_handlers = 0;  // the process's signals are the host's
+    // Python's own variables mean in here what they mean to the host; docs/settings.md has those that do not.
+    config.isolated = 0;
+    config.use_environment = 1;
+    config.use_hash_seed = -1;
     // site runs .pth files, which may import extension modules: not before the
     // import hook is there. bootstrap.install() runs it.
     config.site_import = 0;

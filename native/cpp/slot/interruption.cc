@@ -57,23 +57,26 @@ void end_interruptible(uint64_t call) noexcept {
   calls().erase(found);
 }
 
-std::optional<std::string> interrupt_call(uint64_t call) {
+std::optional<Interpreter::Interruption> interrupt_call(uint64_t call) {
   const WithoutCollector quiet;
   const auto found = calls().find(call);
   if (found == calls().end() || call_interrupted() == nullptr) {
     PyErr_Clear();
     return std::nullopt;
   }
-  std::string where;
-  for (const std::string& frame : stack_of(found->second.thread)) {
-    where += "\n  " + frame;
+  Call& now = found->second;
+  Interpreter::Interruption interruption;
+  for (const std::string& frame : stack_of(now.thread)) {
+    interruption.where += "\n  " + frame;
   }
-  if (found->second.shielded) {
-    found->second.wanted = true;
+  if (now.shielded) {
+    now.wanted = true;
+  } else if (is_importing(now.thread)) {
+    interruption.delivered = false;
   } else {
-    PyThreadState_SetAsyncExc(found->second.thread->thread_id, call_interrupted());
+    PyThreadState_SetAsyncExc(now.thread->thread_id, call_interrupted());
   }
-  return where;
+  return interruption;
 }
 
 }  // namespace interpool

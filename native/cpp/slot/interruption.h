@@ -6,7 +6,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+
+#include "../seam/interpreter.h"
 
 namespace interpool {
 
@@ -21,8 +22,9 @@ void end_interruptible(uint64_t call) noexcept;
 // before the shield goes. False if that was asked for under the shield that goes: the caller raises.
 bool shield_call(bool shielded);
 
-// Raises CallInterrupted at the next bytecode of the thread that works for the call;
-// returns where it is. Nothing if the call is over.
-std::optional<std::string> interrupt_call(uint64_t call);
+// Raises CallInterrupted at the next bytecode of the thread that works for the call. Not while that
+// imports: half a module would stay behind, and some (numpy) cannot be imported a second time. Nothing
+// if the call is over.
+std::optional<Interpreter::Interruption> interrupt_call(uint64_t call);
 
 }  // namespace interpool

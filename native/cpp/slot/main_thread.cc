@@ -2,17 +2,33 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <exception>
 #include <future>
 #include <memory>
+#include <optional>
+#include <system_error>
+#include <utility>
 
 #include "../seam/thread.h"
 
 namespace interpool {
+namespace {
+
+constexpr std::chrono::seconds kPatience{1};  // with one piece of work, before a relief does the next
+constexpr size_t kMostRunners = 16;
+
+thread_local std::optional<size_t> here;  // which runner the calling thread is
+
+}  // namespace
 
 MainThread& MainThread::get() {
   static auto* const thread = new MainThread;
   return *thread;
+}
+
+bool MainThread::is_here() {
+  return here.has_value();
 }
 
 void MainThread::start(const std::function<void()>& first) {
@@ -20,6 +36,7 @@ void MainThread::start(const std::function<void()>& first) {
   auto result = started->get_future();
   start_model_thread([this, &first, started] {
     pthread_setname_np(pthread_self(), "interpool-main");
+    here = 0;
     try {
       first();
     } catch (...) {
@@ -27,7 +44,7 @@ void MainThread::start(const std::function<void()>& first) {
       return;
     }
     started->set_value();
-    loop();
+    loop(0);
   });
   result.get();
 }
@@ -37,29 +54,81 @@ void MainThread::run_later(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
   }
-  wake_.notify_one();
+  wake_.notify_all();
+}
+
+void MainThread::begin_wait() {
+  if (here.has_value()) {
+    const std::lock_guard lock(mutex_);
+    runners_[*here].stuck_at = Clock::time_point::max();
+  }
+}
+
+void MainThread::end_wait() {
+  if (here.has_value()) {
+    const std::lock_guard lock(mutex_);
+    runners_[*here].stuck_at = Clock::now() + kPatience;
+    wake_.notify_all();
+  }
 }
 
 void MainThread::close() {
   std::unique_lock lock(mutex_);
   closed_ = true;
-  idle_.wait(lock, [this] { return !busy_; });
+  idle_.wait(lock, [this] {
+    return std::none_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.busy; });
+  });
 }
 
-void MainThread::loop() {
+// The mutex is held.
+bool MainThread::may_run(size_t runner) const {
+  return runner == 0 || (runners_[runner - 1].busy && runners_[runner - 1].stuck_at <= Clock::now());
+}
+
+// The mutex is held.
+void MainThread::add_relief() {
+  const size_t number = runners_.size();
+  try {
+    start_model_thread([this, number] {
+      pthread_setname_np(pthread_self(), "interpool-relief");
+      here = number;
+      loop(number);
+    });
+    runners_.emplace_back();
+  } catch (const std::system_error&) {
+    // No more threads: what waits goes on waiting, and others with it.
+  }
+}
+
+void MainThread::loop(size_t runner) {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });
-    std::vector<std::function<void()>> work;
-    work.swap(queue_);
-    busy_ = true;
-    lock.unlock();
-    for (const auto& item : work) {
-      item();
+    if (!may_run(runner)) {
+      const Runner& elder = runners_[runner - 1];
+      if (elder.busy && elder.stuck_at != Clock::time_point::max()) {
+        wake_.wait_until(lock, elder.stuck_at);
+      } else {
+        wake_.wait(lock);
+      }
+      continue;
     }
-    work.clear();
+    std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front();
+    Runner& self = runners_[runner];
+    self.busy = true;
+    self.stuck_at = Clock::now() + kPatience;
+    if (runner + 1 == runners_.size() && runners_.size() < kMostRunners) {
+      add_relief();
+    }
+    if (!queue_.empty()) {
+      wake_.notify_all();  // who may have to relieve this one
+    }
+    lock.unlock();
+    work();
+    work = nullptr;
     lock.lock();
-    busy_ = false;
+    self.busy = false;
     idle_.notify_all();
   }
 }

@@ -2,16 +2,20 @@
 // what must be released without any GIL held.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace interpool {
 
 // One per interpreter, since each has its own copy of this library. `mutex_`
-// guards the queue and is a leaf lock: nothing is called while it is held.
+// guards all state and is a leaf lock: nothing is called while it is held.
+//
+// What is released may run a model's code (`__del__`), which may wait for anything. So the main
+// thread has reliefs: where it has been at one piece of work for a second, a relief does the next.
 class MainThread {
  public:
   // Never destroyed: memory may come back from static destructors.
@@ -21,21 +25,39 @@ class MainThread {
   // throws what it threw.
   void start(const std::function<void()>& first);
 
-  // Any thread, any GIL.
+  // Is the calling thread this interpreter's main thread, or a relief of it?
+  static bool is_here();
+
+  // Any thread, any GIL. In turn, but for what a relief does.
   void run_later(std::function<void()> work);
+
+  // The work at hand is about to wait for the GIL, and has got it: nobody could relieve it meanwhile.
+  // Nothing on other threads.
+  void begin_wait();
+  void end_wait();
 
   // Runs nothing any more: what is queued, now or later, is leaked. Blocks until
   // work that is under way has ended.
   void close();
 
  private:
-  void loop();
+  using Clock = std::chrono::steady_clock;
+
+  // What a thread is at. The main thread is the first one.
+  struct Runner {
+    bool busy = false;
+    Clock::time_point stuck_at = Clock::time_point::max();  // then the next runner does the next work
+  };
+
+  void loop(size_t runner);
+  bool may_run(size_t runner) const;
+  void add_relief();
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
-  std::vector<std::function<void()>> queue_;
-  bool busy_ = false;
+  std::deque<std::function<void()>> queue_;
+  std::deque<Runner> runners_{Runner{}};  // a deque: references to runners stay good
   bool closed_ = false;
 };
 

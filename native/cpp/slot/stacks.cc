@@ -48,6 +48,20 @@ std::vector<std::string> stack_of(PyThreadState* thread) {
   return frames;
 }
 
+bool is_importing(PyThreadState* thread) {
+  PyFrameObject* frame = PyThreadState_GetFrame(thread);
+  while (frame != nullptr) {
+    const Ref kept(reinterpret_cast<PyObject*>(frame));
+    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    if (text_attribute(code.get(), "co_name") == kImportFunction &&
+        text_attribute(code.get(), "co_filename") == kImportFile) {
+      return true;
+    }
+    frame = PyFrame_GetBack(frame);
+  }
+  return false;
+}
+
 Value thread_stacks() {
   const Ref threading_name(PyUnicode_FromString("threading"));
   const Ref threading(PyImport_GetModule(threading_name.get()));  // imports nothing

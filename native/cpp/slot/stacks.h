@@ -30,6 +30,9 @@ class WithoutCollector {
 // Python code called.
 std::vector<std::string> stack_of(PyThreadState* thread);
 
+// Is the thread importing a module?
+bool is_importing(PyThreadState* thread);
+
 // For Interpreter::stacks().
 Value thread_stacks();
 

@@ -78,7 +78,7 @@ c10::Storage import_storage(const std::shared_ptr<Buffer>& buffer, StorageMemo& 
     c10::Storage storage =
         device.is_meta() ? c10::Storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(buffer->bytes),
                                         c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true)
-                         : storage_over(buffer->data, buffer->bytes, device, buffer);
+                         : storage_over(buffer->data, buffer->bytes, device, buffer->owner);
     known = memo.imported.emplace(buffer.get(), std::move(storage)).first;
   }
   return known->second;

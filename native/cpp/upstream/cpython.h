@@ -21,9 +21,10 @@ inline bool is_python_name(std::string_view symbol) {
   return symbol.starts_with("Py") || symbol.starts_with("_Py");
 }
 
-// Extension modules that look symbols up in Python code's name: ctypes, and cffi.
+// Libraries that look symbols up in Python code's name: ctypes, cffi, and LLVM for what numba compiles.
 inline bool is_foreign_function_module(std::string_view file) {
-  return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.");
+  return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.") ||
+         file.starts_with("libllvmlite.");
 }
 
 // threading's table of threads by their ident, a thread's name, and the class of those that threading did not
@@ -31,5 +32,9 @@ inline bool is_foreign_function_module(std::string_view file) {
 inline constexpr const char* kThreadsByIdent = "_active";
 inline constexpr const char* kThreadName = "_name";
 inline constexpr const char* kForeignThread = "_DummyThread";
+
+// The function of importlib's in which every import of a module that is not there yet happens, and its file.
+inline constexpr const char* kImportFunction = "_find_and_load";
+inline constexpr const char* kImportFile = "<frozen importlib._bootstrap>";
 
 }  // namespace interpool

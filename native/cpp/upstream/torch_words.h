@@ -28,6 +28,9 @@ inline constexpr const char* kC10 = "libc10.so";
 inline constexpr const char* kTorchCpu = "libtorch_cpu.so";
 inline constexpr const char* kTorchPython = "libtorch_python.so";
 
+// A name that every libtorch_python defines.
+inline constexpr const char* kTorchPythonClass = "THPVariableClass";
+
 // Of libtorch, whatever of it is loaded: these use settings of the process.
 inline constexpr const char* kLibtorch[] = {kC10, kTorchCpu, "libtorch_cuda.so", "libtorch_cuda_linalg.so"};
 

@@ -78,6 +78,7 @@ class _Pool:
 
         class Connection:
             where = ""
+            importing = False
 
             @property
             def running(self) -> float | None:

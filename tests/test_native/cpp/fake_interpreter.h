@@ -149,7 +149,7 @@ class FakeInterpreter final : public Interpreter {
   // It runs no Python that could be interrupted.
   void begin_interruptible(uint64_t /*call*/) override { demand_gil(); }
   void end_interruptible(uint64_t /*call*/) noexcept override { demand_gil(); }
-  void interrupt(uint64_t /*call*/, std::function<void(std::string)> /*told*/) override {}
+  void interrupt(uint64_t /*call*/, std::function<void(Interruption)> /*told*/) override {}
   Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
 
   void later(std::function<void()> work) override {

@@ -35,6 +35,7 @@ class InterpretersTest : public ::testing::Test {
   InterpretersTest() {
     holds_gil = {};
     knows_thread = {};
+    may_have_states(true);
     add_route(route<kHost>(host_));
     add_route(route<kFirst>(first_));
     add_route(route<kSecond>(second_));
@@ -124,6 +125,16 @@ TEST_F(InterpretersTest, AreTheFirstThatKnowsAThreadThatHoldsNoGil) {
   EXPECT_EQ(current_interpreter(), kSecond);
   knows_thread[kHost] = true;  // its threads keep states in slots they have visited
   EXPECT_EQ(current_interpreter(), kHost);
+}
+
+TEST_F(InterpretersTest, AreNotAskedForThreadsThatHaveNoStateInAny) {
+  holds_gil[kFirst] = knows_thread[kFirst] = true;
+  EXPECT_TRUE(may_have_states(false));
+  EXPECT_EQ(current_interpreter(), kNone);
+  knows_thread[kHost] = true;  // which announces no states
+  EXPECT_EQ(current_interpreter(), kHost);
+  EXPECT_FALSE(may_have_states(true));
+  EXPECT_EQ(current_interpreter(), kFirst);
 }
 
 TEST_F(InterpretersTest, AreNotRemembered) {

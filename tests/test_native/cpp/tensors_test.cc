@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <interpool/errors.h>
+#include <interpool/torch.h>
 
 #include <algorithm>
 #include <map>
@@ -92,6 +93,22 @@ TEST_F(TensorsTest, CrossWithoutACopy) {
     EXPECT_EQ(there.const_data_ptr(), memory.floats.data());
     EXPECT_EQ(there.sizes(), here.sizes());
     EXPECT_EQ(there.scalar_type(), c10::kFloat);
+  }
+  expect_freed_once(memory);
+}
+
+TEST_F(TensorsTest, KeepOneOwnerHoweverOftenTheyCross) {
+  Memory memory;
+  {
+    const at::Tensor here = tensor_of(memory);
+    TensorView view = exported(here);
+    const std::shared_ptr<void> owner = view.buffer->owner;
+    for (int i = 0; i < 5; ++i) {
+      view = exported(imported(view));
+      EXPECT_EQ(view.buffer->owner, owner);
+      view = from_tensor(to_tensor(view)).as<TensorView>();  // through a C++ program
+      EXPECT_EQ(view.buffer->owner, owner);
+    }
   }
   expect_freed_once(memory);
 }

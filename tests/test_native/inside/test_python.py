@@ -207,6 +207,8 @@ def test_logging_warnings_and_prints_reach_the_processs_streams(
     [
         "os.fork()",
         "os.forkpty()",
+        "posix.fork()",
+        "posix.forkpty()",
         "pty.fork()",
         "multiprocessing.get_context('fork').Process(target=print).start()",
         "multiprocessing.Process(target=print).start()",
@@ -219,7 +221,7 @@ def test_fork_is_refused_with_what_to_do_instead(session: InterpreterSession, ex
     code = Code(
         session,
         f"""
-        import concurrent.futures, multiprocessing, os, pty, subprocess, torch
+        import concurrent.futures, multiprocessing, os, posix, pty, subprocess, torch
         def fork(): {expression}
         """,
     )

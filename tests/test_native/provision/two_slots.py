@@ -60,6 +60,10 @@ def run(slot: int) -> None:
 
 
 if __name__ == "__main__":
+    # libpython's copies need the interposer, by its SONAME, and that needs libtorch before it.
+    for library in ("libc10.so", "libtorch_cpu.so"):
+        ctypes.CDLL(str(provision.torch_libraries() / library))
+    ctypes.CDLL(str(provision.interposer_path()))
     threads = [threading.Thread(target=run, args=(slot,)) for slot in (0, 1)]
     for thread in threads:
         thread.start()

@@ -9,6 +9,24 @@
 
 namespace interpool {
 
+namespace detail {
+
+// The deleter of memory that came out of an interpreter; its context is the owner.
+inline void drop_owner(void* context) {
+  delete static_cast<std::shared_ptr<void>*>(context);
+}
+
+// Who keeps the storage's memory. What came out of an interpreter goes back in with the owner that
+// it has: memory that goes in and out many times would be kept by as long a chain otherwise.
+inline std::shared_ptr<void> owner_of(const c10::Storage& storage) {
+  if (auto* known = storage.data_ptr().cast_context<std::shared_ptr<void>>(&drop_owner)) {
+    return *known;
+  }
+  return std::make_shared<c10::Storage>(storage);
+}
+
+}  // namespace detail
+
 // The tensor's memory, whose size is fixed from here on: resize_ to more throws.
 // Dense tensors on the CPU or a CUDA device. Throws ConversionError.
 inline Value from_tensor(const at::Tensor& tensor) {
@@ -25,7 +43,7 @@ inline Value from_tensor(const at::Tensor& tensor) {
   buffer->device_type = static_cast<int8_t>(storage.device_type());
   buffer->device_index = storage.device().index();
   storage.unsafeGetStorageImpl()->set_resizable(false);
-  buffer->owner = std::make_shared<c10::Storage>(storage);
+  buffer->owner = detail::owner_of(storage);
   TensorView view;
   view.buffer = std::move(buffer);
   view.dtype = static_cast<int8_t>(tensor.scalar_type());
@@ -44,10 +62,13 @@ inline at::Tensor to_tensor(const Value& value) {
   const TensorView& view = value.as<TensorView>();
   const auto dtype = static_cast<at::ScalarType>(view.dtype);
   const at::Device device(static_cast<at::DeviceType>(view.buffer->device_type), view.buffer->device_index);
-  at::Tensor tensor = at::from_blob(
-      static_cast<char*>(view.buffer->data) + view.offset * static_cast<int64_t>(at::elementSize(dtype)),
-      view.sizes, view.strides, [buffer = view.buffer](void*) {}, at::TensorOptions(device).dtype(dtype),
-      device);
+  const Buffer& buffer = *view.buffer;
+  const c10::Storage storage(
+      c10::Storage::use_byte_size_t(), buffer.bytes,
+      c10::DataPtr(buffer.data, new std::shared_ptr<void>(buffer.owner), &detail::drop_owner, device),
+      /*allocator=*/nullptr, /*resizable=*/false);
+  at::Tensor tensor = at::empty({0}, at::TensorOptions(device).dtype(dtype));
+  tensor.set_(storage, view.offset, view.sizes, view.strides);
   if (view.conjugate) {
     tensor._set_conj(true);
   }

@@ -1,0 +1,11 @@
+// What a model changes of the thread that it is called on, put back when the call is over.
+#pragma once
+
+namespace interpool {
+
+// The calling thread enters an interpreter, and leaves it: CPU affinity, signal mask and niceness become
+// what they were, if the private copies' code changed them meanwhile.
+void enter_attributes() noexcept;
+void leave_attributes() noexcept;
+
+}  // namespace interpool

@@ -1,0 +1,33 @@
+"""Libraries that use no Python and are private all the same: they rely on one GIL around them.
+
+Much C code is not made for several threads at once (HDF5, MuPDF, PDFium), or keeps what extension
+modules tell it in global variables. Under one Python, the GIL lets in one thread at a time; interpreters
+have a GIL each.
+So libraries that a wheel brings for its own extension modules are private like these. Others stay one: those
+that are made for many threads and take much memory or have threads of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+# Where auditwheel puts what a wheel's extension modules need.
+_OF_A_WHEEL = ".libs"
+
+# The same elsewhere in a wheel. LLVM (llvmlite, numba) keeps names and addresses for all that it
+# compiles, and each interpreter's functions lie elsewhere.
+_PRIVATE = re.compile(r"lib(mupdf|mupdfcpp|pdfium|llvmlite)\.so.*")
+
+# Linear algebra, threads of OpenMP, what compilers bring with them, Arrow.
+_SHARED = re.compile(
+    r"lib(\w*openblas|blis|mkl_|gomp|omp|iomp|gfortran|quadmath|stdc\+\+|gcc_s|atomic|arrow|parquet|tbb).*"
+)
+
+
+def relies_on_one_gil(path: str) -> bool:
+    """Whether the library at ``path`` is to be private although it need not use Python."""
+    folder, name = os.path.split(path)
+    if _PRIVATE.fullmatch(name):
+        return True
+    return folder.endswith(_OF_A_WHEEL) and not _SHARED.match(name)

@@ -1,0 +1,112 @@
+"""Environment variables, set and read in many interpreters and the host at once."""
+
+from __future__ import annotations
+
+from interpool_testing import assert_clean, run_program
+
+
+def test_variables_may_be_set_while_c_code_reads_them_and_interpreters_start() -> None:
+    done = run_program(
+        """
+        import os, threading
+        from interpool import InterpreterManager
+        from interpool_testing import Code, every_interpreter, together
+
+        SOURCE = '''
+        import os, time
+
+        def change(count):
+            for i in range(count):
+                os.environ[f"CHANGED_{i % 300}"] = str(i)
+                if i % 3 == 0:
+                    os.environ.pop(f"CHANGED_{i * 7 % 300}", None)
+
+        def read(count):
+            for _ in range(count):
+                time.tzset()  # getenv, in C
+        '''
+        names = {}
+        exec(SOURCE.replace("CHANGED", "HOSTS"), names)
+        over = threading.Event()
+
+        def change_in_host():
+            while not over.is_set():
+                names["change"](1000)
+
+        changing = threading.Thread(target=change_in_host)
+        changing.start()
+        with InterpreterManager(3) as manager, every_interpreter(manager) as sessions:
+            codes = [Code(session, SOURCE) for session in sessions]
+            together([
+                lambda: codes[0].call("change", 20_000),
+                lambda: codes[1].call("read", 40_000),
+                lambda: codes[2].call("change", 20_000),
+            ])
+        over.set()
+        changing.join()
+        """
+    )
+    assert_clean(done)
+
+
+def test_what_one_sets_processes_that_it_starts_have_and_what_it_removes_they_have_not() -> None:
+    done = run_program(
+        """
+        import os
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        SOURCE = '''
+        import os, subprocess, time
+
+        def child():
+            return subprocess.run(["env"], capture_output=True, text=True, env=None).stdout.splitlines()
+
+        def run():
+            os.environ["IN_HERE"] = "1"
+            os.environ["IN_HERE"] = "2"
+            for i in range(100):
+                os.environ[f"MANY_{i}"] = str(i)
+            del os.environ["GONE"]
+            os.environ["TZ"] = "Asia/Tokyo"
+            time.tzset()
+            return time.timezone, child()
+        '''
+        os.environ["GONE"] = "1"
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            zone, lines = Code(session, SOURCE).call("run")
+        print(zone, lines.count("IN_HERE=2"), "IN_HERE=1" in lines, "GONE=1" in lines)
+        print(sum(line.startswith("MANY_") for line in lines))
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "-32400 1 False False\n100\n"
+
+
+def test_pythons_own_variables_mean_inside_what_they_mean_outside() -> None:
+    done = run_program(
+        """
+        import os, subprocess, sys
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        SOURCE = '''
+        import subprocess, sys, warnings
+
+        def state():
+            return hash("interpool"), sys.flags.optimize, sys.dont_write_bytecode, sys.warnoptions, [
+                flag for flag in subprocess._args_from_interpreter_flags()
+            ], (sys.flags.isolated, sys.flags.no_site, sys.flags.ignore_environment)
+        '''
+        os.environ |= {
+            "PYTHONHASHSEED": "7", "PYTHONOPTIMIZE": "1", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONWARNINGS": "ignore::FutureWarning",
+        }
+        names = SOURCE + "print(state())"
+        outside = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True).stdout
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            print(str(Code(session, SOURCE).call("state")) == outside.strip(), outside)
+        """
+    )
+    assert_clean(done)
+    assert done.stdout.startswith("True "), done.stdout
