@@ -97,3 +97,60 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
         )
     assert _count(server, "retired") == retired + (way in NATIVE)
     server.unregister(name)
+
+
+@pytest.mark.parametrize("way", ["nap", "hold the GIL"])
+@pytest.mark.parametrize("interpreters", [1, 2])
+def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
+    mar: Mar, packed: Pack, way: str, interpreters: int
+) -> None:
+    environment = {"INTERPOOL_INTERPRETERS": str(interpreters)}
+    # The server ends first: TorchServe answers nobody whose model is unregistered meanwhile.
+    with ThreadPoolExecutor(4) as threads, torchserve(environment=environment) as server:
+        assert server.register(mar(server, "innocent", "inside")).status == 200
+        _register(server, mar, packed, "bad", initial_workers=4, response_timeout=100)
+        jobs = [threads.submit(server.predict, "bad", {"way": way}, 200) for _ in range(4)]
+        wait_for(lambda: _count(server, "leased") == interpreters, "the bad model to have them all")
+        assert server.predict("innocent", {}).status == 200  # long before the bad model's time is over
+        assert not any(job.done() for job in jobs)
+        assert _pool(server)["interpreters"]["max_size"] > interpreters
+        server.unregister("bad")
+        wait_for(
+            lambda: _pool(server)["interpreters"]["max_size"] == interpreters,
+            lambda: f"the pool to have its size again: {_pool(server)}",
+        )
+
+
+def test_a_model_whose_calls_do_not_come_back_gets_processes_of_its_own(mar: Mar, packed: Pack) -> None:
+    with torchserve() as server:
+        assert server.register(mar(server, "innocent", "inside")).status == 200
+        _register(server, mar, packed, "bad")
+        with _innocent(server):
+            for retired in (1, 2, 3):
+                assert server.predict("bad", {"way": "hold the GIL"}).status == 500
+                wait_for(
+                    lambda retired=retired: _count(server, "retired") == retired, "the interpreter's end"
+                )
+                _answers_again(server, "bad")
+            assert "3 of its calls did not come back" in server.model_log()
+            # TorchServe can kill that.
+            assert server.predict("bad", {"way": "hold the GIL"}).status == 500
+            _answers_again(server, "bad")
+        assert _count(server, "retired") == 3
+        assert [worker["model"] for worker in _pool(server)["workers"] if worker["state"] == "connected"] == [
+            "innocent/1.0"
+        ]
+
+
+def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
+    server: TorchServe, mar: Mar, packed: Pack
+) -> None:
+    _register(server, mar, packed, "limited", config="interpool: {call_limit: 0.5}", response_timeout=100)
+    (before,) = server.describe("limited")[0]["workers"]
+    answer = server.predict("limited", {"way": "nap"})
+    assert answer.status == 500
+    assert "the call took longer than it may, and was interrupted" in answer.text
+    assert server.predict("limited", {}).json == {"calls": 1}
+    (after,) = server.describe("limited")[0]["workers"]
+    assert after["pid"] == before["pid"]
+    server.unregister("limited")
