@@ -194,8 +194,8 @@ class PoolHost:
             self._serve_or_hand_over(worker)
 
     def _serve_or_hand_over(self, worker: Worker) -> None:
-        ordinary = worker.ordinary
-        reason = self._ordinary.left_to_stock(worker.registration.model_dir, ordinary=True) if ordinary else ""
+        model_dir = worker.registration.model_dir
+        reason = self._ordinary.left_to_stock(model_dir, ordinary=True) if worker.ordinary else ""
         if reason:
             worker.hand_over(reason)
             self._end(worker, End.LEFT_TO_STOCK)

@@ -18,6 +18,7 @@ class _Connection:
         self.running: float | None = 1.0
         self.interruptions = 0
         self.where = "\n  loop (m.py:3)"
+        self.importing = False
 
     def interrupt(self) -> bool:
         self.interruptions += 1
@@ -107,3 +108,14 @@ def test_what_is_no_workers_any_more_is_forgotten() -> None:
     watch.look([worker])
     watch.look([])
     assert not watch.is_busy
+
+
+def test_one_that_is_in_an_import_is_interrupted_as_soon_as_that_is_over(seconds: Any) -> None:
+    watch, worker = CallWatch(grace_s=4.0), _worker(state="ending")
+    worker.connection.importing = True
+    for interruptions in (1, 2, 3):
+        watch.look([worker])
+        assert worker.connection.interruptions == interruptions
+    worker.connection.importing = False
+    watch.look([worker])
+    assert worker.connection.interruptions == 3

@@ -165,8 +165,8 @@ def test_a_model_in_whose_trial_a_host_ended_is_not_tried_by_the_next(
     marker.touch()
     again = tmp_path / "extracted-again"
     model.rename(again)
-    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again), ordinary=True)
-    assert "the pool host ended while it tried" in OrdinaryModels(runtime).left_to_stock(str(again), ordinary=True)
+    for models in (OrdinaryModels(runtime), OrdinaryModels(runtime)):
+        assert "the pool host ended while it tried" in models.left_to_stock(str(again), ordinary=True)
 
 
 def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:
