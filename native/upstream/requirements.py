@@ -56,7 +56,7 @@ def pip_install(name: str) -> str:
 
 def tested_torch() -> list[str]:
     """The versions of torch that the tests have run with, such as ``2.13.0``."""
-    return [each.version for extra in ("test", "newest") for each in requirement("torch", extra).specifier]
+    return [each.version for each in requirement("torch", "test").specifier]
 
 
 def tested_pythons() -> list[str]:

@@ -1,24 +1,24 @@
-"""Runs the tests, the demo and the scaling benchmark with each Python and torch that interpool is to work with.
+"""Runs tests, demo and the scaling benchmark with each Python and torch that interpool is to work with.
 
 ``scripts/test --matrix`` runs every cell of ``[tool.interpool.matrix]`` in ``pyproject.toml``, and
-``scripts/test --matrix=3.12+2.15.0`` that one; several are divided by commas. Each cell is a copy of this checkout
-with a set-up of its own under ``build/matrix``. What came out is kept, dated, in ``docs/matrix.json``, and
-``docs/versions.md`` shows it as a table.
+``scripts/test --matrix=3.12+2.15.0`` that one; several are divided by commas. Each cell is a copy of this
+checkout with a set-up of its own under ``build/matrix``. What came out is kept, dated, in
+``docs/matrix.json``, and ``docs/versions.md`` shows it as a table.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "matrix.json"
@@ -67,7 +67,11 @@ def copy_checkout(to: Path) -> None:
     wanted = {name for name in names if name and os.path.lexists(ROOT / name)}
     for old in to.rglob("*"):
         inside = old.relative_to(to)
-        if inside.parts[0] not in (".venv", "build", "results") and not old.is_dir() and str(inside) not in wanted:
+        if (
+            inside.parts[0] not in (".git", ".venv", "build", "results")
+            and not old.is_dir()
+            and str(inside) not in wanted
+        ):
             old.unlink()
     for name in wanted:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,9 +90,18 @@ def run(cell: Cell, directory: Path) -> dict[str, Any]:
     def step(name: str, *command: str) -> bool:
         with (directory / f"build/{name}.log").open("wb") as log:
             done = subprocess.run(
-                command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
             )
-        print(f"[matrix] {cell} {name}: {'ok' if done.returncode == 0 else f'status {done.returncode}'}", flush=True)
+        print(
+            f"[matrix] {cell} {name}: {'ok' if done.returncode == 0 else f'status {done.returncode}'}",
+            flush=True,
+        )
         return done.returncode == 0
 
     (directory / "build").mkdir(exist_ok=True)
@@ -115,7 +128,7 @@ def _counted(report: Path) -> dict[str, Any]:
     """How many tests passed, and which did not."""
     if not report.is_file():
         return {"passed": 0, "skipped": 0, "failed": ["scripts/test ended before a test was run"]}
-    cases = list(ElementTree.parse(report).iter("testcase"))
+    cases = list(ET.parse(report).iter("testcase"))
     failed = [
         f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
         for case in cases
@@ -142,7 +155,14 @@ def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
     failed = row["failed"]
     tests = f"{row['passed']:,} passed" + (f", {len(failed)} failed" if failed else "")
     marks = ("✓" if row[name] else "✗" for name in ("demo", "scaling"))
-    return row["python"], row["torch"], tests, *marks, row["on"], ", ".join(f"`{each}`" for each in failed[:3])
+    return (
+        row["python"],
+        row["torch"],
+        tests,
+        *marks,
+        row["on"],
+        ", ".join(f"`{each}`" for each in failed[:3]),
+    )
 
 
 def filled(page: str, kept: dict[str, dict[str, Any]]) -> str:
@@ -171,7 +191,7 @@ def main(wanted: list[str]) -> int:
             print(f"[matrix] {name}: {reason}")
             row = {"missing": str(reason)}
         complete &= not row.get("failed") and bool(row.get("demo")) and bool(row.get("scaling"))
-        kept = {**load(), name: {**row, "on": datetime.date.today().isoformat()}}
+        kept = {**load(), name: {**row, "on": time.strftime("%Y-%m-%d", time.gmtime())}}
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
         PAGE.write_text(filled(PAGE.read_text(), kept))
     return 0 if complete else 1

