@@ -76,8 +76,9 @@ def copy_checkout(to: Path) -> None:
     for name in wanted:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
-    if not (to / ".git").exists():
-        subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)  # what asks git which files there are
+    # Tests ask git which files there are.
+    subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=to, check=True)
 
 
 def run(cell: Cell, directory: Path) -> dict[str, Any]:
