@@ -79,7 +79,7 @@ def _torch() -> Check:
         return Check("torch", False, "not installed", hint)
     if satisfies("torch", version):
         return Check("torch", True, version)
-    return Check("torch", False, f"{version}: {_untested(tested_torch())}", hint)
+    return Check("torch", False, f"{version}: {_untested(*tested_torch())}", hint)
 
 
 def _private_names() -> Check:

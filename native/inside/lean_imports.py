@@ -393,6 +393,8 @@ def _have(name: str, bound: bool) -> None:
     module = importlib.import_module(name)
     if bound:
         _bound.add(name)
+        if not is_late(above):
+            _bind(name, module)  # late submodules are lost where contents are imported amid this import
     elif not is_late(above) and before is not None and before is not module:
         _contents(above)[last] = before
 

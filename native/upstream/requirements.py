@@ -54,9 +54,9 @@ def pip_install(name: str) -> str:
     return f"pip install {shlex.quote(f'{wanted.name}{wanted.specifier}')}"
 
 
-def tested_torch() -> str:
-    """The version of torch that the tests have run with."""
-    return ", ".join(each.version for each in requirement("torch", "test").specifier)
+def tested_torch() -> list[str]:
+    """The versions of torch that the tests have run with, such as ``2.13.0``."""
+    return [each.version for each in requirement("torch", "test").specifier]
 
 
 def tested_pythons() -> list[str]:

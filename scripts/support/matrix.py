@@ -1,0 +1,202 @@
+"""Runs tests, demo and the scaling benchmark with each Python and torch that interpool is to work with.
+
+``scripts/test --matrix`` runs every cell of ``[tool.interpool.matrix]`` in ``pyproject.toml``, and
+``scripts/test --matrix=3.12+2.15.0`` that one; several are divided by commas. Each cell is a copy of this
+checkout with a set-up of its own under ``build/matrix``. What came out is kept, dated, in
+``docs/matrix.json``, and ``docs/versions.md`` shows it as a table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ROOT / "docs" / "matrix.json"
+PAGE = ROOT / "docs" / "versions.md"
+BEGIN, END = "<!-- matrix: scripts/support/matrix.py -->\n", "<!-- end of matrix -->\n"
+HEAD = "CPython", "torch", "tests", "demo", "scaling", "on", "missing"
+
+
+class Cell(NamedTuple):
+    """A minor version of CPython, and a version of torch."""
+
+    python: str
+    torch: str
+
+    def __str__(self) -> str:
+        return f"{self.python}+{self.torch}"
+
+
+class NotRun(Exception):
+    """What this cell lacks, in a line."""
+
+
+def cells() -> list[Cell]:
+    """All that there are, as ``pyproject.toml`` lists them."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        matrix = tomllib.load(file)["tool"]["interpool"]["matrix"]
+    return [Cell(python, torch) for python in matrix["python"] for torch in matrix["torch"]]
+
+
+def python_of(version: str) -> Path:
+    """A Python of that minor version on this machine; raises NotRun."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    candidates = [*sorted(pyenv.glob(f"{version}.*/bin/python")), shutil.which(f"python{version}")]
+    for candidate in filter(None, candidates):
+        asked = [str(candidate), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if said.stdout.strip() == version:
+            return Path(candidate)
+    raise NotRun(f"no Python {version} on this machine")
+
+
+def copy_checkout(to: Path) -> None:
+    """This checkout's files, those that git ignores left out; what an earlier run has built there stays."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    wanted = {name for name in names if name and os.path.lexists(ROOT / name)}
+    for old in to.rglob("*"):
+        inside = old.relative_to(to)
+        if (
+            inside.parts[0] not in (".git", ".venv", "build", "results")
+            and not old.is_dir()
+            and str(inside) not in wanted
+        ):
+            old.unlink()
+    for name in wanted:
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
+    # Tests ask git which files there are.
+    subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=to, check=True)
+
+
+def run(cell: Cell, directory: Path) -> dict[str, Any]:
+    """Everything with that cell; its row. Raises NotRun if it cannot be set up."""
+    python = python_of(cell.python)
+    copy_checkout(directory)
+    environment = {**os.environ, "INTERPOOL_PYTHON": str(python), "INTERPOOL_TORCH": cell.torch}
+    environment.pop("VIRTUAL_ENV", None)
+
+    def step(name: str, *command: str) -> bool:
+        with (directory / f"build/{name}.log").open("wb") as log:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+            )
+        print(
+            f"[matrix] {cell} {name}: {'ok' if done.returncode == 0 else f'status {done.returncode}'}",
+            flush=True,
+        )
+        return done.returncode == 0
+
+    (directory / "build").mkdir(exist_ok=True)
+    if not step("setup", "scripts/setup", "--tests"):
+        raise NotRun(f"scripts/setup fails: {_last_line(directory / 'build/setup.log')}")
+    asked = "import platform, torch; print(platform.python_version(), torch.__version__)"
+    command = [str(directory / ".venv/bin/python"), "-c", asked]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    report = directory / "build/tests.xml"
+    report.unlink(missing_ok=True)
+    step("tests", "scripts/test", f"--junitxml={report}")
+    row: dict[str, Any] = {"python": found[0], "torch": found[1], **_counted(report)}
+    row["demo"] = step("demo", "scripts/demo")
+    row["scaling"] = step("scaling", "scripts/bench", "scaling")
+    return row
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else "nothing said"
+
+
+def _counted(report: Path) -> dict[str, Any]:
+    """How many tests passed, and which did not."""
+    if not report.is_file():
+        return {"passed": 0, "skipped": 0, "failed": ["scripts/test ended before a test was run"]}
+    cases = list(ET.parse(report).iter("testcase"))
+    failed = [
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return {"passed": len(cases) - len(failed) - skipped, "skipped": skipped, "failed": sorted(failed)}
+
+
+def table(kept: dict[str, dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
+    for cell in cells():
+        row = kept.get(str(cell))
+        lines.append(f"| {' | '.join(_columns(cell, row))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
+    if row is None:
+        return cell.python, cell.torch, "", "", "", "", "not run yet"
+    if "missing" in row:
+        return cell.python, cell.torch, "", "", "", row["on"], row["missing"]
+    failed = row["failed"]
+    tests = f"{row['passed']:,} passed" + (f", {len(failed)} failed" if failed else "")
+    marks = ("✓" if row[name] else "✗" for name in ("demo", "scaling"))
+    return (
+        row["python"],
+        row["torch"],
+        tests,
+        *marks,
+        row["on"],
+        ", ".join(f"`{each}`" for each in failed[:3]),
+    )
+
+
+def filled(page: str, kept: dict[str, dict[str, Any]]) -> str:
+    """The page with the table as it is kept."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + table(kept) + END + rest.partition(END)[2]
+
+
+def load() -> dict[str, dict[str, Any]]:
+    """What is kept, by cell."""
+    kept: dict[str, dict[str, Any]] = json.loads(KEPT.read_text())
+    return kept
+
+
+def main(wanted: list[str]) -> int:
+    """Runs the cells that are named, or all; returns the exit status."""
+    known = {str(cell): cell for cell in cells()}
+    if unknown := [name for name in wanted if name not in known]:
+        print(f"[matrix] no such cell: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    complete = True
+    for name in wanted or known:
+        try:
+            row = run(known[name], ROOT / "build" / "matrix" / name)
+        except NotRun as reason:
+            print(f"[matrix] {name}: {reason}")
+            row = {"missing": str(reason)}
+        complete &= not row.get("failed") and bool(row.get("demo")) and bool(row.get("scaling"))
+        kept = {**load(), name: {**row, "on": time.strftime("%Y-%m-%d", time.gmtime())}}
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+        PAGE.write_text(filled(PAGE.read_text(), kept))
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main([name for name in "".join(sys.argv[1:]).removeprefix("=").split(",") if name]))
