@@ -142,6 +142,13 @@ class Pool:
             self._ended_states.append(state)
             if not own:
                 del self._states[model_dir]
+                self._leave_to_next_state(model_dir)
+
+    def _leave_to_next_state(self, model_dir: str) -> None:
+        """Have no interpreter pass for one that has the model, so that its next state is loaded ahead."""
+        if self.manager is not None:
+            for instance in self.manager.all_instances():
+                self.manager.forget(model_dir, instance.interpreter_id)
 
     def drop_ended_states(self) -> None:
         """Have the interpreters unload the models in such states; a call that runs keeps its own."""

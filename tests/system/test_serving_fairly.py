@@ -98,3 +98,16 @@ def test_a_model_in_use_is_loaded_ahead_and_an_idle_one_dropped_but_for_one_copy
         wait_for(lambda: "dropped" in server.host_log(), "the idle model to be dropped")
         assert copies() == 1
         assert server.predict("inside", {}).status == 200
+
+
+def test_a_models_next_state_is_loaded_ahead_as_its_first_was(mar: Mar) -> None:
+    with torchserve() as server:
+        _register(server, mar, "inside")  # one worker, two interpreters
+        server.predict("inside", {})
+        wait_for(
+            lambda: server.model_log().count("inside is initialized") == 2, "the model to be loaded ahead"
+        )
+        assert server.scale("inside", 0).status == 200
+        assert server.scale("inside", 1).status == 200
+        assert server.predict("inside", {}).status == 200
+        wait_for(lambda: server.model_log().count("inside is initialized") == 4, "the next state's loads")

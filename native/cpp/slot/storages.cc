@@ -47,12 +47,15 @@ struct Hash {
 
 }  // namespace
 
+bool is_allocated_by_torch(const c10::DataPtr& pointer) {
+  return pointer.device().is_cpu() && pointer.get() != nullptr && pointer.get() == pointer.get_context() &&
+         pointer.get_deleter() == c10::GetDefaultCPUAllocator()->raw_deleter();
+}
+
 bool has_own_memory(const c10::StorageImpl& storage) {
   auto& unconst = const_cast<c10::StorageImpl&>(storage);
-  const c10::DataPtr& pointer = unconst._mutable_data_ptr_no_checks();
-  return pointer.device().is_cpu() && pointer.get() != nullptr && pointer.get() == pointer.get_context() &&
-         pointer.get_deleter() == c10::GetDefaultCPUAllocator()->raw_deleter() &&
-         !storage.has_materializer() && !unconst.received_cuda();
+  return is_allocated_by_torch(unconst._mutable_data_ptr_no_checks()) && !storage.has_materializer() &&
+         !unconst.received_cuda();
 }
 
 std::optional<Content> content_of(const void* data, size_t bytes) {

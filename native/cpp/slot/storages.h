@@ -12,6 +12,10 @@
 
 namespace interpool {
 
+// Whether it is memory of torch's own allocator for the CPU, as it came: any thread may free it, with
+// any GIL or none.
+bool is_allocated_by_torch(const c10::DataPtr& pointer);
+
 // Whether this storage's memory is its own: on the CPU, from torch's own allocator as it came, and
 // for nobody else to write or free. Not what is mapped from a file, what numpy or another process
 // owns, what is copied on write, or what was shared before.

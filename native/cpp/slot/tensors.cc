@@ -15,6 +15,7 @@
 
 #include <interpool/errors.h>
 #include "main_thread.h"
+#include "storages.h"
 
 namespace interpool {
 namespace {
@@ -39,10 +40,13 @@ Owner owner_of(const c10::Storage& storage) {
   }
   auto* original = new c10::DataPtr;
   // The memory's deleter may need this interpreter's GIL (numpy's does), and the
-  // last user may hold another one's: it goes on this interpreter's main thread.
-  Owner owner(original, [](void* owned) {
-    MainThread::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
-  });
+  // last user may hold another one's: it goes on this interpreter's main thread. What is
+  // torch's own needs none, and waking that thread for each answer would cost a switch to it.
+  Owner owner = is_allocated_by_torch(pointer)
+                    ? Owner(original, [](void* owned) { delete static_cast<c10::DataPtr*>(owned); })
+                    : Owner(original, [](void* owned) {
+                        MainThread::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
+                      });
   // At no moment does the storage point elsewhere: an operator may be using it.
   c10::DataPtr shared(pointer.mutable_get(), new Owner(owner), &drop_owner, pointer.device());
   std::swap(pointer, shared);

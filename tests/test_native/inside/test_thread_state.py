@@ -291,3 +291,35 @@ def test_hooks_that_the_host_set_for_saved_tensors_are_not_called_inside() -> No
         """)
     assert_clean(done)
     assert done.stdout == "[200.0, 200.0] 0\n"
+
+
+def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without_floating_point_traps() -> (
+    None
+):
+    done = run_program("""
+        from interpool import InterpreterManager
+
+        source = '''
+        import threading, weakref
+        import numpy, torch
+        seen, gone = [], threading.Event()
+        def divide(one, three):
+            seen.append((threading.current_thread() is threading.main_thread(), round(one / three, 2)))
+            gone.set()
+        def make(one, three):
+            array = numpy.ones(4)
+            weakref.finalize(array, divide, one, three).atexit = False
+            return torch.from_numpy(array)
+        def what():
+            gone.wait(60)
+            return seen
+        '''
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            names = session.global_("builtins", "dict")()
+            session.global_("builtins", "exec")(source.replace(" " * 8, ""), names)
+            tensor = names.attr("__getitem__")("make")(1.0, 3.0).to_value()
+            del tensor  # the host's last reference: the array dies inside, where nobody visits
+            print(names.attr("__getitem__")("what")().to_value())
+        """)
+    assert_clean(done)
+    assert done.stdout == "[(True, 0.33)]\n"

@@ -260,3 +260,29 @@ def test_small_objects_do_not_pile_up_in_a_long_session() -> None:
             assert more < 20, f"{more:.0f} MiB more"
         """)
     assert_clean(done)
+
+
+def test_an_answer_that_goes_wakes_no_other_thread() -> None:
+    done = run_program(
+        """
+        from pathlib import Path
+        from interpool import InterpreterManager
+
+        def switches():
+            found = 0
+            for task in Path("/proc/self/task").iterdir():
+                if (task / "comm").read_text() == "interpool-main\\n":
+                    lines = (task / "status").read_text().splitlines()
+                    found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+            return found
+
+        with InterpreterManager(1) as pool, pool.acquire_session() as session:
+            ones = session.global_("torch", "ones")
+            before = switches()
+            for _ in range(1000):
+                ones(2000).to_value()
+            print(switches() - before < 100)
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "True\n"
