@@ -147,10 +147,10 @@ class to_worker:  # noqa: N801 - a context manager
         for lines in self.lines:
             lines.flush()
 
-    @property
-    def is_young(self) -> bool:
-        """Whether it has begun just now."""
-        return time.monotonic() - self._began < YOUNG_S
+    def hold(self, data: bytes) -> bool:
+        """Print whole lines that have time until the call's end, if that is likely to be soon."""
+        stdout = self.lines[0]
+        return stdout.hold(data) if time.monotonic() - self._began < YOUNG_S else stdout.write(data)
 
 
 _current: ContextVar[to_worker | None] = ContextVar("interpool_stdio", default=None)
@@ -241,7 +241,7 @@ def hold(line: str) -> bool:
         data = line.encode()
     except UnicodeEncodeError:
         return False
-    return call.lines[0].hold(data) if call.is_young else call.lines[0].write(data)
+    return call.hold(data)
 
 
 def write_held(_: str = "") -> None:
