@@ -46,7 +46,6 @@ class _HostTorchFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == "torch._C":
-            sys.meta_path.remove(self)
             import ctypes
 
             from interpool.native import _native
@@ -55,4 +54,6 @@ class _HostTorchFinder(MetaPathFinder):
             copy = host_copy(str(self._stock))
             ctypes.CDLL(copy, mode=ctypes.RTLD_LOCAL)
             _native.adopt_host_torch(copy)
+            # Not before: an import that fails may be tried again, and must not find the stock library.
+            sys.meta_path.remove(self)
         return None

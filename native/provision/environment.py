@@ -27,7 +27,7 @@ SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
 
 # Raised whenever the same input would be patched differently.
-_TOOL_VERSION = 3
+_TOOL_VERSION = 4
 
 _INTERPOSER = Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
 

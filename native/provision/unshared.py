@@ -16,12 +16,13 @@ import re
 _OF_A_WHEEL = ".libs"
 
 # The same elsewhere in a wheel. LLVM (llvmlite, numba) keeps names and addresses for all that it
-# compiles, and each interpreter's functions lie elsewhere.
-_PRIVATE = re.compile(r"lib(mupdf|mupdfcpp|pdfium|llvmlite)\.so.*")
+# compiles, and each interpreter's functions lie elsewhere. Arrow keeps types that Python defined
+# (pandas.period), by name: with one table, a second interpreter would be refused, or get the first's.
+_PRIVATE = re.compile(r"lib(arrow\w*|parquet|mupdf|mupdfcpp|pdfium|llvmlite)\.so.*")
 
-# Linear algebra, threads of OpenMP, what compilers bring with them, Arrow.
+# Linear algebra, threads of OpenMP, what compilers bring with them.
 _SHARED = re.compile(
-    r"lib(\w*openblas|blis|mkl_|gomp|omp|iomp|gfortran|quadmath|stdc\+\+|gcc_s|atomic|arrow|parquet|tbb).*"
+    r"lib(\w*openblas|blis|mkl_|gomp|omp|iomp|gfortran|quadmath|stdc\+\+|gcc_s|atomic|tbb).*"
 )
 
 

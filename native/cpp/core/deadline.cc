@@ -59,6 +59,7 @@ struct Deadline::Job {
   std::exception_ptr failure;
   std::string where;       // the stack at the interruption
   bool importing = false;  // where it is not interrupted
+  bool told = false;       // by this interruption
 };
 
 std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, Limits limits,
@@ -108,17 +109,18 @@ bool Deadline::interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::
       job->where = std::move(interruption.where);
     }
     job->importing = !interruption.delivered;
+    job->told = true;
     self->changed_.notify_all();
   };
   for (const double part : kPartsOfGrace) {
     const auto until = Clock::now() + seconds(limits_.grace * part);
     do {  // again and again as long as it is importing
-      job->importing = false;
+      job->told = false;
       lock.unlock();
       interpreter_.interrupt(job->call.number(), told);
       lock.lock();
-      changed_.wait_until(lock, until, [&] { return job->done || job->importing; });
-      if (!job->done && job->importing) {
+      changed_.wait_until(lock, until, [&] { return job->done || (job->told && job->importing); });
+      if (!job->done && job->told && job->importing) {
         changed_.wait_until(lock, std::min(until, Clock::now() + kImportTurn), [&] { return job->done; });
       }
       if (job->done) {

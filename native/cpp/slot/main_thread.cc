@@ -47,6 +47,8 @@ void MainThread::start(const std::function<void()>& first) {
     loop(0);
   });
   result.get();
+  const std::lock_guard lock(mutex_);
+  add_relief();
 }
 
 void MainThread::run_later(std::function<void()> work) {

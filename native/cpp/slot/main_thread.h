@@ -15,7 +15,8 @@ namespace interpool {
 // guards all state and is a leaf lock: nothing is called while it is held.
 //
 // What is released may run a model's code (`__del__`), which may wait for anything. So the main
-// thread has reliefs: where it has been at one piece of work for a second, a relief does the next.
+// thread has a relief: where it has been at one piece of work for a second, the relief does the next,
+// and has one itself then.
 class MainThread {
  public:
   // Never destroyed: memory may come back from static destructors.

@@ -278,3 +278,19 @@ def test_a_name_with_a_lone_surrogate_is_an_error_or_crosses(session: Interprete
         with pytest.raises((ConversionError, RemoteError)):
             attempt()
     assert session.from_value(os.getpid()).to_value() == os.getpid()
+
+
+def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import locale
+        def change(name): return locale.setlocale(locale.LC_NUMERIC, name)
+        """,
+    )
+    now = code.call("change", None)
+    assert code.call("change", "") == now == code.call("change", now)
+    with pytest.raises(
+        RemoteError, match=r"locale\.Error.*'de_DE\.UTF-8' would be that of the whole process"
+    ):
+        code["change"]("de_DE.UTF-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -15,7 +16,16 @@ from typing import Any
 
 import pytest
 import torch
-from interpool_testing import HOLD_THE_GIL, Code, Gate, every_interpreter, nobody_leases, together
+from interpool_testing import (
+    HOLD_THE_GIL,
+    Code,
+    Gate,
+    assert_clean,
+    every_interpreter,
+    nobody_leases,
+    run_program,
+    together,
+)
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -373,3 +383,89 @@ def test_growing_parking_limits_and_stacks_go_together() -> None:
         for _ in range(4):
             with manager.acquire_session(timeout=60, call_limit=60) as session:
                 assert session.global_("builtins", "len")("abc").to_value() == 3
+
+
+def test_an_import_is_not_interrupted_and_its_module_is_whole(
+    pool: InterpreterManager, tmp_path: Path
+) -> None:
+    (tmp_path / "takes_long.py").write_text(
+        textwrap.dedent(
+            """
+            import builtins, time
+
+            builtins.times_imported = getattr(builtins, "times_imported", 0) + 1
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                pass
+            whole = True
+            """
+        )
+    )
+    source = """
+    import sys
+    def run(folder):
+        sys.path.append(folder)
+        import takes_long
+        while True:
+            pass
+    def look():
+        import builtins, takes_long
+        return builtins.times_imported, takes_long.whole
+    """
+    with pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+        with pytest.raises(CallTimeoutError, match="the session goes on") as caught:
+            Code(session, source)["run"](str(tmp_path))
+        assert "takes_long" in str(caught.value)
+        assert Code(session, source).call("look") == (1, True)
+
+
+def test_an_import_that_does_not_end_costs_the_interpreter(
+    losing: InterpreterManager, tmp_path: Path
+) -> None:
+    (tmp_path / "never_imported.py").write_text("while True:\n    pass\n")
+    source = """
+    import sys
+    def run(folder):
+        sys.path.append(folder)
+        import never_imported
+    """
+    wait_for(lambda: is_whole(losing), "it is not whole again")
+    with losing.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+        code = Code(session, source)
+        with pytest.raises(CallTimeoutError, match="it is in an import, which is not interrupted"):
+            code["run"](str(tmp_path))
+    with pytest.raises(InterpreterRetiredError):
+        code["run"](str(tmp_path))
+
+
+def test_a_limited_call_and_a_models_threads_may_recurse_through_c_whatever_the_limit_on_stacks() -> None:
+    done = run_program(
+        """
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        SOURCE = '''
+        import threading
+
+        def deep():
+            def key(_): return sorted([1], key=key)
+            try:
+                sorted([1], key=key)
+            except RecursionError:
+                return "too deep"
+
+        def deep_on_a_thread():
+            said = []
+            thread = threading.Thread(target=lambda: said.append(deep()))
+            thread.start()
+            thread.join()
+            return said
+        '''
+        with InterpreterManager(1) as manager, manager.acquire_session(call_limit=60) as session:
+            code = Code(session, SOURCE)
+            print(code.call("deep"), code.call("deep_on_a_thread"))
+        """,
+        stack=1 << 20,
+    )
+    assert_clean(done)
+    assert done.stdout == "too deep ['too deep']\n"

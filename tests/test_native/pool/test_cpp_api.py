@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from archives import build_package, build_scale
+from compile import build
 from interpool_testing import run_program
-from paths import ROOT
+from paths import EXTENSIONS, ROOT
 
 import interpool.native
 
@@ -163,3 +164,14 @@ def test_the_library_works_beside_a_python_too() -> None:
         """
     )
     assert done.stdout.split() == ["1", "1"], done.stderr
+
+
+def test_a_programs_own_torch_is_as_it_was_after_a_session(prepared: Path) -> None:
+    native = CMAKE_DIR.parents[2]
+    libraries = (native / "lib", Path(torch.__file__).parent / "lib")
+    options = (f"-I{native / 'include'}", f"-L{native / 'lib'}", "-linterpool", "-pthread")
+    paths = tuple(f"-Wl,-rpath,{folder}" for folder in libraries)
+    source = EXTENSIONS / "after_session.cpp"
+    program = build(source, "after_session", with_torch=True, options=(*options, *paths), program=True)
+    done = run(program, INTERPOOL_PREPARED=str(prepared))
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "8 4 4\n")

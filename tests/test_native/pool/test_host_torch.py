@@ -167,3 +167,29 @@ def test_torch_never_until_a_tensor_brings_it() -> None:
     )
     assert_clean(done)
     assert done.stdout == "False True\nTrue [1, 2, 3, 4, 5]\n"
+
+
+def test_an_import_that_failed_may_be_tried_again() -> None:
+    done = run_program(
+        """
+        from interpool import InterpreterManager
+        from interpool.native import provision
+        from interpool.native.errors import ProvisioningError
+
+        def refuse(path):
+            provision.host_copy = stock
+            raise ProvisioningError("no room")
+
+        with InterpreterManager(1) as manager:
+            stock, provision.host_copy = provision.host_copy, refuse
+            try:
+                import torch
+            except ProvisioningError as error:
+                print(error)
+            import torch
+            with manager.acquire_session() as session:
+                print(session.global_("torch", "neg")(torch.ones(2)).to_value().tolist())
+        """
+    )
+    assert_clean(done)
+    assert done.stdout.splitlines()[-1] == "[-1.0, -1.0]"

@@ -226,3 +226,24 @@ def test_leases_and_what_they_waited_are_counted_for_each_model(manager: Interpr
     assert all(one["model"] != "counted" for one in manager.stats()["interpreters"])
     manager.forget("counted")
     assert "counted" not in manager.stats()["models"]
+
+
+def test_ctrl_c_ends_a_wait_for_an_interpreter() -> None:
+    done = run_program(
+        """
+        import os, signal, threading
+        from interpool import InterpreterManager
+
+        with InterpreterManager(1) as manager:
+            with manager.acquire_session():
+                threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                try:
+                    manager.acquire_session()
+                except KeyboardInterrupt:
+                    print("interrupted")
+            with manager.acquire_session(timeout=60):  # it waits in no line any more
+                print("leased")
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "interrupted\nleased\n"

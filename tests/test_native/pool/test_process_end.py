@@ -186,3 +186,29 @@ def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() 
     )
     assert_clean(done)
     assert done.stdout == "700.0\n"
+
+
+def test_a_thread_that_reads_from_c_holds_nobody_up() -> None:
+    done = run_program(
+        """
+        import ctypes, os, sys, threading, time
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        reading, _writing = os.pipe()  # nobody writes to it
+        os.dup2(reading, 0)
+        SOURCE = '''
+        import ctypes, threading
+        def read():
+            threading.Thread(target=ctypes.CDLL("libc.so.6").getchar, daemon=True).start()
+        '''
+        manager = InterpreterManager(1)
+        session = manager.acquire_session()
+        Code(session, SOURCE)["read"]()
+        time.sleep(0.3)
+        session.close()
+        manager.close()
+        """,
+        timeout=120,
+    )
+    assert_clean(done)

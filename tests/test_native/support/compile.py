@@ -15,15 +15,17 @@ import torch
 _TORCH = Path(torch.__file__).parent
 
 
-def build(source: Path, name: str, *, with_torch: bool, options: tuple[str, ...] = ()) -> Path:
-    """Compiles ``source`` to a shared library called ``name``; gives its path.
+def build(
+    source: Path, name: str, *, with_torch: bool, options: tuple[str, ...] = (), program: bool = False
+) -> Path:
+    """Compiles ``source`` to a shared library called ``name``, or to a program; gives its path.
 
     Kept in ``$XDG_CACHE_HOME/interpool-tests`` (``~/.cache``), as torch's headers take half a minute.
     ``options`` go to the compiler, last.
     """
     compiler = shutil.which("g++" if with_torch else "gcc")
     assert compiler, "the tests need a compiler"
-    command = [compiler, "-shared", "-fPIC", "-O1", str(source)]
+    command = [compiler, *(() if program else ("-shared",)), "-fPIC", "-O1", str(source)]
     if with_torch:
         command += [
             "-std=c++20",
