@@ -42,6 +42,7 @@ class Neighbourhood:
         self._class_watches: list[tuple[Any, list[type]]] = []
         self._looks = 0
         self._next = 0.0
+        self._gone: set[str] = set()
         self._size = 0
 
     def begin(self) -> None:
@@ -101,7 +102,9 @@ class Neighbourhood:
 
     def _lost(self) -> list[str]:
         """What is no longer where everybody looks for it."""
-        gone = [name for name in _NEEDED if name in self._modules and name not in sys.modules]
+        needed = self._modules.keys() & set(_NEEDED)
+        gone = sorted(needed - sys.modules.keys() - self._gone)
+        self._gone.update(gone)
         return [f"sys.modules[{name!r}]" for name in gone]
 
     def _rebound(self, fresh: dict[str, ModuleType]) -> list[str]:
@@ -113,7 +116,8 @@ class Neighbourhood:
                 found += [
                     f"{name}.{key}"
                     for key, was in bindings
-                    if self._is_vandalism(name, was, now.get(key, _GONE), fresh)
+                    if (name, key) not in _SETTINGS
+                    and self._is_vandalism(name, was, now.get(key, _GONE), fresh)
                 ]
         return found
 
@@ -156,6 +160,7 @@ class Neighbourhood:
 
 
 _GONE = object()
+_SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which each model has for itself
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
 _PACKAGED = "<torch_package"  # of modules in archives
 _NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
