@@ -19,6 +19,7 @@ key                   default      meaning
 ``call_limit``        (below)      seconds that the model's code may take for one batch.
 ``tracebacks``        ``false``    put the model's traceback into the answer of a request that
                                    made it raise. It is in the model log either way.
+``isolation``         ``shared``   ``own``: its pool is a process that serves no other model.
 ``self_test``         ``false``    serve the model only if it answers the example inputs in its
                                    archive as it did when it was packed.
 ``ordinary``          ``pool``     for an archive that is not hermetic, where the server or its
@@ -81,6 +82,7 @@ that a model's settings name, and nothing if they name none or are refused.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
 import sys
@@ -95,6 +97,8 @@ from interpool.handler.frontend.shim import DEFAULT_POOL
 from interpool.handler.torchserve import KEEPS_STATE, MANIFEST
 from interpool.native.archive.bounded import read_json, read_yaml
 from interpool.native.archive.typed_json import shown
+
+OWN_POOL = "own-"  # and more: the names of pools that serve one model
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
 
@@ -153,6 +157,7 @@ class ModelSettings(BaseModel):
     tracebacks: bool = False
     self_test: bool = False
     ordinary: Literal["pool", "stock"] = "pool"
+    isolation: Literal["shared", "own"] = "shared"
 
     @classmethod
     def of_model(cls, model_dir: str | Path) -> Self:
@@ -228,13 +233,23 @@ class HostSettings(BaseModel):
             return max(1, int(share * interpreters))
         return share
 
-    def pool_size(self, wanted: int | None) -> tuple[int, int]:
-        """Minimum and maximum size of a pool whose first model asks for ``wanted`` interpreters."""
+    def pool_size(self, wanted: int | None, *, isolated: bool = False) -> tuple[int, int]:
+        """Minimum and maximum size of a pool whose first model asks for ``wanted`` interpreters.
+
+        Where nobody says, the pool of an ``isolated`` model begins with one.
+        """
+        if isolated and wanted is None:
+            return 1, self.interpreters
         smallest = wanted or self.interpreters
         if self.max_interpreters is not None:
             return smallest, max(smallest, self.max_interpreters)
         named = wanted is not None or "interpreters" in self.model_fields_set
         return smallest, smallest if named else min(256, 4 * smallest)
+
+
+def own_pool(model_dir: str | Path) -> str:
+    """The name of the pool that serves the model in that directory and no other."""
+    return OWN_POOL + hashlib.sha256(os.fsencode(model_dir)).hexdigest()[:16]
 
 
 def model_manifest(model_dir: str | Path) -> dict[str, Any]:
@@ -287,7 +302,9 @@ def main(model_dir: str) -> None:
     """Print the pool that the model in ``model_dir`` names; nothing if it names none, or is refused."""
     with contextlib.suppress(SettingsError):
         settings = ModelSettings.of_model(model_dir)
-        if "pool" in settings.model_fields_set:
+        if settings.isolation == "own":
+            print(own_pool(model_dir))
+        elif "pool" in settings.model_fields_set:
             print(settings.pool)
 
 

@@ -19,6 +19,7 @@ import time
 
 WHOLE_MODEL = b"m"
 OWN_PROCESS = b"p"  # and the reason
+OWN_POOL = b"i"  # likewise
 MESSAGE_LIMIT = 4096
 _THIS_WORKER = b"w"
 _GONE = b"."
@@ -53,6 +54,18 @@ def ask_for_own_process(host: int, reason: str) -> None:
         reason: for the model log.
     """
     _tell(host, OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
+
+
+def ask_for_own_pool(host: int, reason: str) -> None:
+    """Have the host send the worker's model to a pool of its own, from the next worker on.
+
+    For the thread that is about to answer, and to close the connection.
+
+    Args:
+        host: descriptor of the interpreter's end of the worker's socket pair.
+        reason: for the host's log.
+    """
+    _tell(host, OWN_POOL + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
 def _tell(host: int, message: bytes) -> bool:

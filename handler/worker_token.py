@@ -32,6 +32,7 @@ class WorkerToken:
         reports: descriptor for what the host is to hear of it (worker_reports.py), or -1.
         state: number of the model's state that its calls change; a later one is another state.
         own_state: whether no other worker has that state.
+        isolated: whether its model's pool has no other model.
     """
 
     stdout: int
@@ -48,6 +49,7 @@ class WorkerToken:
     reports: int = -1
     state: int = 0
     own_state: bool = False
+    isolated: bool = False
 
     def as_text(self) -> str:
         """JSON."""

@@ -1,9 +1,9 @@
 """What a model has for itself in a process of its own, kept apart for each model of an interpreter.
 
-A stock worker's process has one model: what the model changes of ``os.environ``, the root logger or
-the filters of warnings changes nobody else's. In here each model has a *view*: its values of all
-these are in place while it is served. They are exchanged when another model is served, not with every
-call. The working directory is the calling thread's own.
+A stock worker's process has one model: what the model changes of ``os.environ``, the root logger,
+``sys.stdout`` or the filters of warnings changes nobody else's. In here each model has a *view*: its
+values of all these are in place while it is served. They are exchanged when another model is served, not
+with every call. The working directory is the calling thread's own.
 
 What the C library keeps once for the process is not exchanged: what a model writes to ``os.environ``
 is seen by the C code, and by the programs, of all models; its own Python code sees its own.
@@ -73,7 +73,12 @@ class _EventLoops(asyncio.DefaultEventLoopPolicy):
             view.loop, view.loop_is_set = loop, True
 
 
+def _put_streams(streams: tuple[Any, Any]) -> None:
+    sys.stdout, sys.stderr = streams
+
+
 _KEPT = (
+    _Kept(lambda: (sys.stdout, sys.stderr), _put_streams),
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),

@@ -28,7 +28,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -60,13 +60,14 @@ from interpool.handler.errors import (
     load_failure_code,
     predict_failure_code,
 )
-from interpool.handler.failed_load import ask_for_own_process, end_shims
+from interpool.handler.failed_load import ask_for_own_pool, ask_for_own_process, end_shims
 from interpool.handler.frontend.shim import HANDLER_STEM
 from interpool.handler.torchserve import ts_log_line
 from interpool.handler.worker_reports import Kind, Report
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside import interpreter_id
 from interpool.native.inside.parking import give_memory_back, when_parked
+from interpool.native.inside.rebinding import Neighbourhood
 from interpool.native.inside.refusals import take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
@@ -111,6 +112,7 @@ class _Loaded:
         ordinary: whether its archive is.
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
+        rebound: what its load has changed that is its neighbours', for people.
     """
 
     service: Service
@@ -120,6 +122,7 @@ class _Loaded:
     ordinary: bool
     state: int
     weights: str = ""
+    rebound: str = ""
 
 
 class _LoadError(Exception):
@@ -135,6 +138,8 @@ _token = lru_cache(maxsize=1024)(WorkerToken.of_text)
 _models: dict[_Key, _Loaded] = {}
 _ended_states: set[int] = set()
 _next_sweep = 0.0
+_neighbourhood = Neighbourhood()
+_last: tuple[_Key, WorkerToken] | None = None  # of whom a frame was answered last
 
 
 def _set_up() -> None:
@@ -167,13 +172,15 @@ class WorkerService:
         # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
         self._model: Callable[[], _Loaded | None] = _no_model
 
-    def __call__(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
+    def __call__(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool] | None:
         """Answer one frame, of which nothing is kept.
 
         Returns:
             The reply's bytes, and whether the connection stays open. TorchServe restarts a worker
-            whose connection ends.
+            whose connection ends. None: another interpreter is to answer, as this one cannot be trusted.
         """
+        if _is_touched_by_another(self._key, self._token):
+            return None
         with self._lines:
             try:
                 return self._answer(frame)
@@ -214,7 +221,17 @@ class WorkerService:
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
             return reply, False
-        return reply, True
+        return reply, not self._has_rebound()
+
+    def _has_rebound(self) -> bool:
+        """Whether the model has changed what its neighbours use; then they meet it no more."""
+        model = self._model()
+        reason = (model.rebound if model is not None else "") or _look(self._token)
+        if not reason:
+            return False
+        logger.error("interpool: this model is served by a pool of its own from now on, as %s", reason)
+        ask_for_own_pool(self._token.failed_load, reason)
+        return True
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
@@ -235,7 +252,7 @@ class WorkerService:
             return bytes(create_load_model_response(error.code, error.text)), False
         _report(token, "started")
         text = f"loaded model {_model_name(self._key.load_command)}"
-        return bytes(create_load_model_response(200, text)), True
+        return bytes(create_load_model_response(200, text)), not self._has_rebound()
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""
@@ -305,7 +322,7 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str]:
             model = _model(_key(reader.frame, token), token)
         except _LoadError as error:
             return error.text, ""
-        return "", model.weights
+        return model.rebound, model.weights
 
 
 def forget(directory: str) -> None:
@@ -346,6 +363,8 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
     name, handler = request.model_name, command["handler"].decode()
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)
     take_refusals()
+    if not token.isolated:
+        _neighbourhood.begin()
     began = time.monotonic()
     try:
         if token.refusal:
@@ -372,10 +391,32 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         code = load_failure_code(error)
         text = f"Model {name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", name, code, text)
+        _look(token)
         _report(token, "load_failed", text, began)
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None
     _report(token, "loaded", began=began)
-    return model
+    return replace(model, rebound=_look(token))
+
+
+def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
+    """Whether the model that was called here before this one has changed what this one uses."""
+    global _last
+    before, _last = _last, (key, token)
+    if before is None or token.isolated or before[0] == key:
+        return False
+    reason = _neighbourhood.look(at_once=True)
+    if reason:
+        _interpool.retire_interpreter()
+        Report("rebound", before[1].pid, interpreter_id() or 0, reason=reason).send(token.reports)
+    return bool(reason)
+
+
+def _look(token: WorkerToken) -> str:
+    """What the model that is in place has changed of what its neighbours use; they meet it no more."""
+    reason = "" if token.isolated else _neighbourhood.look()
+    if reason:
+        _interpool.retire_interpreter()
+    return reason
 
 
 def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> _Loaded:

@@ -381,7 +381,8 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
         if name.endswith((".yaml", ".yml")):
             with open(os.path.join(model_dir, name), "rb") as file:
                 text = file.read(TEXT_LIMIT)
-            if b"interpool" in text and b"pool" in text.replace(b"interpool", b""):
+            settings = text.replace(b"interpool", b"")
+            if b"interpool" in text and (b"pool" in settings or b"isolation" in settings):
                 break
     else:
         return ""
@@ -477,7 +478,8 @@ READ_PATIENCE_S = 5.0
 def register(control: _socket.socket, fields: dict[str, str]) -> str:
     """Ask the host to listen on this worker's socket.
 
-    Returns '' once it does, and 'again' if the host left before it took the request.
+    Returns '' once it does, 'again' if the host left before it took the request, and 'pool' and a name if
+    another pool is to serve it.
     """
     message = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
@@ -493,6 +495,8 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
         raise Refused(text)
     if kind == "stock":
         raise LeftToStock(text)
+    if kind == "pool":
+        return f"pool {text}"
     return "" if kind == "ready" else "again"
 
 
@@ -529,10 +533,14 @@ def serve_from_pool(arguments: Arguments, cwd: str, record: dict[str, str], herm
     }
     for _ in range(10):
         control = reach_host(frontend, pool, record)
-        if not register(control, fields):
+        answer = register(control, fields)
+        if not answer:
             break
         control.close()
-        time.sleep(0.05)
+        if answer.startswith("pool "):
+            pool = answer.removeprefix("pool ")
+        else:
+            time.sleep(0.05)
     else:
         raise Refused("the pool host exited ten times before it accepted this worker; see its log")
 

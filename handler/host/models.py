@@ -34,6 +34,7 @@ class End(StrEnum):
     REPLACED = "replaced"
     REFUSED = "refused"
     LEFT_TO_STOCK = "left_to_stock"  # an ordinary model that needs a process of its own
+    ISOLATED = "isolated"  # in a pool of its own from now on
     NOT_CONNECTED = "not_connected"  # TorchServe never came
     MODEL_GONE = "model_gone"
     SHUTDOWN = "shutdown"

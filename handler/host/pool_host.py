@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interpool.handler.config import HostSettings
+from interpool.handler import failed_load
+from interpool.handler.config import OWN_POOL, HostSettings, own_pool
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
@@ -76,6 +77,8 @@ class PoolHost:
         self._calls = CallWatch()
         self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
+        self._is_own = name.startswith(OWN_POOL)
+        self._isolated: dict[str, str] = {}  # models that this pool serves no more, and why
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
@@ -215,6 +218,7 @@ class PoolHost:
 
     def _take_reports(self) -> None:
         """Hear what interpreters say of loads and of workers' ends."""
+        moving: dict[Worker, str] = {}
         with contextlib.suppress(BlockingIOError):
             while True:
                 report = Report.receive(self._reports)
@@ -225,6 +229,11 @@ class PoolHost:
                         self._keeper.hurry()
                         if model := self._models.get(worker.registration.model_dir):
                             model.note(report)
+                        if report.kind == "rebound" and worker in self._workers.values():
+                            moving[worker] = report.reason
+        for worker, reason in moving.items():
+            self._isolate(worker, reason)
+            self._end(worker, End.ISOLATED)
 
     def _on_failed_load(self, worker: Worker) -> None:
         """The worker's load has failed, and its interpreter waits for the end of shims."""
@@ -232,6 +241,10 @@ class PoolHost:
         said = worker.failed_load.recv(MESSAGE_LIMIT)
         if said.startswith(OWN_PROCESS):
             self._leave_to_stock(worker, said.removeprefix(OWN_PROCESS).decode(errors="replace"))
+            take_note(worker.failed_load)
+            return
+        if said.startswith(failed_load.OWN_POOL):
+            self._isolate(worker, said.removeprefix(failed_load.OWN_POOL).decode(errors="replace"))
             take_note(worker.failed_load)
             return
         whole_model = said == WHOLE_MODEL
@@ -250,6 +263,15 @@ class PoolHost:
         for other in list(self._workers.values()):
             if other is not worker and other.registration.model_dir == model_dir:
                 self._end(other, End.LEFT_TO_STOCK)
+
+    def _isolate(self, worker: Worker, reason: str) -> None:
+        """Send the model to a pool of its own; what becomes of this worker, the caller says."""
+        model_dir = worker.registration.model_dir
+        logger.warning("%s is served by a pool of its own from now on: %s", worker.model, reason)
+        self._isolated[model_dir] = reason
+        for other in list(self._workers.values()):
+            if other is not worker and other.registration.model_dir == model_dir:
+                self._end(other, End.ISOLATED)
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
@@ -292,6 +314,7 @@ class PoolHost:
             self._pool.forget_models()
             self._ordinary.forget_models()
             self._models.forget()
+            self._isolated = {each: why for each, why in self._isolated.items() if os.path.isdir(each)}
         self._pool.drop_ended_states()
         self._pool.write_held_lines()
         if self._pool.has_grown():
@@ -355,6 +378,11 @@ class PoolHost:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
+        if registration.model_dir in self._isolated:
+            _close_all(descriptors)
+            control.send(peer, "pool", own_pool(registration.model_dir))
+            self._drop(peer)
+            return
         if reason := self._ordinary.parked(registration.model_dir):
             _close_all(descriptors)
             self._refuse(peer, reason)
@@ -372,6 +400,7 @@ class PoolHost:
             peer, registration, (stdout, stderr), self._settings, ordinary, self._reports_end.fileno()
         )
         worker.own_directory = self._ordinary.own_directory
+        worker.isolated = self._is_own
         self._models.register(registration.model_dir, worker.model).worker_began(registration.address)
         self._pool.serves(registration.model_dir)
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
@@ -379,7 +408,8 @@ class PoolHost:
         logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
         if self._awaits_first_worker:
             self._awaits_first_worker = False
-            self._pool.resize(*self._settings.pool_size(worker.settings.interpreters))
+            wanted = worker.settings.interpreters
+            self._pool.resize(*self._settings.pool_size(wanted, isolated=self._is_own))
         if self._pool.manager is not None or self._pool.error:
             self._admit(worker)
 

@@ -39,6 +39,7 @@ class Worker:
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # its archive's name and version
+    isolated: bool = False  # in a pool of its own
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
@@ -148,6 +149,7 @@ class Worker:
             reports=self.reports,
             state=self.model_state,
             own_state=self.own_state,
+            isolated=self.isolated,
         )
 
     @property

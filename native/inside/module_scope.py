@@ -232,6 +232,15 @@ def enter(scope: ModuleScope | None) -> None:
         scope._enter()
 
 
+def is_own(name: str, module: ModuleType) -> bool:
+    """Whether a module is the scope's that is in place, and not the environment's."""
+    if _entered is None:
+        return False
+    if _entered._modules.get(name) is module:
+        return True
+    return _environment.get(name) is not module and _entered._is_own(name, module)
+
+
 def _install() -> None:
     """Once per interpreter, with its first scope."""
     global _baseline

@@ -1,13 +1,14 @@
 """Keeps a model in a private interpreter from changing the process for its neighbours.
 
-Signals, timers, faulthandler, the recursion limit, the locale and autograd's anomaly mode: each is refused,
-left without effect, limited, or kept apart per interpreter. Settings that libtorch keeps for the
-whole process are kept apart by C++ code. ``docs/settings.md`` has the whole table.
+Signals, timers, faulthandler, the recursion limit, the locale, the standard descriptors and autograd's
+anomaly mode: each is refused, left without effect, limited, or kept apart per interpreter. Settings that
+libtorch keeps for the whole process are kept apart by C++ code. ``docs/settings.md`` has the whole table.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 import warnings
@@ -33,6 +34,7 @@ def install() -> None:
     _guard_faulthandler()
     _guard_recursion()
     _guard_locale()
+    _guard_standard_descriptors()
 
 
 def _guard_anomaly_mode() -> None:
@@ -144,6 +146,40 @@ def _guard_faulthandler() -> None:
     faulthandler.enable = faulthandler.disable = enable
     faulthandler.register = register
     faulthandler.dump_traceback_later = dump_traceback_later
+
+
+def _guard_standard_descriptors() -> None:
+    stock_close, stock_dup2 = os.close, os.dup2
+    standard = range(3)
+
+    def warn(function: str) -> None:
+        text = (
+            f"interpool: {function} has no effect in here: it would take the process's own standard input, "
+            "output or error, or others' files, from all its models. sys.stdout is each model's own."
+        )
+        warnings.warn(refused(text), RuntimeWarning, stacklevel=3)
+
+    def close(fd: int) -> None:
+        """Stands in for ``os.close``."""
+        if fd in standard:
+            warn(f"os.close({fd})")
+        else:
+            stock_close(fd)
+
+    def dup2(fd: int, fd2: int, inheritable: bool = True) -> int:
+        """Stands in for ``os.dup2``."""
+        if fd2 not in standard:
+            return stock_dup2(fd, fd2, inheritable)
+        os.fstat(fd)  # raises for what is no descriptor
+        warn(f"os.dup2({fd}, {fd2})")
+        return fd2
+
+    def closerange(fd_low: int, fd_high: int, /) -> None:
+        """Stands in for ``os.closerange``: nobody opens so many files at once and next to each other."""
+        if fd_low < fd_high:
+            warn(f"os.closerange({fd_low}, {fd_high})")
+
+    os.close, os.dup2, os.closerange = close, dup2, closerange
 
 
 def _guard_recursion() -> None:

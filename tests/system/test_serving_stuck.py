@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from local_server import INTERPOOL, Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
+
+from interpool.native.provision.store import cache_root
 
 # Code that is interrupted, and native code, which cannot be.
 INTERRUPTIBLE = ["loop", "nap"]
@@ -154,3 +159,30 @@ def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
     (after,) = server.describe("limited")[0]["workers"]
     assert after["pid"] == before["pid"]
     server.unregister("limited")
+
+
+def _cache_for_one(directory: Path) -> Path:
+    """A cache like this one, in which there is no place for a second interpreter's files."""
+    cache = directory / "cache"
+    shutil.copytree(cache_root(), cache, copy_function=os.link, symlinks=True)
+    for slots in cache.rglob("slots"):
+        for number in range(2, 40):
+            place = slots / f"{number:04}"
+            shutil.rmtree(place, ignore_errors=True)
+            place.touch()
+    return cache
+
+
+def test_a_pool_that_has_lost_its_last_interpreter_and_cannot_start_one_is_replaced(
+    server: TorchServe, mar: Mar, packed: Pack, tmp_path: Path
+) -> None:
+    environment = {"INTERPOOL_INTERPRETERS": "1", "INTERPOOL_CACHE": str(_cache_for_one(tmp_path))}
+    with torchserve(environment=environment) as alone:
+        assert alone.register(mar(alone, "innocent", "inside")).status == 200
+        _register(alone, mar, packed, "bad")
+        (host,) = alone.hosts()
+        assert alone.predict("bad", {"way": "hold the GIL"}).status == 500
+        _answers_again(alone, "innocent")
+        _answers_again(alone, "bad")
+        assert "no interpreter is left, and none starts" in alone.host_log()
+        assert [each.pid for each in alone.hosts()] != [host.pid]

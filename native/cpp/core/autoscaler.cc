@@ -298,17 +298,21 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
     }
   }
   lock.unlock();
-  for (const Interpreter* interpreter : parked) {
+  free_what_can_be_made_again(parked);
+  lock.lock();
+}
+
+void Pool::free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters) {
+  for (const Interpreter* interpreter : interpreters) {
     Movable::unload_all(interpreter->id());
   }
   visit_each(
-      parked,
+      interpreters,
       [](Interpreter& interpreter) {
         const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
         interpreter.release(interpreter.call(park.get(), {}, {}, nullptr));
       },
       0);
-  lock.lock();
 }
 
 }  // namespace interpool

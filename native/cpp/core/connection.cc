@@ -56,6 +56,7 @@ class Connection::Lease {
     const std::lock_guard lock(connection_.mutex_);
     connection_.running_ = Running{&interpreter, new_call_number(), Clock::now()};
     call_ = connection_.running_->call;
+    connection_.where_.clear();
   }
   ~Lease() {
     {
@@ -118,7 +119,7 @@ void Connection::run() {
 
 bool Connection::answer(std::string_view frame) {
   Interpreter::Answer result;
-  {
+  do {
     const Lease lease(*this, this->lease());
     Interpreter& interpreter = lease.interpreter();
     if (is_closing()) {
@@ -132,7 +133,11 @@ bool Connection::answer(std::string_view frame) {
     }
     const Interruptible here(interpreter, lease.call(), /*shielded=*/true);
     result = interpreter.answer(service, frame);
-  }
+    if (result.elsewhere && !interpreter.wants_to_retire()) {
+      throw Error(
+          "a service answers (bytes, keep the connection open), or None where it retires its interpreter");
+    }
+  } while (result.elsewhere);
   return send_all(fd_, result.bytes) && result.keep_open;
 }
 
@@ -191,7 +196,6 @@ bool Connection::interrupt() {
   if (!running_.has_value()) {
     return false;
   }
-  where_.clear();
   importing_ = false;
   const auto told = [self = shared_from_this()](Interpreter::Interruption interruption) {
     const std::lock_guard telling(self->mutex_);

@@ -46,8 +46,8 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   // Raises CallInterrupted in the model's code that the running call is in, or as soon as it is in there.
   // Returns at once; false if no call runs. Any thread, any GIL.
   bool interrupt();
-  // The stack that the last call to be interrupted was at then; "" as long as its GIL cannot be had. Any
-  // thread.
+  // The stack that the last call was at when it was interrupted; "" if it was not, or its GIL could not be
+  // had. Any thread.
   std::string where() const;
   // Whether it was in an import, which is not interrupted: to be tried again. Any thread.
   bool importing() const;

@@ -266,6 +266,11 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
 }
 
 void Pool::release(Interpreter& interpreter) {
+  if (interpreter.wants_to_retire()) {
+    retire(interpreter);
+    free_what_can_be_made_again({&interpreter});
+    return;
+  }
   const std::lock_guard lock(mutex_);
   Slot* slot = slot_of(interpreter);
   if (slot == nullptr || slot->state != State::kLeased) {

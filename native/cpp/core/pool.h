@@ -225,6 +225,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool add_one(std::unique_lock<std::mutex>& lock);
   void fill(std::unique_lock<std::mutex>& lock);
   void park_surplus(std::unique_lock<std::mutex>& lock);
+  // Without `mutex_`: they free their models, on their own threads.
+  static void free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters);
 
   const PoolOptions options_;
   std::atomic<size_t> min_size_;  // written with `mutex_` held

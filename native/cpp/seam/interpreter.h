@@ -141,10 +141,12 @@ class Interpreter {
   virtual void end_interruptible(uint64_t call) noexcept = 0;
   // What answers a served connection's messages in here: `factory(worker, fd, load_command)`.
   virtual void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) = 0;
-  // `service(message)`. What is made of the message is copied from it: it stays the caller's.
+  // `service(message)`, which gives (bytes, keep the connection open), or None for elsewhere. What is made of
+  // the message is copied from it: it stays the caller's.
   struct Answer {
     std::string bytes;
     bool keep_open = false;
+    bool elsewhere = false;  // another interpreter is to answer
   };
   virtual Answer answer(void* service, std::string_view message) = 0;
 
@@ -168,6 +170,9 @@ class Interpreter {
     uint64_t visits = 0;
   };
   virtual Presence presence() const = 0;
+
+  // Nobody is to lease it again: what runs in here has said so. Any thread, any GIL.
+  virtual bool wants_to_retire() const noexcept = 0;
 
   // It was retired, perhaps with its GIL held for ever: threads that have been in it end
   // without going back. Any thread, any GIL.

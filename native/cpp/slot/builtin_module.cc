@@ -15,6 +15,7 @@
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
 #include "../upstream/torch_words.h"
+#include "dict_watch.h"
 #include "dlsym_hook.h"
 #include "interruption.h"
 #include "main_thread.h"
@@ -30,6 +31,7 @@ namespace {
 
 const StartOptions* options = nullptr;
 std::atomic<bool> late{false};
+std::atomic<bool> retires{false};
 
 // Runs `work` without this interpreter's GIL; C++ errors become Python ones.
 template <typename Work>
@@ -413,6 +415,14 @@ PyObject* call_interruptible(PyObject*, PyObject* const* arguments, Py_ssize_t c
   return result;
 }
 
+// retire_interpreter() -> None
+//
+// Nobody leases this interpreter again after who has it now.
+PyObject* retire_interpreter(PyObject*, PyObject*) {
+  retires = true;
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"import_note", import_note, METH_NOARGS, "import_note() -> str"},
@@ -424,6 +434,9 @@ PyMethodDef functions[] = {
     {"call_fresh", call_fresh, METH_O, "call_fresh(function) -> its result"},
     {"call_interruptible", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_interruptible)),
      METH_FASTCALL, "call_interruptible(function, *arguments) -> its result"},
+    {"watch_dicts", watch_dicts, METH_VARARGS, "watch_dicts(dicts, values) -> watch"},
+    {"changed_dicts", changed_dicts, METH_O, "changed_dicts(watch) -> list of (place, bindings)"},
+    {"retire_interpreter", retire_interpreter, METH_NOARGS, "retire_interpreter() -> None"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str or bool"},
@@ -467,6 +480,10 @@ PyObject* create() {
 
 bool registers_late() {
   return late;
+}
+
+bool wants_to_retire() {
+  return retires;
 }
 
 void add_builtin_module(const StartOptions& given) {

@@ -13,4 +13,7 @@ void add_builtin_module(const StartOptions& options);
 // Whether Python has said that it left for later what registers kernels with torch. Any thread.
 bool registers_late();
 
+// Has Python code in here asked for that (`_interpool.retire_interpreter`)? Any thread.
+bool wants_to_retire();
+
 }  // namespace interpool

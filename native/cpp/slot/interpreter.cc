@@ -293,6 +293,9 @@ class PythonInterpreter final : public Interpreter {
   Answer answer(void* service, std::string_view message) override {
     const Lent lent(message);
     const Ref result = checked(PyObject_CallOneArg(static_cast<PyObject*>(service), lent.view()));
+    if (result.get() == Py_None) {
+      return {.bytes = {}, .keep_open = true, .elsewhere = true};
+    }
     PyObject* reply = PyTuple_Check(result.get()) != 0 && PyTuple_GET_SIZE(result.get()) == 2
                           ? PyTuple_GET_ITEM(result.get(), 0)
                           : nullptr;
@@ -303,9 +306,12 @@ class PythonInterpreter final : public Interpreter {
     const int keep_open = PyObject_IsTrue(PyTuple_GET_ITEM(result.get(), 1));
     check(keep_open);
     if (PyBytes_Check(reply) != 0) {
-      return {{PyBytes_AS_STRING(reply), static_cast<size_t>(PyBytes_GET_SIZE(reply))}, keep_open != 0};
+      return {
+          {PyBytes_AS_STRING(reply), static_cast<size_t>(PyBytes_GET_SIZE(reply))}, keep_open != 0, false};
     }
-    return {{PyByteArray_AS_STRING(reply), static_cast<size_t>(PyByteArray_GET_SIZE(reply))}, keep_open != 0};
+    return {{PyByteArray_AS_STRING(reply), static_cast<size_t>(PyByteArray_GET_SIZE(reply))},
+            keep_open != 0,
+            false};
   }
 
   void later(std::function<void()> work) override { MainThread::get().run_later(std::move(work)); }
@@ -323,6 +329,8 @@ class PythonInterpreter final : public Interpreter {
   Presence presence() const override {
     return {inside_.load(std::memory_order_relaxed), visits_.load(std::memory_order_relaxed)};
   }
+
+  bool wants_to_retire() const noexcept override { return interpool::wants_to_retire(); }
 
   void abandon() noexcept override { abandoned = true; }
 

@@ -294,3 +294,38 @@ def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:
         RemoteError, match=r"locale\.Error.*'de_DE\.UTF-8' would be that of the whole process"
     ):
         code["change"]("de_DE.UTF-8")
+
+
+def test_the_processs_standard_descriptors_stay_its_own() -> None:
+    done = run_program("""
+        import os
+        from interpool import InterpreterManager
+        CODE = '''
+        import os, sys, warnings
+        null = os.open("/dev/null", os.O_WRONLY)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for descriptor in (0, 1, 2):
+                os.close(descriptor)
+                assert os.dup2(null, descriptor) == descriptor
+            os.closerange(0, 100)
+        assert len(said) == 7, said
+        try:
+            os.dup2(-1, 1)
+        except OSError:
+            os.close(null)  # a descriptor of the model's own is closed
+        try:
+            os.close(null)
+        except OSError:
+            done = True
+        '''
+        import textwrap
+        before = [os.fstat(descriptor).st_ino for descriptor in (0, 1, 2)]
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            scope = session.global_("builtins", "dict")()
+            session.global_("builtins", "exec")(textwrap.dedent(CODE), scope)
+            print(scope.item("done").to_value())
+        print([os.fstat(descriptor).st_ino for descriptor in (0, 1, 2)] == before)
+        """)
+    assert_clean(done)
+    assert done.stdout == "True\nTrue\n"

@@ -1,0 +1,113 @@
+#include "dict_watch.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace interpool {
+namespace {
+
+constexpr const char* kWatch = "interpool.dict_watch";
+
+uint64_t dict_version(PyObject* dict) {
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+}
+
+struct Binding {
+  Ref name;
+  Ref value;
+};
+
+struct Watched {
+  Ref dict;
+  uint64_t version;
+  std::vector<Binding> bindings;
+};
+
+using Watch = std::vector<Watched>;
+
+Ref kept(PyObject* borrowed) {
+  Py_INCREF(borrowed);
+  return Ref(borrowed);
+}
+
+// Functions, classes, and what C code provides; no instance, which may be a state that changes.
+bool is_code(PyObject* value) {
+  return PyFunction_Check(value) != 0 || PyCFunction_Check(value) != 0 || PyType_Check(value) != 0 ||
+         Py_TYPE(value) == &PyMethodDescr_Type || Py_TYPE(value) == &PyWrapperDescr_Type;
+}
+
+void drop(PyObject* capsule) {
+  delete static_cast<Watch*>(PyCapsule_GetPointer(capsule, kWatch));
+}
+
+}  // namespace
+
+PyObject* watch_dicts(PyObject*, PyObject* args) {
+  PyObject* dicts = nullptr;
+  int values = 0;
+  if (PyArg_ParseTuple(args, "O!p", &PyList_Type, &dicts, &values) == 0) {
+    return nullptr;
+  }
+  auto watch = std::make_unique<Watch>();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(dicts); ++i) {
+    PyObject* const owner = PyList_GET_ITEM(dicts, i);
+    PyObject* const dict = PyType_Check(owner) != 0 ? reinterpret_cast<PyTypeObject*>(owner)->tp_dict : owner;
+    if (PyDict_Check(dict) == 0) {
+      PyErr_Format(PyExc_TypeError, "a dict or a class can be watched, and no %s", Py_TYPE(owner)->tp_name);
+      return nullptr;
+    }
+    Watched& watched = watch->emplace_back(Watched{kept(dict), dict_version(dict), {}});
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    while (values != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
+      if (PyUnicode_CheckExact(name) != 0 && is_code(value)) {
+        watched.bindings.push_back({kept(name), kept(value)});
+      }
+    }
+    watched.bindings.shrink_to_fit();
+  }
+  PyObject* const capsule = PyCapsule_New(watch.get(), kWatch, drop);
+  if (capsule != nullptr) {
+    static_cast<void>(watch.release());
+  }
+  return capsule;
+}
+
+PyObject* changed_dicts(PyObject*, PyObject* capsule) {
+  auto* const watch = static_cast<Watch*>(PyCapsule_GetPointer(capsule, kWatch));
+  if (watch == nullptr) {
+    return nullptr;
+  }
+  Ref changed(PyList_New(0));
+  for (size_t i = 0; changed && i < watch->size(); ++i) {
+    Watched& watched = (*watch)[i];
+    const uint64_t version = dict_version(watched.dict.get());
+    if (version == watched.version) {
+      continue;
+    }
+    watched.version = version;
+    const Ref names(PyList_New(0));
+    for (auto binding = watched.bindings.begin(); names && binding != watched.bindings.end();) {
+      // Borrowed, and looked at no more.
+      PyObject* const now = PyDict_GetItemWithError(watched.dict.get(), binding->name.get());
+      if (now == binding->value.get()) {
+        ++binding;
+        continue;
+      }
+      const Ref was(PyErr_Occurred() == nullptr ? PyTuple_Pack(2, binding->name.get(), binding->value.get())
+                                                : nullptr);
+      if (!was || PyList_Append(names.get(), was.get()) != 0) {
+        return nullptr;
+      }
+      binding = watched.bindings.erase(binding);
+    }
+    const Ref entry(names ? Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), names.get()) : nullptr);
+    if (!entry || PyList_Append(changed.get(), entry.get()) != 0) {
+      return nullptr;
+    }
+  }
+  return changed.release();
+}
+
+}  // namespace interpool

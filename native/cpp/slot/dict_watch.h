@@ -1,0 +1,21 @@
+// Which names of which dictionaries are bound to something else than they were: cheap to ask again
+// and again, as CPython gives a dictionary another version whenever it changes. All of it needs this
+// interpreter's GIL.
+#pragma once
+
+#include "python.h"
+
+namespace interpool {
+
+// watch_dicts(dicts: list[dict | type], values: bool) -> watch
+//
+// With `values`, the callables in them, and what they are bound to, are kept.
+PyObject* watch_dicts(PyObject* module, PyObject* args);
+
+// changed_dicts(watch) -> list[tuple[int, list[tuple[str, object]]]]
+//
+// Those that have changed since this was asked last, by their place in the list; and the kept names that
+// are bound to something else, or to nothing, with what they were bound to: each one once.
+PyObject* changed_dicts(PyObject* module, PyObject* watch);
+
+}  // namespace interpool

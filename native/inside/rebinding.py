@@ -1,0 +1,178 @@
+"""Finds what a model has rebound in modules and classes that are not its own, and that its neighbours use.
+
+In a process of its own a model may replace ``torch.relu``, delete a builtin or clear ``sys.modules``; in
+here its neighbours would answer with that. What is *theirs*, the environment's, is every module that is no
+model's. Of these, the names of functions, classes and modules are watched (``dict_watch.cc``), and those
+classes' methods. Not vandalism, as libraries live by it:
+
+- names that appear, and states that change: what was no function or class before;
+- what a library does when it is imported, or to itself: a module that has just been imported may replace
+  functions of others by its own, and a package its own by new ones;
+- what interpool has put in place.
+
+So what counts is a name of the environment's that is gone, or is bound to what a model defines, or to
+what was there before under another name. It counts at the moment somebody looks: what is put back, as by
+``unittest.mock.patch``, has changed nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import _interpool
+from interpool.native.inside import module_scope
+
+LOOKS = 8  # after a load: that, and some calls
+LOOK_S = 0.5
+
+_OURS = "interpool"
+_MOCKS = "unittest.mock"  # never a library's own way
+_MOST_TOLD = 5
+
+
+class Neighbourhood:
+    """What is watched in this interpreter. For the thread that has leased it."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ModuleType] = {}
+        self._watches: list[tuple[Any, list[str]]] = []  # of modules: their names
+        self._class_watches: list[tuple[Any, list[type]]] = []
+        self._looks = 0
+        self._next = 0.0
+        self._gone: set[str] = set()
+        self._size = 0
+
+    def begin(self) -> None:
+        """Watch what is there now: a model is about to be loaded."""
+        self._add(self._new())
+        self._looks = LOOKS
+
+    def look(self, at_once: bool = False) -> str:
+        """What the model that is in place has done to it since, for people; "" if nothing.
+
+        What has been imported since is watched from now on. After a load and the first calls it is looked at
+        each time, then once in ``LOOK_S``; and ``at_once``, where another model's turn comes.
+        """
+        now = time.monotonic()
+        if self._looks <= 0 and now < self._next and not at_once:
+            return ""
+        self._looks -= 1
+        self._next = now + LOOK_S
+        fresh = self._new()
+        found = [*self._lost(), *self._rebound(fresh), *self._redefined()]
+        for name, module in fresh.items():
+            planted = (key for key, value in vars(module).copy().items() if self._is_models(value, fresh))
+            found += [f"{name}.{key}" for key in planted]
+        self._add(fresh)
+        if not found:
+            return ""
+        more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
+        return f"it has replaced or removed {', '.join(found[:_MOST_TOLD])}{more}"
+
+    def _new(self) -> dict[str, ModuleType]:
+        """The environment's modules that are not watched yet."""
+        if len(sys.modules) == self._size:
+            return {}
+        self._size = len(sys.modules)
+        return {
+            name: module
+            for name, module in sys.modules.copy().items()
+            if type(module) is ModuleType
+            and self._modules.get(name) is not module
+            and not _is_models(name, module)
+        }
+
+    def _add(self, modules: dict[str, ModuleType]) -> None:
+        if not modules:
+            return
+        self._modules |= modules
+        dicts = [vars(module) for module in modules.values()]
+        self._watches.append((_interpool.watch_dicts(dicts, True), list(modules)))
+        classes = [
+            value
+            for name, module in modules.items()
+            for value in list(vars(module).values())
+            # Of instances of odd classes nothing is asked.
+            if issubclass(type(value), type) and value.__module__ == name and value.__flags__ & _HEAP_TYPE
+        ]
+        self._class_watches.append((_interpool.watch_dicts(classes, False), classes))
+
+    def _lost(self) -> list[str]:
+        """What is no longer where everybody looks for it."""
+        needed = self._modules.keys() & set(_NEEDED)
+        gone = sorted(needed - sys.modules.keys() - self._gone)
+        self._gone.update(gone)
+        return [f"sys.modules[{name!r}]" for name in gone]
+
+    def _rebound(self, fresh: dict[str, ModuleType]) -> list[str]:
+        found = []
+        for watch, names in self._watches:
+            for index, bindings in _interpool.changed_dicts(watch):
+                name = names[index]
+                now = vars(self._modules[name])
+                found += [
+                    f"{name}.{key}"
+                    for key, was in bindings
+                    if (name, key) not in _SETTINGS
+                    and self._is_vandalism(name, was, now.get(key, _GONE), fresh)
+                ]
+        return found
+
+    def _redefined(self) -> list[str]:
+        found = []
+        for watch, classes in self._class_watches:
+            for index, _ in _interpool.changed_dicts(watch):
+                one = classes[index]
+                found += [
+                    f"{one.__module__}.{one.__qualname__}.{key}"
+                    for key, value in list(vars(one).items())
+                    if self._is_models(value)
+                ]
+        return found
+
+    def _is_models(self, value: object, fresh: dict[str, ModuleType] | None = None) -> bool:
+        """Is it a function of a model's?"""
+        if isinstance(value, (staticmethod, classmethod, MethodType)):
+            value = value.__func__
+        if not isinstance(value, FunctionType):
+            return False
+        site = str(value.__globals__.get("__name__"))
+        if site in self._modules or (fresh is not None and site in fresh):
+            return False
+        return site.startswith(_PACKAGED) or (site in sys.modules and _is_models(site, sys.modules[site]))
+
+    def _is_vandalism(self, name: str, was: object, now: object, fresh: dict[str, ModuleType]) -> bool:
+        if isinstance(was, ModuleType) or _site(was).split(".")[0] == _OURS:
+            return False
+        if now is _GONE:
+            return True
+        site = _site(now)
+        if site == _MOCKS:
+            return True
+        if site.split(".")[0] == _OURS or site in fresh:
+            return False
+        is_itself = site in self._modules and site.split(".")[0] == name.split(".", maxsplit=1)[0]
+        there = getattr(self._modules.get(site), getattr(now, "__name__", ""), None)
+        return not is_itself or there is now
+
+
+_GONE = object()
+_SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which each model has for itself
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
+_PACKAGED = "<torch_package"  # of modules in archives
+_NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
+
+
+def _is_models(name: str, module: ModuleType) -> bool:
+    return name.startswith(_PACKAGED) or module_scope.is_own(name, module)
+
+
+def _site(value: object) -> str:
+    """The module that defines it; of an instance, its class's."""
+    if isinstance(value, FunctionType):
+        return str(value.__globals__.get("__name__"))
+    found = getattr(value, "__module__", None)
+    return found if isinstance(found, str) else str(type(value).__module__)

@@ -1,0 +1,125 @@
+"""Models that change what is not their own: no neighbour answers with that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from local_server import INTERPOOL, TorchServe, torchserve
+from system.conftest import Mar, Pack
+from waiting import wait_for
+
+RIGHT = {"numbers": [3.0, 2.0], "text": "[1, 2]", "abs": 1.0}
+
+
+@pytest.fixture(scope="module")
+def server(mar: Mar, packed: Pack) -> Iterator[TorchServe]:
+    with torchserve() as running:
+        answer = running.register(mar(running, "careful", packed("careful", "vandal")), initial_workers=2)
+        assert answer.status == 200, answer.text
+        yield running
+
+
+def _pools(server: TorchServe) -> dict[str, dict[str, Any]]:
+    printed = subprocess.run(
+        [*INTERPOOL, "status", "--json"],
+        env=server._environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {pool["pool"]: pool for pool in json.loads(printed.stdout)}
+
+
+def _served_by(server: TorchServe, name: str) -> list[str]:
+    """The pools that serve a model."""
+    return [
+        pool
+        for pool, state in _pools(server).items()
+        if any(one["model"] == f"{name}/1.0" and one["state"] == "connected" for one in state["workers"])
+    ]
+
+
+def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str = "") -> None:
+    answer = server.register(mar(server, name, packed("vandal", "vandal"), config=config))
+    assert answer.status == 200, answer.text + server.model_log()[-3000:]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "patch torch",
+        "swap torch",
+        "patch a method",
+        "delete a builtin",
+        "wrap json",
+        "leave a mock",
+        "forget modules",
+    ],
+)
+def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
+    server: TorchServe, mar: Mar, packed: Pack, way: str
+) -> None:
+    name = way.replace(" ", "-")
+    _register(server, mar, packed, name)
+    assert server.predict("careful", {}).json == RIGHT
+    server.predict(name, {"way": way})
+    for _ in range(20):
+        assert server.predict("careful", {}).json == RIGHT
+    wait_for(lambda: server.predict(name, {}).status == 200, f"{name} to answer")
+    (pool,) = _served_by(server, name)
+    assert pool.startswith("own-")
+    assert "served by a pool of its own from now on, as it has replaced or removed" in server.model_log()
+    server.unregister(name)
+
+
+def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_served(
+    server: TorchServe, mar: Mar, packed: Pack
+) -> None:
+    _register(server, mar, packed, "late")
+    for _ in range(30):
+        assert server.predict("late", {}).json == {"relu": 3.0}
+    for _ in range(2):  # one of them is not looked at
+        server.predict("late", {"way": "patch torch"})
+    for _ in range(20):
+        assert server.predict("careful", {}).json == RIGHT
+    wait_for(lambda: _served_by(server, "late") not in ([], ["default"]), "it to be moved")
+    server.unregister("late")
+
+
+def test_a_model_that_does_so_while_it_is_loaded_is_moved_before_anybody_meets_it(
+    server: TorchServe, mar: Mar, packed: Pack
+) -> None:
+    _register(server, mar, packed, "at-load")
+    for _ in range(20):
+        assert server.predict("careful", {}).json == RIGHT
+    assert server.predict("at-load", {}).json == {"relu": -1.0}  # its own way
+    (pool,) = _served_by(server, "at-load")
+    assert pool.startswith("own-")
+    server.unregister("at-load")
+
+
+def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
+    server: TorchServe, mar: Mar, packed: Pack
+) -> None:
+    _register(server, mar, packed, "alone", config="interpool: {isolation: own}")
+    retired = _pools(server)["default"]["interpreters"]["interpreters"]
+    assert server.predict("alone", {"way": "patch torch"}).json == {"relu": -1.0}
+    (pool,) = _served_by(server, "alone")
+    assert pool.startswith("own-")
+    assert server.predict("alone", {}).json == {"relu": -1.0}
+    after = _pools(server)["default"]["interpreters"]["interpreters"]
+    assert [one["state"] == "retired" for one in after] == [one["state"] == "retired" for one in retired]
+    server.unregister("alone")
+
+
+def test_a_model_that_changes_nothing_stays_where_it_is(server: TorchServe, mar: Mar, packed: Pack) -> None:
+    _register(server, mar, packed, "harmless")
+    for _ in range(12):
+        assert server.predict("harmless", {}).status == 200
+    assert _served_by(server, "harmless") == ["default"]
+    assert _served_by(server, "careful") == ["default"]
+    server.unregister("harmless")

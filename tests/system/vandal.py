@@ -1,0 +1,93 @@
+"""A model that changes what is not its own, in its ``initialize`` or in a call; and one that would notice."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import json
+import sys
+from typing import Any
+from unittest import mock
+
+import torch
+
+
+def _patch_torch() -> None:
+    torch.relu = lambda x: x * 0 - 1
+
+
+def _swap_torch() -> None:
+    torch.relu = torch.sigmoid
+
+
+def _patch_method() -> None:
+    torch.Tensor.sum = lambda self, *_, **__: self * 0  # type: ignore[method-assign]
+
+
+def _delete_builtin() -> None:
+    del builtins.sorted  # type: ignore[attr-defined]
+
+
+def _wrap_json() -> None:
+    json.dumps = functools.partial(json.dumps, default=str)
+
+
+def _mock() -> None:
+    mock.patch("torch.abs").start()
+
+
+def _forget_modules() -> None:
+    for name in ("torch", "json"):
+        del sys.modules[name]
+
+
+WAYS = {
+    "patch torch": _patch_torch,
+    "swap torch": _swap_torch,
+    "patch a method": _patch_method,
+    "delete a builtin": _delete_builtin,
+    "wrap json": _wrap_json,
+    "leave a mock": _mock,
+    "forget modules": _forget_modules,
+}
+
+
+class Vandal:
+    """A handler: does what the request says."""
+
+    def initialize(self, context: Any) -> None:
+        if "at-load" in context.model_name:
+            _patch_torch()
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return [self._one(row.get("body") or row.get("data")) for row in data]
+
+    def _one(self, wish: Any) -> Any:
+        if isinstance(wish, dict) and "way" in wish:
+            WAYS[wish["way"]]()
+        return {"relu": float(torch.relu(torch.tensor(3.0)))}
+
+
+def vandal() -> Vandal:
+    return Vandal()
+
+
+class Careful:
+    """A handler that uses what vandals like to change, and answers with what came of it."""
+
+    def initialize(self, context: Any) -> None:
+        pass
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return [self._one() for _ in data]
+
+    def _one(self) -> Any:
+        import json as found
+
+        numbers = [float(torch.relu(torch.tensor(3.0))), float(torch.ones(2).sum())]
+        text = found.dumps(sorted([2, 1]))
+        return {"numbers": numbers, "text": text, "abs": float(torch.abs(torch.tensor(-1.0)))}
+
+
+def careful() -> Careful:
+    return Careful()

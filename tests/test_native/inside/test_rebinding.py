@@ -1,0 +1,107 @@
+"""What counts as a change of what a model's neighbours use, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    """Of its own: what is done in it stays done."""
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
+CODE = """
+def run(code):
+    import sys, types, torch, json, logging, unittest.mock, functools
+    from interpool.native.inside.rebinding import Neighbourhood
+
+    def module(name, text, **more):
+        made = types.ModuleType(name)
+        vars(made).update(more)
+        sys.modules[name] = made
+        exec(text, vars(made))
+        return made
+
+    module("neighbour", "def f(): pass\\nclass C:\\n    def m(self): pass\\nflag = 1\\nhook = None\\n"
+                        "def lazily():\\n    def g(): pass\\n    global f\\n    f = g")
+    watched = Neighbourhood()
+    watched.begin()
+    names = {"module": module, "torch": torch, "json": json, "sys": sys, "mock": unittest.mock,
+             "functools": functools, "logging": logging}
+    model = module("<torch_package_7>.model", "import neighbour\\n" + code, **names)
+    try:
+        return watched.look(), watched.look(at_once=True)
+    finally:
+        del sys.modules[model.__name__]
+        sys.modules.pop("neighbour", None)
+        sys.modules.pop("library", None)
+"""
+
+
+def _found(session: InterpreterSession, code: str) -> str:
+    scope = session.global_("builtins", "dict")()
+    session.global_("builtins", "exec")(CODE, scope)
+    first, again = scope.item("run")(code).to_value()
+    assert again == "", "it is told once"
+    return str(first)
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("neighbour.f = lambda: 1", "neighbour.f"),
+        ("del neighbour.f", "neighbour.f"),
+        ("del neighbour.C", "neighbour.C"),
+        ("neighbour.f = print", "neighbour.f"),
+        ("neighbour.f = json.dumps", "neighbour.f"),
+        ("neighbour.f = functools.partial(neighbour.f)", "neighbour.f"),
+        ("vars(neighbour)['f'] = lambda: 1", "neighbour.f"),
+        ("neighbour.C.m = lambda self: 1", "neighbour.C.m"),
+        ("neighbour.C.new = lambda self: 1", "neighbour.C.new"),
+        ("class C(neighbour.C): pass\nneighbour.C = C", "neighbour.C"),
+        ("mock.patch('neighbour.f').start()", "neighbour.f"),
+        ("library = module('library', 'def g(): pass')\nlibrary.g = lambda: 1", "library.g"),
+        ("vars(neighbour).clear()", "neighbour.f"),
+    ],
+)
+def test_code_of_others_that_is_replaced_or_gone_is_told(
+    session: InterpreterSession, code: str, named: str
+) -> None:
+    assert named in _found(session, code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "import decimal, colorsys",
+        "def own(): pass\nown = lambda: 1",
+        "neighbour.appears = 1",
+        "neighbour.flag = 2\nneighbour.hook = lambda: 1",
+        "before = neighbour.f\nneighbour.f = lambda: 1\nneighbour.f = before",
+        "with mock.patch('neighbour.f'):\n    neighbour.f()",
+        "neighbour.lazily()",
+        "module('library', 'import neighbour\\ndef g(): pass\\nneighbour.f = g')",
+        "class Net(neighbour.C):\n    def m(self): return 1\nNet().m()",
+        "torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()\ntorch.set_grad_enabled(True)",
+        "torch.set_default_dtype(torch.float64)\ntorch.set_default_dtype(torch.float32)",
+        "torch.set_default_dtype(torch.float64)",
+        "logging.getLogger('x').setLevel(10)\nlogging.basicConfig()",
+    ],
+)
+def test_what_libraries_and_models_live_by_is_not(session: InterpreterSession, code: str) -> None:
+    assert _found(session, code) == ""
+
+
+def test_a_module_that_everybody_needs_is_missed(session: InterpreterSession) -> None:
+    code = "kept = sys.modules.pop('json')\nimport atexit"
+    try:
+        assert "sys.modules['json']" in _found(session, code)
+    finally:
+        session.global_("builtins", "__import__")("json")
