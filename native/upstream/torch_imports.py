@@ -80,7 +80,7 @@ CLASS_CHECKS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("torch.jit._recursive", "infer_concrete_type_builder"): {"torch.ao.quantization": ("QuantWrapper",)},
 }
 """Functions (module, name) that ask for classes only to see whether an object is of one: it is not, as long
-as the module that defines the class was not imported. Loading and saving weights, scripting and backward ask so."""
+as the module that defines the class was not imported. Saving and loading, scripting and backward ask so."""
 
 OBJECTS_BEFORE: dict[str, dict[str, type]] = {
     "torch.fx.operator_schemas": {"_SCHEMA_TO_SIGNATURE_CACHE": dict},
