@@ -76,10 +76,11 @@ CLASS_CHECKS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     },
     ("torch._tensor", "_reduce_ex_internal"): {"torch._subclasses.fake_tensor": ("FakeTensor",)},
     ("torch._tensor", "__reduce_ex__"): {"torch._subclasses.fake_tensor": ("FakeTensor",)},
+    ("torch.autograd", "_make_grads"): {"torch.nested._internal.nested_tensor": ("NestedTensor",)},
     ("torch.jit._recursive", "infer_concrete_type_builder"): {"torch.ao.quantization": ("QuantWrapper",)},
 }
 """Functions (module, name) that ask for classes only to see whether an object is of one: it is not, as long
-as the module that defines the class was not imported. Loading and saving weights ask so, and scripting."""
+as the module that defines the class was not imported. Saving and loading, scripting and backward ask so."""
 
 OBJECTS_BEFORE: dict[str, dict[str, type]] = {
     "torch.fx.operator_schemas": {"_SCHEMA_TO_SIGNATURE_CACHE": dict},

@@ -73,6 +73,8 @@ def ask():
     torch.save(model.state_dict(), file)
     file.seek(0)
     model.load_state_dict(torch.load(file))
+    x = torch.ones(2, requires_grad=True)
+    (x * x).sum().backward()
     scripted = io.BytesIO()
     torch.jit.save(torch.jit.script(model), scripted)
     scripted.seek(0)
@@ -351,11 +353,12 @@ def test_functions_that_ask_for_classes_are_there(where: tuple[str, str]) -> Non
 
 
 @pytest.mark.long
-def test_torchs_own_operator_samples_have_the_same_answers(
-    lean: InterpreterSession, full: InterpreterSession, tmp_path: Path
+@pytest.mark.parametrize(("guest", "least"), [("operators_guest", 400), ("modules_guest", 100)])
+def test_torchs_own_samples_have_the_same_answers_while_imports_are_late(
+    lean: InterpreterSession, full: InterpreterSession, tmp_path: Path, guest: str, least: int
 ) -> None:
     path = str(tmp_path / "samples")
-    guest = "operators_guest"
-    assert full.global_(guest, "record")(path, 3).to_value() > 400
-    assert late(lean) > 300
-    assert lean.global_(guest, "compare")(path).to_value() == []
+    assert full.global_(guest, "record")(path, 3).to_value() > least
+    still_late = lean.global_(guest, "answer")(path).to_value()
+    assert still_late > 300 or guest == "operators_guest"  # some operators are the compiler's own
+    assert lean.global_(guest, "compare")().to_value() == []
