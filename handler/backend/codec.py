@@ -96,10 +96,12 @@ def install() -> None:
     )
 
 
+_protocol = sys.modules[retrieve_msg.__module__]
 _stock_retrieve: Any = Service.retrieve_data_for_inference
 # Models have been seen to replace what reads and writes JSON; tools for tracing, what answers a batch.
 _takes_batches: Callable[[], bool] = bool
 _reads_json = _interpool.watched(
+    (_protocol, "json"),
     (json, "loads"),
     (json, "JSONDecoder"),
     (json, "_default_decoder"),
@@ -108,6 +110,7 @@ _reads_json = _interpool.watched(
     (vars(json)["_default_decoder"], "scan_once"),
 )
 _writes_json = _interpool.watched(
+    (_protocol, "json"),
     (json, "dumps"),
     (json, "JSONEncoder"),
     (json.JSONEncoder, "encode"),
@@ -121,4 +124,6 @@ _answers_plainly = _interpool.watched(
     (RequestProcessor, "get_response_headers"),
     (RequestProcessor, "get_response_status_code"),
     (RequestProcessor, "get_response_status_phrase"),
+    (Context, "__getattribute__"),
+    (RequestProcessor, "__getattribute__"),
 )

@@ -106,6 +106,14 @@ NAMES = (
         "threading:Thread.__init__", "cpp/upstream/cpython.h: a thread's name", mentions=("_name",)
     ),
     PrivateName("threading:_DummyThread", "cpp/upstream/cpython.h: a thread that threading did not start"),
+    # Requests, as cpp/slot/otf_messages.cc decodes them: cpp/upstream/cpython_types.h has these names.
+    PrivateName("os:_Environ.__init__", "cpp/upstream/cpython_types.h: variables", mentions=("_data",)),
+    PrivateName("json:_default_decoder", "cpp/upstream/cpython_types.h: decodes; handler/backend/codec.py"),
+    PrivateName(
+        "json:JSONDecoder.raw_decode",
+        "cpp/upstream/cpython_types.h: what the decoder asks; handler/backend/codec.py sees it replaced",
+        mentions=("scan_once",),
+    ),
     # The small process beside each worker.
     PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip

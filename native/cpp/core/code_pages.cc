@@ -70,6 +70,21 @@ class Window {
   void* const at_;
 };
 
+#ifdef __SANITIZE_ADDRESS__
+// In an instrumented library what lies between constants is nobody's to AddressSanitizer, in memcmp, too.
+__attribute__((no_sanitize_address)) bool same(const char* one, const char* other, size_t bytes) {
+  size_t i = 0;
+  while (i < bytes && one[i] == other[i]) {
+    ++i;
+  }
+  return i == bytes;
+}
+#else
+bool same(const char* one, const char* other, size_t bytes) {
+  return std::memcmp(one, other, bytes) == 0;
+}
+#endif
+
 void share(int fd, const Range& range) {
   const Window original(fd, range);
   if (!original.mapped()) {
@@ -79,7 +94,7 @@ void share(int fd, const Range& range) {
   const size_t pages = range.bytes / page;
   size_t first = 0;
   const auto equal = [&](size_t i) {
-    return std::memcmp(range.begin + i * page, original.begin() + i * page, page) == 0;
+    return same(range.begin + i * page, original.begin() + i * page, page);
   };
   while (first < pages) {
     size_t end = first;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "../upstream/cpython_types.h"
 #include "json_text.h"
 
 namespace interpool {
@@ -28,8 +30,7 @@ struct Names {
   PyObject* const content_type = text("contentType");
   PyObject* const environ = text("environ");
   PyObject* const get = text("get");
-  PyObject* const loads = text("loads");
-  PyObject* const data = text("_data");
+  PyObject* const data = text(kEnvironData);
   PyObject* const stopping_criteria = text("stopping_criteria");
   PyObject* const get_response_headers = text("get_response_headers");
   PyObject* const get_response_content_type = text("get_response_content_type");
@@ -45,7 +46,7 @@ struct Names {
   // Keys of os.environ's dictionary, which are bytes; and its class.
   PyObject* const decode_wanted = made(PyBytes_FromString("TS_DECODE_INPUT_REQUEST")).release();
   PyObject* const local_rank = made(PyBytes_FromString("LOCAL_RANK")).release();
-  PyObject* const environ_class = made(PyObject_GetAttrString(os, "_Environ")).release();
+  PyObject* const environ_class = made(PyObject_GetAttrString(os, kEnvironClass)).release();
 };
 
 const Names& names() {
@@ -98,7 +99,7 @@ bool equals(PyObject* object, const char* ascii) {
 }
 
 // Thrown where TorchServe's own code is to do it.
-struct Unusual {};
+struct Unusual : std::exception {};
 
 // ---- decoding -----------------------------------------------------------------------------------
 
@@ -188,15 +189,10 @@ class Decoder {
 
   Ref value(std::string_view content_type, std::string_view bytes) {
     if (content_type == "application/json" && wanted()) {
-      const Ref json = decoded(bytes);
-      if (plain_json_) {
-        return loaded_plainly(json, bytes);
+      if (!plain_json_) {
+        throw Unusual();
       }
-      Ref loaded(PyObject_CallMethodOneArg(names().json, names().loads, json.get()));
-      if (!loaded) {
-        refuse();
-      }
-      return loaded;
+      return loaded(decoded(bytes), bytes);
     }
     if (content_type.starts_with("text") && wanted()) {
       return decoded(bytes);
@@ -205,10 +201,10 @@ class Decoder {
   }
 
   // As json.loads does, by what it calls in the end.
-  static Ref loaded_plainly(const Ref& json, std::string_view bytes) {
+  static Ref loaded(const Ref& json, std::string_view bytes) {
     static PyObject* const scan = [] {
-      const Ref decoder = made(PyObject_GetAttrString(names().json, "_default_decoder"));
-      return made(PyObject_GetAttrString(decoder.get(), "scan_once")).release();
+      const Ref decoder = made(PyObject_GetAttrString(names().json, kJsonDecoder));
+      return made(PyObject_GetAttrString(decoder.get(), kJsonScanner)).release();
     }();
     constexpr std::string_view kSpace = " \t\n\r";
     const auto begin = static_cast<Py_ssize_t>(std::min(bytes.find_first_not_of(kSpace), bytes.size()));

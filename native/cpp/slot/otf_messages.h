@@ -9,8 +9,9 @@ namespace interpool {
 
 // decode_requests(message: buffer, plain_json: bool) -> list[dict] | None
 //
-// What retrieve_msg makes of a batch; each value is copied once. With `plain_json`, json.loads is Python's
-// own. None: TorchServe's own code is to decode it, as it raises something, or logs it.
+// What retrieve_msg makes of a batch; each value is copied once. None:
+// TorchServe's own code is to decode it, as it raises something, or logs it, or as there is JSON without
+// `plain_json`, json.loads being Python's own.
 PyObject* decode_requests(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
 // take_requests(message: buffer, plain_json: bool, processor: type) -> (list, list[dict], dict[int, str]) |

@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -50,7 +51,7 @@ inline void check(int status) {
 
 // The same for functions that Python calls: the Python exception stays pending, and what is thrown ends
 // in the function itself.
-struct PendingException {};
+struct PendingException : std::exception {};
 
 inline Ref made(PyObject* owned) {
   if (owned == nullptr) {

@@ -1,9 +1,16 @@
-// What is CPython's own affair of its types, for code that has its headers.
+// What is CPython's own affair of its types and modules, for code that has its headers.
 #pragma once
 
 #include <Python.h>
 
 namespace interpool {
+
+// os.environ's class, and where it keeps encoded names and values; what json.loads decodes by, and the
+// function that this asks. native/upstream/cpython_private.py checks them.
+inline constexpr const char* kEnvironClass = "_Environ";
+inline constexpr const char* kEnvironData = "_data";
+inline constexpr const char* kJsonDecoder = "_default_decoder";
+inline constexpr const char* kJsonScanner = "scan_once";
 
 // A number that a type never has again once anything of it or of its bases has changed; 0: it has none, until
 // an attribute of it is looked up.
