@@ -86,7 +86,7 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   std::mutex use_;
   std::atomic<bool> open_{true};  // is_open() reads it without the lock
   using HeldObjects = std::unordered_multiset<void*>;
-  HeldObjects objects_;       // a reference each
+  HeldObjects objects_;   // a reference each
   void* self_ = nullptr;  // one of them
   CallerModes caller_;    // in which the model's own code runs, during a visit
   std::mutex mutex_;

@@ -92,7 +92,8 @@ int lock_record(int fd, int command, struct flock* record, const void* caller) {
   struct stat file{};
   const int flags = ::fcntl(fd, F_GETFL);
   const InterpreterId slot = owner_of_code(caller);
-  if (flags < 0 || record == nullptr || slot <= kHost || in_child() || ::fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
+  if (flags < 0 || record == nullptr || slot <= kHost || in_child() || ::fstat(fd, &file) != 0 ||
+      !S_ISREG(file.st_mode)) {
     return ::fcntl(fd, command, record);
   }
   const int mode = flags & O_ACCMODE;

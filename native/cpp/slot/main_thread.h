@@ -48,7 +48,7 @@ class MainThread {
   struct Runner {
     bool busy = false;
     Clock::time_point stuck_at = Clock::time_point::max();  // then the next runner does the next work
-    bool watching = false;  // will look at the runner before it, by itself
+    bool watching = false;                                  // will look at the runner before it, by itself
   };
 
   void loop(size_t runner);

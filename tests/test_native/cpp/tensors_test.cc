@@ -96,7 +96,9 @@ TEST_F(TensorsTest, AreFreedBehindOthersWhoseEndWaits) {
     });
   }
   Memory memory;
-  { const at::Tensor there = imported(exported(tensor_of(memory))); }
+  {
+    const at::Tensor there = imported(exported(tensor_of(memory)));
+  }
   EXPECT_TRUE(eventually([&] { return memory.freed == 1; }));
   EXPECT_EQ(waiting, 3);
   open = true;
