@@ -52,6 +52,9 @@ void prepare() {
 }
 
 void forked(Function Handlers::* which) {
+  if (forking == nullptr) {  // registered while this fork was under way
+    return;
+  }
   table().mutex.unlock();
   for (const Handlers& each : *forking) {
     if (each.*which != nullptr) {

@@ -29,7 +29,7 @@ struct Description {
   ~Description() {
     struct flock all{};
     all.l_type = F_UNLCK;
-    ::fcntl(fd, F_OFD_SETLK, &all);  // a child of the process may have the description, too
+    ::fcntl(fd, F_OFD_SETLK, &all);  // a child of the process may hold the description open
     ::close(fd);
   }
   Description(const Description&) = delete;
@@ -41,6 +41,7 @@ struct Description {
 using Key = std::tuple<dev_t, ino_t, InterpreterId>;
 
 struct Table {
+  const pid_t process = getpid();
   std::mutex mutex;  // a leaf lock
   std::map<Key, std::shared_ptr<Description>> all;
   std::atomic<size_t> size{0};  // read without the lock
@@ -49,6 +50,12 @@ struct Table {
 Table& table() {
   static auto* const descriptions = new Table;
   return *descriptions;
+}
+
+// A child that is about to start another program (vfork: in its parent's memory) has none of these locks,
+// and what it closes ends none.
+bool in_child() {
+  return getpid() != table().process;
 }
 
 std::shared_ptr<Description> open_again(int fd) {
@@ -85,7 +92,8 @@ int lock_record(int fd, int command, struct flock* record, const void* caller) {
   struct stat file{};
   const int flags = ::fcntl(fd, F_GETFL);
   const InterpreterId slot = owner_of_code(caller);
-  if (flags < 0 || record == nullptr || slot <= kHost || ::fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
+  if (flags < 0 || record == nullptr || slot <= kHost || in_child() || ::fstat(fd, &file) != 0 ||
+      !S_ISREG(file.st_mode)) {
     return ::fcntl(fd, command, record);
   }
   const int mode = flags & O_ACCMODE;
@@ -124,7 +132,7 @@ int control(int fd, int command, void* argument, const void* caller) {
 
 void forget_locks(int fd, const void* caller) {
   struct stat file{};
-  if (::fstat(fd, &file) != 0) {
+  if (in_child() || ::fstat(fd, &file) != 0) {
     return;
   }
   std::shared_ptr<Description> gone;

@@ -55,8 +55,9 @@ void MainThread::run_later(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
+    alert();
   }
-  wake_.notify_all();
+  wake_.notify_one();
 }
 
 void MainThread::begin_wait() {
@@ -70,7 +71,6 @@ void MainThread::end_wait() {
   if (here.has_value()) {
     const std::lock_guard lock(mutex_);
     runners_[*here].stuck_at = Clock::now() + kPatience;
-    wake_.notify_all();
   }
 }
 
@@ -102,18 +102,38 @@ void MainThread::add_relief() {
   }
 }
 
+// The mutex is held. Somebody waits behind work that is under way: reliefs that do not know yet look
+// at it from now on, once a second.
+void MainThread::alert() {
+  for (size_t i = 1; i < runners_.size(); ++i) {
+    if (runners_[i - 1].busy && !runners_[i].watching) {
+      alert_.notify_all();
+      return;
+    }
+  }
+}
+
+// The mutex is held, but while it waits. Returns when the runner may run something.
+void MainThread::watch(size_t runner, std::unique_lock<std::mutex>& lock) {
+  const Runner& elder = runners_[runner - 1];
+  for (;;) {
+    alert_.wait(lock, [&] { return elder.busy && !queue_.empty() && !closed_; });
+    if (may_run(runner)) {
+      return;
+    }
+    runners_[runner].watching = true;
+    alert_.wait_until(lock, std::min(elder.stuck_at, Clock::now() + kPatience));
+    runners_[runner].watching = false;
+  }
+}
+
 void MainThread::loop(size_t runner) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });
-    if (!may_run(runner)) {
-      const Runner& elder = runners_[runner - 1];
-      if (elder.busy && elder.stuck_at != Clock::time_point::max()) {
-        wake_.wait_until(lock, elder.stuck_at);
-      } else {
-        wake_.wait(lock);
-      }
-      continue;
+    if (runner == 0) {
+      wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });
+    } else {
+      watch(runner, lock);
     }
     std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
@@ -124,7 +144,7 @@ void MainThread::loop(size_t runner) {
       add_relief();
     }
     if (!queue_.empty()) {
-      wake_.notify_all();  // who may have to relieve this one
+      alert();
     }
     lock.unlock();
     work();

@@ -48,14 +48,18 @@ class MainThread {
   struct Runner {
     bool busy = false;
     Clock::time_point stuck_at = Clock::time_point::max();  // then the next runner does the next work
+    bool watching = false;                                  // will look at the runner before it, by itself
   };
 
   void loop(size_t runner);
   bool may_run(size_t runner) const;
   void add_relief();
+  void alert();
+  void watch(size_t runner, std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_;   // the main thread
+  std::condition_variable alert_;  // reliefs
   std::condition_variable idle_;
   std::deque<std::function<void()>> queue_;
   std::deque<Runner> runners_{Runner{}};  // a deque: references to runners stay good

@@ -83,6 +83,28 @@ class TensorsTest : public ::testing::Test {
   }
 };
 
+TEST_F(TensorsTest, AreFreedBehindOthersWhoseEndWaits) {
+  std::atomic<bool> open{false};
+  std::atomic<int> waiting{0};
+  for (int i = 0; i < 3; ++i) {
+    MainThread::get().run_later([&] {
+      ++waiting;
+      while (!open) {
+        std::this_thread::sleep_for(1ms);
+      }
+      --waiting;
+    });
+  }
+  Memory memory;
+  {
+    const at::Tensor there = imported(exported(tensor_of(memory)));
+  }
+  EXPECT_TRUE(eventually([&] { return memory.freed == 1; }));
+  EXPECT_EQ(waiting, 3);
+  open = true;
+  EXPECT_TRUE(eventually([&] { return waiting == 0; }));
+}
+
 TEST_F(TensorsTest, CrossWithoutACopy) {
   Memory memory;
   {

@@ -30,6 +30,10 @@ def unlock(number):
 
 def close(number):
     files[number].close()
+
+def start_a_program():
+    import subprocess
+    subprocess.run(["true"], check=True)
 """
 
 LOCK_OUTSIDE = """
@@ -110,3 +114,16 @@ def test_within_an_interpreter_locks_are_the_files_not_the_descriptors(
         assert not is_locked_to_others(path)
         code.call("close", 0)
         code.call("close", 1)
+
+
+def test_a_program_that_is_started_meanwhile_takes_no_lock_away(
+    manager: InterpreterManager, path: Path
+) -> None:
+    with manager.acquire_session(timeout=60) as session:
+        code = Code(session, SOURCE)
+        code.call("open_file", str(path))
+        code.call("lock", 0, "LOCK_EX")
+        code["start_a_program"]()
+        assert is_locked_to_others(path)
+        code.call("close", 0)
+        assert not is_locked_to_others(path)
