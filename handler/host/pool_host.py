@@ -290,7 +290,7 @@ class PoolHost:
         self._unwatch(worker.done_fd)
         if worker.failed_load is not None:
             self._unwatch(worker.failed_load)
-        if worker not in self._ending:
+        if worker not in self._ending and worker not in self._lost:
             self._end(worker, End.DISCONNECTED)
         self._ending.discard(worker)
         self._lost.discard(worker)

@@ -17,10 +17,15 @@ import pytest
 from waiting import wait_for
 
 import interpool.native
+from interpool.handler import interpool_handler
+from interpool.handler.config import own_pool
+from interpool.handler.failed_load import ask_for_own_pool
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
+from interpool.handler.host.call_watch import CallWatch
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.pool_host import PoolHost, remove_stale
+from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
 
@@ -481,3 +486,88 @@ def test_a_host_without_a_frontend_does_not_start(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "listening" not in done.stdout
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that are interrupted are given up at the next look."""
+    monkeypatch.setattr("interpool.handler.host.pool_host.CallWatch", lambda: CallWatch(grace_s=0.0))
+
+
+def _lose_a_call(runtime: Path, path: Path, model: Path) -> None:
+    """A worker ends whose call does not come back."""
+    worker, stream, _ = _serve(runtime, path, model)
+    _Pool.connections[-1]["running"] = 1.0
+    worker.close()
+    wait_for(lambda: _Pool.connections[-1]["running"] is None, "the call to be given up")
+    wait_for(lambda: _states(runtime)[-1] == "lost", "the worker to be counted as lost")
+    stream.close()
+
+
+@pytest.mark.usefixtures("quick_ticks", "no_grace")
+@pytest.mark.parametrize(
+    ("handler", "answer"), [("ours", "stock\0"), ("another", "refused\0"), ("none", "refused\0")]
+)
+def test_a_model_whose_calls_do_not_come_back_is_parted_with(
+    runtime: Path, model: Path, tmp_path: Path, handler: str, answer: str
+) -> None:
+    _Pool.connections = []
+    if handler != "none":
+        text = Path(str(interpool_handler.__file__)).read_text()
+        (model / "interpool_handler.py").write_text(text + ("" if handler == "ours" else "import evil\n"))
+    for index in range(3):
+        _lose_a_call(runtime, tmp_path / f".s{index}", model)
+    late = _Shim(runtime, f"unix:{tmp_path}/.s3", model)
+    said = late.answer()
+    assert said.startswith(answer)
+    assert "3 of its calls did not come back" in said
+    late.close()
+    served = json.loads(control.ask_status(runtime))["served"][str(model)]
+    assert served["given_up"] == 3
+    for index in range(3):
+        _Pool.end(index)
+    wait_for(lambda: _states(runtime) == [], "the lost workers' end")
+
+
+@pytest.mark.usefixtures("quick_ticks", "no_grace")
+def test_two_calls_that_do_not_come_back_are_borne(runtime: Path, model: Path, tmp_path: Path) -> None:
+    _Pool.connections = []
+    for index in range(2):
+        _lose_a_call(runtime, tmp_path / f".s{index}", model)
+    worker = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
+    assert worker.answer() == "ready"
+    worker.close()
+    for index in range(2):
+        _Pool.end(index)
+    wait_for(lambda: _states(runtime) == [], "all workers' end")
+
+
+def test_a_model_that_changes_its_neighbours_is_sent_to_a_pool_of_its_own(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)
+    ask_for_own_pool(token.failed_load, "it has replaced torch.relu")  # and waits until the host knows
+    assert beside.answer() == "bye"
+    _Pool.end(0)
+    assert worker.answer() == "bye"
+    late = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
+    assert late.answer() == f"pool\0{own_pool(model)}"
+    _Pool.end(1)
+    for thing in (stream, beside_stream, worker, beside, late):
+        thing.close()
+
+
+def test_a_model_that_was_found_out_by_a_neighbour_is_sent_away_too(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    Report("rebound", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
+    assert worker.answer() == "bye"
+    late = _Shim(runtime, f"unix:{tmp_path}/.s1", model)
+    assert late.answer() == f"pool\0{own_pool(model)}"
+    _Pool.end(0)
+    for thing in (stream, worker, late):
+        thing.close()
