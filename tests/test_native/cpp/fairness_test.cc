@@ -30,7 +30,7 @@ class Simulation {
     for (size_t i = 0; i < workers; ++i) ask(model);
   }
   void ask(const std::string& model) {
-    const auto came = Clock::time_point() + std::chrono::seconds(number_++);
+    const auto came = Clock::time_point() + seconds(now_) + std::chrono::nanoseconds(number_++);
     waiters_.emplace_back(new FairQueue::Waiter{queue_.flow(model), {}, 0, came});
     queue_.wait(*waiters_.back(), now_);
     fill();

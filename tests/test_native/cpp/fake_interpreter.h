@@ -147,9 +147,10 @@ class FakeInterpreter final : public Interpreter {
   Value stacks() override { return List{}; }
 
   // It runs no Python that could be interrupted.
-  void begin_interruptible(uint64_t /*call*/) override { demand_gil(); }
+  void begin_interruptible(uint64_t /*call*/, bool /*shielded*/) override { demand_gil(); }
   void end_interruptible(uint64_t /*call*/) noexcept override { demand_gil(); }
   void interrupt(uint64_t /*call*/, std::function<void(Interruption)> /*told*/) override {}
+  bool wants_to_retire() const noexcept override { return false; }
   Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
 
   void later(std::function<void()> work) override {
