@@ -17,6 +17,7 @@ what was there before under another name. It counts at the moment somebody looks
 
 from __future__ import annotations
 
+import builtins
 import sys
 import time
 from types import FunctionType, MethodType, ModuleType
@@ -24,6 +25,9 @@ from typing import Any
 
 import _interpool
 from interpool.native.inside import module_scope
+
+# Functions here use these: of the interpreter's, a model may have removed some.
+globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # after a load: that, and some calls
 LOOK_S = 0.5
@@ -61,16 +65,23 @@ class Neighbourhood:
             return ""
         self._looks -= 1
         self._next = now + LOOK_S
+        try:
+            found = self._changes()
+        except Exception as error:  # noqa: BLE001  the model may have taken anything away
+            found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
+        if not found:
+            return ""
+        more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
+        return f"it has replaced or removed {', '.join(found[:_MOST_TOLD])}{more}"
+
+    def _changes(self) -> list[str]:
         fresh = self._new()
         found = [*self._lost(), *self._rebound(fresh), *self._redefined()]
         for name, module in fresh.items():
             planted = (key for key, value in vars(module).copy().items() if self._is_models(value, fresh))
             found += [f"{name}.{key}" for key in planted]
         self._add(fresh)
-        if not found:
-            return ""
-        more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
-        return f"it has replaced or removed {', '.join(found[:_MOST_TOLD])}{more}"
+        return found
 
     def _new(self) -> dict[str, ModuleType]:
         """The environment's modules that are not watched yet."""

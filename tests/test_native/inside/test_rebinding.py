@@ -99,6 +99,19 @@ def test_what_libraries_and_models_live_by_is_not(session: InterpreterSession, c
     assert _found(session, code) == ""
 
 
+@pytest.mark.parametrize("name", ["sorted", "vars", "isinstance", "len", "getattr"])
+def test_a_builtin_that_is_gone_is_missed_also_where_it_is_looked_for(
+    session: InterpreterSession, name: str
+) -> None:
+    code = f"import builtins\nsys.kept = {name}\ndel builtins.{name}"
+    try:
+        assert _found(session, code) == f"it has replaced or removed builtins.{name}"
+    finally:
+        scope = session.global_("builtins", "dict")()
+        back = f"import builtins, sys\nbuiltins.{name} = sys.kept\ndel sys.kept"
+        session.global_("builtins", "exec")(back, scope)
+
+
 def test_a_module_that_everybody_needs_is_missed(session: InterpreterSession) -> None:
     code = "kept = sys.modules.pop('json')\nimport atexit"
     try:
