@@ -201,14 +201,14 @@ def _guard_recursion() -> None:
 
 
 def _guard_locale() -> None:
-    import locale
-
-    def only_tell(stock: Callable[[int, str | None], str]) -> Callable[..., str]:
+    def only_tell(
+        stock: Callable[[int, str | None], str], locale_error: type[Exception]
+    ) -> Callable[..., str]:
         def setlocale(category: int, wished: str | None = None, /) -> str:
             """Stands in for ``locale.setlocale``."""
             now = stock(category, None)
             if wished is not None and wished not in ("", now):
-                raise locale.Error(
+                raise locale_error(
                     refused(
                         f"the locale {wished!r} would be that of the whole process, and of all its models; "
                         f"it is {now!r}. Set it in the host, before the pool starts (LC_ALL, for a server)."

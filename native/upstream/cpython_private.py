@@ -10,6 +10,8 @@ from __future__ import annotations
 import _compat_pickle
 import importlib._bootstrap
 import linecache
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from interpool.native.upstream.private_names import PrivateName, problems
@@ -147,13 +149,20 @@ def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) 
     _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
 
 
-def replace_setlocale(make: Callable[[Callable[..., str]], Callable[..., str]]) -> None:
-    """Have ``locale.setlocale`` set the process's locale by what ``make`` makes of the stock function."""
-    import _locale
-    import locale
+def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Callable[..., str]]) -> None:
+    """Have ``locale.setlocale`` set the process's locale by what ``make`` makes of the stock function.
 
-    # locale.py has taken it by name, and others take it from there.
-    _locale.setlocale = locale._setlocale = make(_locale.setlocale)  # type: ignore[attr-defined]
+    Args:
+        make: gets that function, and ``locale.Error``.
+    """
+    import _locale
+
+    _locale.setlocale = make(_locale.setlocale, _locale.Error)  # type: ignore[attr-defined]
+    # locale.py takes it by name, and others take it from there; it may not have been imported yet.
+    locale = sys.modules.get("locale")
+    contents = vars(ModuleType)["__dict__"].__get__(locale) if locale is not None else {}
+    if "_setlocale" in contents:
+        contents["_setlocale"] = _locale.setlocale
 
 
 def replace_environ(variables: dict[bytes, bytes]) -> None:

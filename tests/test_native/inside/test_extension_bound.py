@@ -171,13 +171,14 @@ def on_threads(count):
 
 
 def test_what_is_printed_before_during_and_after_an_interpreters_life_is_all_there_in_order(
-    bound: Path,
+    bound: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # where it is set, lines meet as they are written
     done = run_program(
         """
         import atexit, sys
         print("host before", end=";")
-        print("host before", end=";", file=sys.stderr)
+        print("host before", end=";", file=sys.stderr, flush=True)
         from interpool import InterpreterManager
         from interpool_testing import Code, every_interpreter, together
 
