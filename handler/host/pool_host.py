@@ -350,7 +350,7 @@ class PoolHost:
         if manager is None or size is None:
             return
         stats = manager.stats()
-        wanted = relief.relieved_size(stats, size, memory.free_part() >= SHORT)
+        wanted = relief.relieved_size(stats, size, lambda: memory.free_part() >= SHORT)
         if wanted[1] != stats["max_size"]:
             logger.warning("the pool has at most %d interpreters from now on", wanted[1])
             manager.resize(*wanted)
@@ -378,20 +378,14 @@ class PoolHost:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
-        if registration.model_dir in self._isolated:
-            _close_all(descriptors)
-            control.send(peer, "pool", own_pool(registration.model_dir))
-            self._drop(peer)
-            return
         if reason := self._ordinary.parked(registration.model_dir):
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
         ordinary = not shim.is_hermetic(registration.model_dir)
-        reason = self._ordinary.left_to_stock(registration.model_dir, ordinary=ordinary)
-        if reason:
+        if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
-            control.send(peer, "stock", reason)
+            control.send(peer, *elsewhere)
             self._drop(peer)
             return
         stdout, stderr = descriptors
@@ -433,6 +427,13 @@ class PoolHost:
         self._watch(listener, lambda: self._on_frontend(worker))
         if not control.send(worker.peer, "ready"):
             self._end(worker, End.SHIM_GONE)
+
+    def _served_elsewhere(self, model_dir: str, *, ordinary: bool) -> tuple[str, str] | None:
+        """What a worker of the model is answered (see control.py) that is not this pool's."""
+        if model_dir in self._isolated:
+            return "pool", own_pool(model_dir)
+        reason = self._ordinary.left_to_stock(model_dir, ordinary=ordinary)
+        return ("stock", reason) if reason else None
 
     def _refuse(self, peer: socket.socket, reason: str) -> None:
         logger.error("worker refused: %s", reason)

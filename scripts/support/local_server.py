@@ -168,6 +168,17 @@ class TorchServe:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """What `interpool status --json` prints of this server's pools, by their names."""
+        printed = subprocess.run(
+            [*INTERPOOL, "status", "--json"],
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return {pool["pool"]: pool for pool in json.loads(printed.stdout)}
+
     # ---- processes -------------------------------------------------------------------------
 
     def processes(self) -> list[psutil.Process]:
