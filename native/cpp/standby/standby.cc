@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
     return value;
   };
   const int host = static_cast<int>(number());
+  static_cast<void>(fcntl(host, F_SETFD, FD_CLOEXEC));  // this program has got it over an exec
   const unsigned long long inode = number();
   const unsigned long long ctime_ns = number();
 
