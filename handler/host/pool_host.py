@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from interpool.handler.host import control, memory, relief
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.keeping import SHORT, Keeper
+from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
@@ -97,7 +99,11 @@ class PoolHost:
         self._is_ahead = ahead
         if ahead:
             pool.resize(*self._settings.pool_size(None))
-        self._keeper = Keeper(self._settings.idle_model_s, self._wake)
+        own = self._settings.memory_mb
+        own_limit = own << 20 if own is not None else None
+        self._free_memory = partial(memory.free_part, own_limit)
+        MemoryBrake(partial(memory.rooms, own_limit)).start()
+        self._keeper = Keeper(self._settings.idle_model_s, self._wake, self._free_memory)
         try:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
@@ -350,7 +356,7 @@ class PoolHost:
         if manager is None or size is None:
             return
         stats = manager.stats()
-        wanted = relief.relieved_size(stats, size, memory.free_part() >= SHORT)
+        wanted = relief.relieved_size(stats, size, self._free_memory() >= SHORT)
         if wanted[1] != stats["max_size"]:
             logger.warning("the pool has at most %d interpreters from now on", wanted[1])
             manager.resize(*wanted)
