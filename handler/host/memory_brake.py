@@ -3,7 +3,7 @@
 A model that asks for memory without end would take all models of its pool along: the kernel's OOM killer
 ends processes. So when little is left, the process's data may not grow by more than half of that
 (``RLIMIT_DATA``, the soft one, which can be raised again). Whoever asks for more gets MemoryError, or torch's
-own error: as a rule the model that asks all the time, whose call ends with that, and what it held is free again.
+own error: as a rule the model that asks all the time, whose call ends with that; what it held is free again.
 
 The limit is of address space and not of memory, and says nothing of what was reserved and not used yet: it
 cannot be in place all the time.
