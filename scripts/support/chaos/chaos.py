@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -149,7 +150,7 @@ class Chaos:
         self.server.register("hostile.mar", model_name="hostile")
         self.server.unregister("hostile")
         for path in set(self.server.tmp.glob("*.download")) - before:
-            path.unlink()  # which TorchServe leaves behind
+            shutil.rmtree(path)  # which TorchServe leaves behind
 
     def misbehave(self, way: str) -> Callable[[], None]:
         def misbehave() -> None:
@@ -281,10 +282,8 @@ def main() -> int:
                 outage = max(one.take_outage(began) for one in checked)
                 took, back_off = time.monotonic() - began, chaos.take_back_off()
                 lived = "the host lived" if server.hosts() == hosts else "another host"
-                print(
-                    f"{name:<24} outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all, {lived}",
-                    flush=True,
-                )
+                waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
+                print(f"{name:<24} {waited}, {lived}", flush=True)
                 bound = options.frontend_outage if "frontend" in name else options.outage
                 if outage > bound:
                     faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
