@@ -150,6 +150,9 @@ def serve(ctx: click.Context) -> None:
         _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
     os.environ[HOME_VARIABLE] = str(home)
     if "--start" in ctx.args:
+        from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
+
+        remove_leftovers(temporary_directory())
         if address := os.environ.get(METRICS_ADDRESS):
             _start_exporter(address, foreground="--foreground" in asked)
         _start_host_ahead(foreground="--foreground" in asked)

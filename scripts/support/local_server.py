@@ -279,6 +279,11 @@ class TorchServe:
             lambda: f"the pool to be complete: {self.host_log()}",
         )
 
+    def wait_for_interpreters(self, count: int) -> None:
+        """Until the host that started last has so many."""
+        text = f"all of {count} interpreters"
+        wait_for(lambda: text in self.host_log().rpartition(": pool '")[2], lambda: self.host_log()[-2000:])
+
     def kill_host(self) -> int:
         """kill -9 the one pool host; gives its pid."""
         (host,) = self.hosts()

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "model_thread.h"
 #include "visits.h"
 
 namespace interpool {
@@ -282,6 +283,7 @@ void Pool::release(Interpreter& interpreter) {
 }
 
 void Pool::retire(Interpreter& interpreter) {
+  ModelThread::forget_all(interpreter);
   const std::lock_guard lock(mutex_);
   Slot* slot = slot_of(interpreter);
   if (slot == nullptr || slot->state != State::kLeased) {
@@ -402,11 +404,16 @@ void Pool::wake_all() {
 }
 
 void Pool::close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  wake_all();
-  autoscaler_.notify_one();
-  started_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    wake_all();
+    autoscaler_.notify_one();
+    started_.notify_all();
+  }
+  for (const Status& slot : status()) {
+    ModelThread::forget_all(*slot.interpreter);
+  }
 }
 
 void Pool::close_for_good() {
@@ -437,6 +444,7 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
     }
   }
   for (Interpreter* interpreter : interpreters) {
+    ModelThread::forget(*interpreter, affinity);
     interpreter->forget_model(affinity, !only.has_value());
   }
 }
