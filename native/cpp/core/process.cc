@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -43,6 +45,23 @@ Function find(void* handle, const char* name) {
                                 "; reinstall interpool.");
   }
   return reinterpret_cast<Function>(found);
+}
+
+// Where the process is about to have as many mappings as it may: that, and what to do. An interpreter's
+// libraries take some 300, and those of one that failed are gone again when this is asked.
+std::string why_no_room() {
+  constexpr size_t kNeeded = 600;
+  size_t most = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  std::ifstream maps("/proc/self/maps");
+  const auto count = static_cast<size_t>(
+      std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
+  if (count + kNeeded < most) {
+    return "";
+  }
+  return "\nThis process has " + std::to_string(count) + " memory mappings, of the " + std::to_string(most) +
+         " that vm.max_map_count allows, and an interpreter takes some 300: raise that, or have fewer "
+         "interpreters.";
 }
 
 void import_into(Interpreter& interpreter, const std::vector<std::string>& modules) {
@@ -318,11 +337,13 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
           Interpreter* const ready = start_one(slot, search_path);
           import_into(*ready, preload);
           started[i] = ready;
+        } catch (const InterpreterStartError& error) {
+          failures[i] = std::make_exception_ptr(InterpreterStartError(error.what() + why_no_room()));
         } catch (const Error&) {
           failures[i] = std::current_exception();
         } catch (const std::exception& error) {  // no memory, no threads, what torch says
-          failures[i] = std::make_exception_ptr(InterpreterStartError("interpreter " + std::to_string(slot) +
-                                                                      " did not start: " + error.what()));
+          failures[i] = std::make_exception_ptr(InterpreterStartError(
+              "interpreter " + std::to_string(slot) + " did not start: " + error.what() + why_no_room()));
         }
         done->set_value();
       });
