@@ -13,7 +13,7 @@ from libraries_of import Answer, computes
 
 @computes("uvloop")
 def uvloop() -> Answer:
-    """Timers, threads, sockets and a child process of an event loop."""
+    """Timers, threads and sockets of an event loop."""
     import asyncio
 
     import uvloop

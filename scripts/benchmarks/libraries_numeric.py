@@ -130,7 +130,7 @@ def bottleneck() -> Answer:
 
 @computes("joblib")
 def joblib() -> Answer:
-    """Threads, a cache on disk; processes are refused as everywhere."""
+    """Threads, and a cache on disk."""
     import math
     import tempfile
 

@@ -323,7 +323,7 @@ def soundfile() -> Answer:
 
 @computes("imagecodecs")
 def imagecodecs() -> Answer:
-    """JPEG XL, WebP and LERC there and back."""
+    """PNG and JPEG 2000 there and back."""
     import imagecodecs
     import numpy as np
 

@@ -9,7 +9,7 @@ import os, sys
 from interpool.native import InterpreterManager
 
 def instances(manager):
-    return manager._pool.instances()
+    return sorted(manager._pool.instances())
 
 def mappings():
     with open("/proc/self/maps") as file:
@@ -32,7 +32,7 @@ for _ in range(20):
         assert instances(manager) == [1, 2]
         assert len(manager) == 2
     with InterpreterManager(1) as manager:
-        assert instances(manager) == [1]
+        assert instances(manager) in ([1], [2])
 assert mappings() <= before[0] + 20, (mappings(), before)
 assert threads() == before[1]
 with InterpreterManager(2) as manager, manager.acquire_session() as session:
