@@ -326,32 +326,45 @@ def cmake_dir() -> None:
 
 @main.command()
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
+@click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
 @click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
-@click.argument("names", nargs=-1, metavar="[--imports NAME...]")
-def doctor(imports: bool, mar: Path | None, names: tuple[str, ...]) -> None:
+@click.argument("names", nargs=-1, metavar="[--imports MODULE... | --run MODULE:FUNCTION...]")
+def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -> None:
     """Check whether this machine can do it; every line says how to fix what is wrong.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
-    interpreters at once, in a process of its own: a crash is a line of the answer.
+    interpreters at once, in a process of its own: a crash is a line of the answer. It says no
+    more than "imports": many libraries fail only when they are used.
+
+    `interpool doctor --run trial:work` calls a function of yours, without arguments, in two private
+    interpreters and in the host program at once, again and again, and compares what it answers
+    with an ordinary Python's.
 
     `interpool doctor --mar model.mar` tries whether a pool can serve an archive that was made
     without interpool, as a server with INTERPOOL_ORDINARY_ARCHIVES=pool does.
     """
     from interpool.handler.frontend.doctor import checks as serving_checks
     from interpool.handler.host.mar_trial import checks as mar_checks
+    from interpool.native.diagnostics import run_trial
     from interpool.native.diagnostics.doctor import checks as native_checks
     from interpool.native.diagnostics.import_trial import checks as import_checks
 
-    if imports != bool(names):
-        raise click.UsageError("--imports and the modules' names go together")
-    if imports and mar:
-        raise click.UsageError("--imports and --mar are two questions")
+    if imports + run + (mar is not None) > 1:
+        raise click.UsageError("--imports, --run and --mar are different questions")
+    if (imports or run) != bool(names):
+        raise click.UsageError("--imports and the modules' names go together; so do --run and functions'")
+    if run and (bad := [name for name in names if not all(name.partition(":"))]):
+        raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
     failed = 0
-    checks: Iterable[Check] = (*native_checks(), *serving_checks()) if not (imports or mar) else ()
+    checks: Iterable[Check]
     if imports:
         checks = import_checks(names)
+    elif run:
+        checks = run_trial.checks(names)
     elif mar:
         checks = mar_checks(mar)
+    else:
+        checks = (*native_checks(), *serving_checks())
     for check in checks:
         failed += not check.ok
         click.echo(f"{check.mark:4}  {check.name}: {check.detail}")

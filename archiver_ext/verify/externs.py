@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from interpool.native.archive.format import Origin
 from interpool.native.errors import ExternError
+from interpool.native.known_libraries import known_library
 
 if TYPE_CHECKING:
     from interpool.native.archive.format import Extern, Manifest
@@ -53,7 +54,8 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
         hint = f". Install what it was made with: pip install {commands}" if commands else ""
         said = "; ".join(problem.said for problem in errors)
         raise ExternError(f"{archive}: {said}{hint}", errors[0].rule)
-    return _python_warnings(manifest) + [f"[{problem.rule}] {problem.said}" for problem in found]
+    warnings = [f"[{problem.rule}] {problem.said}" for problem in found]
+    return _python_warnings(manifest) + warnings + _unsafe_warnings(manifest)
 
 
 class _Problem(NamedTuple):
@@ -108,6 +110,13 @@ def _python_warnings(manifest: Manifest) -> list[str]:
         "source that chooses by the version, or uses what this one lacks, fails when it is loaded"
     )
     return [said]
+
+
+def _unsafe_warnings(manifest: Manifest) -> list[str]:
+    """What is known not to compute in private interpreters."""
+    names = dict.fromkeys(extern["distribution"] for extern in manifest["externs"])
+    known = [found for name in names if (found := known_library(name)) is not None and not found.computes]
+    return [f"[extern-unsafe] {found.said}" for found in known]
 
 
 def _gone_from_standard_library(manifest: Manifest) -> list[str]:

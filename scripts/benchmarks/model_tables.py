@@ -1,4 +1,4 @@
-"""The tables of docs/models.md, from what the benchmark measured."""
+"""Tables in pages of docs/: those of docs/models.md, from what the benchmark measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 NONE = "-"
-BEGIN, END = "<!-- {}: begin (scripts/bench models) -->", "<!-- {}: end -->"
+BEGIN, END = "<!-- {}: begin (scripts/bench {}) -->", "<!-- {}: end -->"
 
 
 @dataclass
@@ -87,25 +87,35 @@ def recipes_table(rows: list[Row]) -> str:
         "model", "export code", "interned / extern / mocked", "plan held", "archive", "pack", "load",
         "times torch.load", "verified", "equal in 2 interpreters",
     ]  # fmt: skip
-    return _table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
+    return table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
 
 
 def third_party_table(rows: list[Row]) -> str:
     """What it took to pack models that nobody wrote for this."""
     head = ["model", "what it took", "interned / extern / mocked", "the server must have", "archive",
             "equal in 2 interpreters"]  # fmt: skip
-    return _table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
+    return table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
 
 
-def put(page: Path, name: str, table: str) -> None:
-    """Replace what stands between the markers of this name. Raises ValueError where there are none."""
-    text = page.read_text(encoding="utf-8")
-    begin, end = BEGIN.format(name), END.format(name)
-    before, marked, rest = text.partition(begin)
+def put(page: Path, name: str, text: str, by: str = "models") -> None:
+    """Replace what stands between the markers of this name.
+
+    Args:
+        page: the file.
+        name: in the markers.
+        text: what is to stand there.
+        by: the benchmark that writes it.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = page.read_text(encoding="utf-8")
+    begin, end = BEGIN.format(name, by), END.format(name)
+    before, marked, rest = found.partition(begin)
     _, ended, after = rest.partition(end)
     if not (marked and ended):
         raise ValueError(f"{page} has no {begin} … {end}")
-    page.write_text(f"{before}{begin}\n{table}\n{end}{after}", encoding="utf-8")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def _recipe_cells(row: Row) -> list[str]:
@@ -157,7 +167,8 @@ def _yes(value: bool) -> str:
     return "yes" if value else "**no**"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
                      for line in lines)  # fmt: skip

@@ -57,7 +57,7 @@ void Pool::refuse_if_hopeless(std::optional<int> only) const {
     return;
   }
   for (const Slot& slot : slots_) {
-    if (slot.interpreter->id() == *only && slot.state != State::kRetired) {
+    if (slot.interpreter->id() == *only && !is_gone(slot)) {
       return;
     }
   }
@@ -351,7 +351,7 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
   const std::lock_guard lock(mutex_);
   const auto found = sources_.find(name);
   if (found == sources_.end() || std::none_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-        return slot.interpreter->id() == interpreter;
+        return slot.interpreter->id() == interpreter && slot.state != State::kGivenUp;
       })) {
     return std::nullopt;
   }
@@ -422,6 +422,23 @@ void Pool::close_for_good() {
   autoscaler_.notify_one();
 }
 
+std::vector<Interpreter*> Pool::give_up(const Origin& origin, size_t most) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Interpreter*> given;
+  if (!closed_ || told_ || origin != options_.origin) {
+    return given;
+  }
+  for (Slot& slot : slots_) {
+    const bool idle = slot.state == State::kFree || slot.state == State::kParked;
+    if (given.size() < most && idle && slot.leases == 0 && !slot.interpreter->wants_to_retire()) {
+      active_ -= slot.state == State::kFree ? 1 : 0;
+      slot.state = State::kGivenUp;
+      given.push_back(slot.interpreter);
+    }
+  }
+  return given;
+}
+
 bool Pool::is_closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;
@@ -432,7 +449,7 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
   {
     const std::lock_guard lock(mutex_);
     for (Slot& slot : slots_) {
-      if (!only.has_value() || slot.interpreter->id() == *only) {
+      if (slot.state != State::kGivenUp && (!only.has_value() || slot.interpreter->id() == *only)) {
         slot.affinities.erase(affinity);
         interpreters.push_back(slot.interpreter);
       }
@@ -450,10 +467,14 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
 }
 
 void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument,
-                    double patience) {
+                    double patience, bool leased) {
   std::vector<Interpreter*> interpreters;
+  if (!leased) {
+    const std::lock_guard lock(mutex_);
+    told_ = true;
+  }
   for (const Status& status : status()) {
-    if (status.state != State::kRetired) {
+    if (status.state != State::kRetired && (!leased || status.leases > 0)) {
       interpreters.push_back(status.interpreter);
     }
   }
@@ -469,6 +490,9 @@ std::vector<Pool::Status> Pool::status() const {
   const auto now = Clock::now();
   std::vector<Status> all;
   for (const Slot& slot : slots_) {
+    if (slot.state == State::kGivenUp) {
+      continue;
+    }
     const double since = in_seconds(now - slot.leased_at);
     Status& one = all.emplace_back(Status{
         slot.interpreter, slot.state, slot.leases, {}, {}, slot.model, slot.thread, since, slot.holder});
@@ -512,7 +536,7 @@ std::vector<int> Pool::instances() const {
   const std::lock_guard lock(mutex_);
   std::vector<int> all;
   for (const Slot& slot : slots_) {
-    if (slot.state != State::kRetired) {
+    if (!is_gone(slot)) {
       all.push_back(slot.interpreter->id());
     }
   }
