@@ -189,7 +189,7 @@ class _Clock:
 def _evaluated(spec: str, entry: Any, serving: Serving) -> list[str]:
     """Put a module into evaluation mode, which is how it is served; the warning, if that changes answers."""
     if not isinstance(entry, torch.nn.Module):
-        return []
+        return _held_in_training(spec, entry)
     layers = shown(training_layers(entry))
     if serving["train_mode"]:
         return [] if layers else [f"{spec} is to stay in training mode, and no layer of it is in that mode"]
@@ -199,6 +199,22 @@ def _evaluated(spec: str, entry: Any, serving: Serving) -> list[str]:
         f"{layers} would answer otherwise. Call eval() where you build it, or keep the mode with --train-mode"
     )
     return [changed] if layers else []
+
+
+def _held_in_training(spec: str, entry: Any) -> list[str]:
+    """A callable runs in the modes that it chooses itself; a handler has initialize for that."""
+    held = vars(entry) if hasattr(entry, "__dict__") and not hasattr(entry, "initialize") else {}
+    found = [
+        f"{name}.{layer}"
+        for name, part in held.items()
+        if isinstance(part, torch.nn.Module)
+        for layer in training_layers(part)
+    ]
+    said = (
+        f"{spec} holds layers in training mode, which is how they answer when it is served, too: "
+        f"{shown(found)}. Call eval() where you build it, if that is not what you want"
+    )
+    return [said] if found else []
 
 
 def _run(

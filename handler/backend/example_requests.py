@@ -51,7 +51,7 @@ def forms_of(call: Arguments) -> Iterator[Form]:
     given = [(f"argument {index + 1}", value) for index, value in enumerate(call.positional)]
     given += [(f"argument {name!r}", value) for name, value in call.named.items()]
     try:
-        text = json.dumps(_in_json(call))
+        text = json.dumps(_in_json(call), ensure_ascii=False)
     except TypeError:
         text = None
     if text is not None and len(text) <= _MOST_JSON:

@@ -42,8 +42,8 @@ _AS = {
     None: "as a handler's batch",
 }
 _UNREPEATABLE = (
-    "its answers are random, or depend on earlier calls: that requests are answered was checked, and what "
-    "they are answered only as far as that goes"
+    "its answers are random, or depend on earlier calls: requests are answered, and whether rightly could be "
+    "checked for the first at most"
 )
 _REMEDIES = (
     "choose how requests become calls with --batches; or pack a function around the model, which takes what "
@@ -105,19 +105,16 @@ class _Asked:
         self.sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
         self.expected = held["expected"]
 
-    @cached_property
-    def _entry(self) -> Any:
-        return self.make()
-
-    def direct(self, sample: Sample, seed: int | None = None) -> Any:
-        """What the model answers that nobody serves."""
-        seed = self.test["seed"] if seed is None else seed
-        return answer(self._entry, self.kind, sample, seed, serving=self.serving)
+    def direct(self, *asked: tuple[Sample, int]) -> list[Any]:
+        """What a model that nobody serves answers to inputs, one after the other, each with its seed."""
+        entry = self.make()
+        return [answer(entry, self.kind, sample, seed, serving=self.serving) for sample, seed in asked]
 
     @cached_property
     def repeatable(self) -> bool:
         """Whether it answers the same again, and with other random numbers."""
-        first, *again = (self.direct(self.sample, self.test["seed"] + more) for more in (0, 0, 1))
+        seed = self.test["seed"]
+        first, *again = self.direct(*((self.sample, seed + more) for more in (0, 0, 1)))
         return not any(self.differences(first, got) for got in again)
 
     @cached_property
@@ -128,7 +125,7 @@ class _Asked:
             return None
         other = _map(call, lambda t: t.flip(*range(t.dim())) if t.is_floating_point() else t)
         try:
-            return other, self.direct(Sample(other.positional, other.named))
+            return other, *self.direct((Sample(other.positional, other.named), self.test["seed"]))
         except Exception:  # noqa: BLE001 -- its forward may insist on an order
             return None
 

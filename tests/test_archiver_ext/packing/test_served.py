@@ -53,6 +53,13 @@ MODELS = """
         def forward(self, x):
             return x + 1 if self.training else x
 
+    class Holds:
+        def __init__(self):
+            self.net = Asks()
+
+        def __call__(self, x):
+            return self.net(x)
+
     class Steps(nn.Module):
         def __init__(self):
             super().__init__()
@@ -96,6 +103,9 @@ FACTORY = """
 
     def double():
         return models.torch.neg
+
+    def holds():
+        return models.Holds()
 
     def image():
         torch.manual_seed(1)
@@ -240,6 +250,11 @@ def test_what_is_said_beside_the_spec_yields_to_the_plan_and_that_to_an_option(r
 def test_what_nobody_can_mean_is_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(PackError, match=words):
         Choices.of(said, "plan.toml: [serving]")
+
+
+def test_layers_in_training_mode_that_a_callable_holds_are_named(root: Path) -> None:
+    (said,) = (each for each in packed(root, "holds", "pair").warnings if "training mode" in each)
+    assert "net.the model itself (Asks)" in said
 
 
 def test_a_callable_has_no_modes_to_choose(root: Path) -> None:
