@@ -11,6 +11,7 @@ called, is the one.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from interpool.handler.backend.example_requests import BYTES, JSON, Form, forms_
 from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
 from interpool.handler.backend.outputs import CannotSend, CannotSplit, sendable, split
+from interpool.handler.torchserve import MOST_REQUEST_BYTES
 from interpool.native.archive.format import Batches, EntryKind, RequestRecord, SelfTest, Serving
 
 _WAYS: tuple[Batches, ...] = ("stack", "batch", "each")
@@ -151,7 +153,8 @@ def _plans(asked: _Asked) -> Iterator[_Plan]:
 def _is_batch(asked: _Asked, whole: Arguments) -> bool:
     """Whether several of these calls can be one; else ``batch`` would be ``each`` by another name."""
     sizes = {tensor.size(0) if tensor.dim() else 0 for tensor in _tensors(whole)}
-    if batch_of([whole, whole], "batch") is None:
+    # Two requests have no objects in common.
+    if batch_of([whole, copy.deepcopy(whole)], "batch") is None:
         return False
     try:
         split(asked.expected, [*sizes])
@@ -229,12 +232,21 @@ def _first_that_works(asked: _Asked, plans: Iterable[_Plan]) -> ServeCheck:
                 failed.setdefault(str(error), []).append(f"{_AS[plan.way]}{form}")
             else:
                 first = forms[0]
+                notes += _too_large(first)
                 return ServeCheck(FoundRequest(first.content_type, first.body, plan.way, plan.part, notes))
     if not failed:
         failed[f"it gave no list of {len(asked.sample.args[0])} answers to as many requests"] = [_AS[None]]
     lines = [f"{'; '.join(places)}: {why}" for why, places in failed.items()]
     said = "no request over HTTP is answered as the model answers its example inputs:\n    "
     return ServeCheck(refusal=said + "\n    ".join(lines) + f"\n  What to do: {_REMEDIES}")
+
+
+def _too_large(form: Form) -> list[str]:
+    said = (
+        f"a request of its example inputs has {len(form.body):,} bytes, and TorchServe takes "
+        f"{MOST_REQUEST_BYTES:,} unless max_request_size says more"
+    )
+    return [said] if len(form.body) > MOST_REQUEST_BYTES else []
 
 
 def _try(asked: _Asked, plan: _Plan, forms: Sequence[Form]) -> list[str]:

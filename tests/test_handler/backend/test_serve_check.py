@@ -132,6 +132,11 @@ def test_bags_of_indices_come_by_place_and_by_name() -> None:
     assert json.loads(found.body) == {"input": [1, 2, 4], "offsets": [0, 2]}
 
 
+def test_lists_of_tensors_are_in_no_batch() -> None:
+    pools = forward(lambda x, bags: x + bags[0].sum() if len(x) == 3 else 1 / 0)
+    assert works(pools, torch.rand(3, 1), [torch.ones(4), torch.ones(4)]).batches == "each"
+
+
 def test_types_that_json_lacks_are_said_or_saved() -> None:
     halves = works(forward(lambda x: x * 2), torch.rand(2, 3, dtype=torch.float64))
     assert json.loads(halves.body)["dtype"] == "float64"
@@ -171,6 +176,11 @@ def test_what_counts_its_calls_is_only_held_to_its_first() -> None:
             return x + self.calls
 
     assert "earlier calls" in works(Counts, torch.rand(1, 4)).notes[0]
+
+
+def test_a_request_that_torchserve_would_refuse_is_said() -> None:
+    (said,) = works(forward(lambda x: x.sum(-1)), torch.rand(1, 2_000_000)).notes
+    assert "max_request_size" in said
 
 
 def test_an_object_in_the_answer_is_named_with_what_to_do() -> None:
