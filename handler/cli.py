@@ -17,7 +17,7 @@ import click
 
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
-from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, running_frontend
+from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, running_addresses, running_frontend
 from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install
 
@@ -100,14 +100,14 @@ def _handler_file() -> Path:
 
 def _server_side() -> object:
     """What the archiver, a layer below, asks its context for."""
-    from interpool.archiver_ext.commands.archive import ServerSide
+    from interpool.archiver_ext.commands.server_side import ServerSide
 
     def check_config(file: Path) -> None:
         from interpool.handler.config import ModelSettings
 
         ModelSettings.of_file(file)
 
-    return ServerSide(str(_handler_file()), check_config)
+    return ServerSide(str(_handler_file()), check_config, running_addresses)
 
 
 @click.group(cls=Commands, epilog=EXIT_STATUS)

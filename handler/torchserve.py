@@ -14,7 +14,9 @@ the frames that ``native/cpp`` reads without Python.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
+import os
 import struct
 import sys
 import tempfile
@@ -50,6 +52,9 @@ CPU_LAUNCHER = "torch.backends.xeon.run_cpu"
 TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
+CONFIG_OPTION = "-f"  # of the frontend's: its configuration
+ADDRESSES = {"inference_address": "http://127.0.0.1:8080", "management_address": "http://127.0.0.1:8081"}
+MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
@@ -256,7 +261,7 @@ PYTHON = (
         "start",
         "is what `interpool serve` runs, and says which process it started",
         "",
-        ("executable", PID_FILE),
+        ("executable", PID_FILE, CONFIG_OPTION),
     ),
     Python("ts.model_server", "TS_NAMESPACE", "tells the frontend's process", mentions=(FRONTEND_CLASS,)),
     Python("ts.arg_parser", "ArgParser.model_service_worker_args", "what a shim is told", "", WORKER_OPTIONS),
@@ -367,6 +372,23 @@ def running_frontend() -> int | None:
     except (OSError, ValueError):
         return None
     return pid if FRONTEND_CLASS.encode() in arguments.split(b"\0") else None
+
+
+def running_addresses() -> tuple[str, str]:
+    """Where a client here reaches the running TorchServe's inference and management; its own if none runs."""
+    settings: dict[str, str] = {}
+    pid = running_frontend()
+    if pid is not None:
+        with contextlib.suppress(OSError, ValueError):
+            process = Path(f"/proc/{pid}")
+            arguments = (process / "cmdline").read_bytes().split(b"\0")
+            file = os.fsdecode(arguments[arguments.index(CONFIG_OPTION.encode()) + 1])
+            text = (process / "cwd" / file).read_text(encoding="utf-8", errors="replace")
+            pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
+            settings = {name.strip(): value.strip().replace("\\", "") for name, _, value in pairs}
+    found = (settings.get(name, default) for name, default in ADDRESSES.items())
+    inference, management = (address.replace("//0.0.0.0", "//127.0.0.1") for address in found)
+    return inference, management
 
 
 def differences(package: Path) -> list[str]:

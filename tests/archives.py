@@ -23,6 +23,7 @@ from interpool.native.archive.format import (
     MANIFEST_PACKAGE,
     MANIFEST_RESOURCE,
     SCHEMA,
+    SERVED_AS_KINDS_ARE,
     Manifest,
     ModuleRecord,
 )
@@ -43,6 +44,8 @@ def manifest_of(files: Mapping[str, bytes], /, **fields: Any) -> Manifest:
         "data": [],
         "inputs": None,
         "self_test": None,
+        "serving": SERVED_AS_KINDS_ARE,
+        "request": None,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         **fields,
     }

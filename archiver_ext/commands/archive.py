@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
+from interpool.archiver_ext.commands.server_side import ServerSide, addresses
+from interpool.archiver_ext.commands.showing import show_request
 from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
 from interpool.archiver_ext.mar.opening import MarFormat
 
 _RUNTIMES = ("python", "python3", "LSP")
 _FILE = click.Path(path_type=Path)
-
-
-@dataclass(frozen=True)
-class ServerSide:
-    """What only the serving layer, above this one, can tell; the command group's ``obj``.
-
-    Attributes:
-        handler: the path of its handler file.
-        check_config: raises InterpoolError for a model-config.yaml that it would not take.
-    """
-
-    handler: str
-    check_config: Callable[[Path], None]
 
 
 @click.command("archive")
@@ -118,6 +105,7 @@ def archive_command(
 
 
 def _show(console: Console, report: MarReport) -> None:
+    inference, management = addresses()
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}")
     facts = f"{report.archive_format}, {report.size / 1e6:.2f} MB, {sum(report.seconds.values()):.1f} s"
@@ -127,6 +115,7 @@ def _show(console: Console, report: MarReport) -> None:
     )
     console.print(
         f"next, with {escape(str(report.output.parent))} as the server's --model-store:\n"
-        f'  curl -X POST "http://127.0.0.1:8081/models?url={report.url}&initial_workers=1&synchronous=true"',
+        f'  curl -X POST "{management}/models?url={report.url}&initial_workers=1&synchronous=true"',
         markup=False,
     )
+    show_request(console, report.output, report.model_name, inference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,24 @@ import click
 from rich.table import Table
 from rich.tree import Tree
 
-from interpool.archiver_ext.commands.showing import modules_table, output, plain, show_externs
+from interpool.archiver_ext.commands.server_side import addresses
+from interpool.archiver_ext.commands.showing import (
+    modules_table,
+    output,
+    plain,
+    request_of,
+    served_name,
+    show_externs,
+    show_request,
+)
 from interpool.archiver_ext.inspect.inspection import Inspection, inspect_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import Console
+
+    from interpool.native.archive.format import Manifest
 
 _STORAGES_SHOWN = 10
 _TENSORS_SHOWN = 2
@@ -26,11 +38,18 @@ _ENTRIES_SHOWN = 12
 @click.command("inspect")
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
-def inspect_command(archive: Path, as_json: bool) -> None:
+@click.option("--request", "body", is_flag=True, help="print the body of the request that works, and no more")
+def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
     """Say what is in an archive: m.ptpkg, or the .mar around it in any format.
 
     Runs none of its code, and believes what it says of itself: `interpool verify` checks.
     """
+    if body:
+        content_type, content = request_of(archive)
+        if not content_type:
+            raise click.UsageError(f"{archive} holds no request: pack it with example inputs")
+        sys.stdout.buffer.write(content)
+        return
     found = inspect_archive(archive)
     if as_json:
         click.echo(json.dumps(found.as_dict()))
@@ -52,6 +71,8 @@ def _show(console: Console, found: Inspection) -> None:
     test = manifest["self_test"]
     told = f"{test['resource']}, rtol {test['rtol']:g}, atol {test['atol']:g}" if test else "none"
     _say(console, f"self-test: {told}")
+    _say(console, f"served: {_serving(manifest)}")
+    show_request(console, found.archive, served_name(found.archive), addresses()[0])
     for name in manifest["data"]:
         _say(console, f"data: {name}, {_bytes(found.sizes.get(name, 0))}")
     console.print(modules_table(manifest["modules"]))
@@ -153,6 +174,17 @@ def _signature(inputs: Any) -> str:
     given = [_value(each) for each in inputs.get("args") or []]
     given += [f"{name}={_value(each)}" for name, each in (inputs.get("kwargs") or {}).items()]
     return f"({', '.join(given)})"
+
+
+def _serving(manifest: Manifest) -> str:
+    """In one line: ``batches: stack, with gradients``."""
+    serving, kind = manifest["serving"], manifest["entry"]["kind"]
+    if kind == "handler":
+        return "by its own handle()"
+    batches = serving["batches"] or ("stack" if kind == "module" else "each")
+    words = ["with gradients"] if serving["grad"] else []
+    words += ["in the mode it was packed in"] if serving["train_mode"] else []
+    return ", ".join([f"batches: {batches}", *words])
 
 
 def _value(described: Any) -> str:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from interpool.archiver_ext.commands.showing import modules_table, plain, show_externs
+from interpool.archiver_ext.commands.server_side import addresses
+from interpool.archiver_ext.commands.showing import (
+    modules_table,
+    plain,
+    served_name,
+    show_externs,
+    show_request,
+)
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
-from interpool.native.archive.format import Origin
+from interpool.archiver_ext.packing.serving_choices import Choices
+from interpool.native.archive.format import Batches, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +56,21 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
             help="files below the root that the code opens and that pack cannot see, such as "
             "'mypkg/vocab/*.txt' read by compiled code; may be repeated",
         ),
+        click.option(
+            "--batches",
+            type=click.Choice(get_args(Batches)),
+            help="how requests become calls: stack (each is one sample), batch (each is a batch) or each "
+            "(one call for each); default: the first of these that answers the example inputs rightly",
+        ),
+        click.option("--grad", is_flag=True, default=None, help="the module's forward differentiates"),
+        click.option(
+            "--train-mode", is_flag=True, default=None, help="serve the module in the mode that it comes in"
+        ),
+        click.option(
+            "--no-serve-check",
+            is_flag=True,
+            help="do not try the example inputs as requests; what no request can reach is packed, too",
+        ),
         click.option("--json", "as_json", is_flag=True, help="print the report as JSON"),
     ]
     for option in reversed(options):
@@ -60,7 +83,16 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("-o", "--output", type=_FILE, help="write the plan to this file, for pack --plan")
 @_common
 def plan_command(
-    spec: str, output: Path | None, inputs: str, no_inputs: bool, as_json: bool, **options: Any
+    spec: str,
+    output: Path | None,
+    inputs: str,
+    no_inputs: bool,
+    batches: Batches | None,
+    grad: bool | None,
+    train_mode: bool | None,
+    no_serve_check: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Say what pack would do with the model that SPEC names, and why; makes no archive.
 
@@ -71,7 +103,14 @@ def plan_command(
     """
     console = Console(stderr=as_json)
     with console.status(f"planning {spec}") as status:
-        report = propose(spec, inputs=_inputs(inputs, no_inputs), progress=status.update, **options)
+        report = propose(
+            spec,
+            inputs=_inputs(inputs, no_inputs),
+            serving=Choices(batches, grad, train_mode),
+            serve_check=not no_serve_check,
+            progress=status.update,
+            **options,
+        )
     if output is not None:
         write_plan(report.plan, output)
     if as_json:
@@ -95,6 +134,10 @@ def pack_command(
     plan_file: Path | None,
     inputs: str,
     no_inputs: bool,
+    batches: Batches | None,
+    grad: bool | None,
+    train_mode: bool | None,
+    no_serve_check: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -102,7 +145,8 @@ def pack_command(
 
     A function is called without arguments, any other object is packed itself. Example inputs,
     from a function `example_inputs` beside it or --inputs, and the answer to them go in as a
-    self-test. Of several globs that match a module, the first of deny, mock, extern, intern wins.
+    self-test, and as a request over HTTP that was seen to work. Of several globs that match a
+    module, the first of deny, mock, extern, intern wins.
     """
     console = Console(stderr=as_json)
     plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
@@ -112,6 +156,8 @@ def pack_command(
             output,
             plan=plan,
             inputs=_inputs(inputs, no_inputs),
+            serving=Choices(batches, grad, train_mode),
+            serve_check=not no_serve_check,
             progress=status.update,
             **options,
         )
@@ -127,6 +173,8 @@ def pack_command(
         f"and try it); it was loaded in a fresh process {tried}",
         highlight=False,
     )
+    if report.request is not None:
+        show_request(console, report.output, served_name(report.output), addresses()[0])
 
 
 def _inputs(given: str, none: bool) -> str | None:

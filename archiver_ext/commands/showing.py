@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from interpool.archiver_ext.mar.opening import open_archive
+from interpool.native.archive.format import member_name
+
 if TYPE_CHECKING:
     from interpool.native.archive.format import Extern, ModuleRecord
 
+# From here on a body is piped, not shown.
+_MOST_SHOWN = 300
 # Lines that another program reads are not wrapped.
 _WIDE = 1_000
 
@@ -49,3 +57,55 @@ def show_externs(console: Console, externs: list[Extern]) -> None:
         return
     listed = ", ".join(sorted({f"{each['distribution']} {each['version']}" for each in externs}))
     console.print(f"the server must have: {plain(listed)}", highlight=False)
+
+
+def show_request(console: Console, archive: Path, model_name: str, address: str) -> None:
+    """The command line of a request that works, if the archive holds one."""
+    line = curl_line(archive, model_name, address)
+    if line:
+        console.print(f"a request that works, once it is registered as {plain(model_name)}:", highlight=False)
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def curl_line(archive: Path, model_name: str, address: str) -> str:
+    """The command line of an archive's request, "" if it holds none.
+
+    Args:
+        archive: a hermetic archive, or a .mar of any format that holds one.
+        model_name: as it is registered.
+        address: the server's.
+
+    Raises:
+        ArchiveError: missing, damaged, or without a manifest.
+    """
+    content_type, body = request_of(archive)
+    if not content_type:
+        return ""
+    url = shlex.quote(f"{address}/predictions/{quote(model_name)}")
+    asked = f"curl -sS -X POST {url} -H {shlex.quote(f'Content-Type: {content_type}')}"
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and text.isprintable() and len(text) <= _MOST_SHOWN and not text.startswith("@"):
+        return f"{asked} -d {shlex.quote(text)}"
+    return f"interpool inspect {shlex.quote(str(archive))} --request | {asked} --data-binary @-"
+
+
+def request_of(archive: Path) -> tuple[str, bytes]:
+    """The content type and the body of an archive's request; "" if it holds none.
+
+    Raises:
+        ArchiveError: missing, damaged, or without a manifest.
+    """
+    with open_archive(archive) as opened:
+        request = opened.manifest["request"]
+        body = opened.read(member_name(request["package"], request["resource"])) if request else None
+        return ("", b"") if request is None or body is None else (request["content_type"], body)
+
+
+def served_name(archive: Path) -> str:
+    """The name that an archive is registered by, if nobody gives it another."""
+    with open_archive(archive) as opened:
+        name = opened.wrapping.model.get("modelName") if opened.wrapping else None
+    return str(name or archive.name.partition(".")[0])

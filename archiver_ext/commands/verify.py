@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from interpool.archiver_ext.commands.server_side import addresses
+from interpool.archiver_ext.commands.showing import served_name, show_request
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import VerifyReport, report_of, verify_archive
 from interpool.native.errors import ArchiveError
@@ -77,7 +79,9 @@ def verify_command(
     if as_json:
         click.echo(json.dumps(report.as_dict()))
     else:
-        _show(Console(), report)
+        console = Console()
+        _show(console, report)
+        show_request(console, archive, served_name(archive), addresses()[0])
 
 
 @click.command("sign")

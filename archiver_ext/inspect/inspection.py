@@ -59,6 +59,8 @@ class Inspection:
             "data": manifest["data"],
             "inputs": manifest["inputs"],
             "self_test": manifest["self_test"],
+            "serving": manifest["serving"],
+            "request": manifest["request"],
             "signature": asdict(self.signature),
             "storages": [asdict(storage) for storage in self.storages],
             "members": self.sizes,

@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
@@ -39,18 +40,32 @@ from interpool.archiver_ext.packing.opened_files import OpenedFiles
 from interpool.archiver_ext.packing.pickling import explain_unpicklable, was_pickling
 from interpool.archiver_ext.packing.proposals import proposals
 from interpool.archiver_ext.packing.rules import Globs, Rules, Usage
-from interpool.archiver_ext.packing.spec import build_entry, user_error
+from interpool.archiver_ext.packing.serving_choices import choices_beside, serving_of
+from interpool.archiver_ext.packing.spec import build_entry, find_spec, user_error
+from interpool.archiver_ext.packing.training_mode import shown, training_layers
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
 from interpool.native.child_process import serve
-from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, allow_torchscript
+from interpool.native.upstream.torch_private import (
+    TYPED_STORAGE_WARNING,
+    allow_torchscript,
+    wants_gradients,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from interpool.archiver_ext.packing.plan import Proposal
-    from interpool.native.archive.format import EntryKind, SelfTest
+    from interpool.native.archive.format import EntryKind, SelfTest, Serving
+
+
+IN_INFERENCE_MODE = (
+    "  It ran in inference mode, as modules are served, where nothing can be differentiated\n"
+    "  What to do: if its forward differentiates, say so with --grad, by grad = true under [serving] in the "
+    'plan, or by serving = {"grad": True} beside the SPEC: then it runs with gradients, here and when it '
+    "is served"
+)
 
 
 class Unpackable(PackError):
@@ -83,6 +98,8 @@ def export(job: BuildJob) -> Built:
     with calls.importing(), files.importing():
         entry, kind = build_entry(spec, root)
         sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
+    serving = serving_of(job.serving.or_else(choices_beside(find_spec(spec, root), spec)), kind)
+    in_training = _evaluated(spec, entry, serving)
     clock.lap("build")
     exporter = HermeticExporter(job.archive, rules)
     expected = None
@@ -93,7 +110,7 @@ def export(job: BuildJob) -> Built:
             clock.lap("export")
             if sample is not None:
                 with calls.running(), files.running():
-                    expected = _run(spec, root, entry, kind, sample, opaque)
+                    expected = _run(spec, root, entry, kind, sample, opaque, serving)
                 clock.lap("run")
             rules.usage = Usage(
                 ran=None if sample is None else frozenset(calls.ran),
@@ -126,6 +143,7 @@ def export(job: BuildJob) -> Built:
         data=members,
         inputs=None if sample is None else sample.describe(),
         self_test=None if sample is None else _self_test(job.rtol, job.atol),
+        serving=serving,
     )
     clock.lap("scan")
     planned = job.planned_data is not None
@@ -137,7 +155,9 @@ def export(job: BuildJob) -> Built:
         proposals=proposed,
         data=data,
         inputs=manifest["inputs"],
+        serving=serving,
         warnings=[
+            *in_training,
             *dropped_imports(exporter),
             *_outside(files),
             *_in_name_only(exporter),
@@ -166,11 +186,53 @@ class _Clock:
         self._last = now
 
 
-def _run(spec: str, root: Path, entry: Any, kind: EntryKind, sample: Sample, opaque: list[str]) -> Any:
+def _evaluated(spec: str, entry: Any, serving: Serving) -> list[str]:
+    """Put a module into evaluation mode, which is how it is served; the warning, if that changes answers."""
+    if not isinstance(entry, torch.nn.Module):
+        return _held_in_training(spec, entry)
+    layers = shown(training_layers(entry))
+    if serving["train_mode"]:
+        return [] if layers else [f"{spec} is to stay in training mode, and no layer of it is in that mode"]
+    entry.eval()
+    changed = (
+        f"{spec} came in training mode, and is packed in evaluation mode, as it is served: in its own mode, "
+        f"{layers} would answer otherwise. Call eval() where you build it, or keep the mode with --train-mode"
+    )
+    return [changed] if layers else []
+
+
+def _held_in_training(spec: str, entry: Any) -> list[str]:
+    """A callable runs in the modes that it chooses itself; a handler has initialize for that."""
+    held = vars(entry) if hasattr(entry, "__dict__") and not hasattr(entry, "initialize") else {}
+    found = [
+        f"{name}.{layer}"
+        for name, part in held.items()
+        if isinstance(part, torch.nn.Module)
+        for layer in training_layers(part)
+    ]
+    said = (
+        f"{spec} holds layers in training mode, which is how they answer when it is served, too: "
+        f"{shown(found)}. Call eval() where you build it, if that is not what you want"
+    )
+    return [said] if found else []
+
+
+def _run(
+    spec: str,
+    root: Path,
+    entry: Any,
+    kind: EntryKind,
+    sample: Sample,
+    opaque: list[str],
+    serving: Serving,
+) -> Any:
     try:
-        return answer(entry, kind, sample, opaque=opaque)
+        return answer(entry, kind, sample, opaque=opaque, serving=serving)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        raise user_error(error, root, f"{spec} raised on its example inputs") from None
+        refusal = user_error(error, root, f"{spec} raised on its example inputs")
+        if kind == "module" and not serving["grad"] and wants_gradients(error):
+            raise PackError(f"{refusal.message}\n{IN_INFERENCE_MODE}", refusal.user_traceback) from None
+        raise refusal from None
 
 
 def _save_self_test(exporter: HermeticExporter, spec: str, sample: Sample, expected: Any) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.plan import Proposal
-from interpool.native.archive.format import EntryKind, Extern, ModuleRecord
+from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
+from interpool.archiver_ext.verify.serving_side import FoundRequest
+from interpool.native.archive.format import EntryKind, Extern, ModuleRecord, Serving
 from interpool.native.child_process import ChildError, Job, Program, Result, run
 
 # torch names the directory in the zip after the file: always this one.
@@ -38,6 +40,7 @@ class BuildJob:
         run: whether to run the model on them.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
+        serving: how the user wants it served, by option or plan.
     """
 
     spec: str
@@ -52,6 +55,7 @@ class BuildJob:
     run: bool
     rtol: float
     atol: float
+    serving: Choices = NO_CHOICES
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Built:
         proposals: decisions about other people's packages.
         data: files beside the code, with the line that reads each.
         inputs: the example inputs, described; None without any.
+        serving: how it is to be served, as far as the user says so.
         warnings: what the archive cannot honour, each starting with the user's line.
         unseen: the project's modules that were imported and that nothing in the archive imports.
         sources: the project's own files, by module.
@@ -77,6 +82,7 @@ class Built:
     proposals: list[Proposal]
     data: dict[str, str]
     inputs: Any
+    serving: Serving
     warnings: list[str]
     unseen: list[str]
     sources: dict[str, str]
@@ -117,6 +123,7 @@ class TrialJob:
         installed: top-level names of other modules that went into the archive.
         extern: modules that the archive takes from the server.
         sources: the project's own files, by module, for messages.
+        serve_check: whether its example inputs must be answered as requests, too.
     """
 
     archive: Path
@@ -125,6 +132,7 @@ class TrialJob:
     installed: list[str]
     extern: list[str]
     sources: dict[str, str]
+    serve_check: bool = False
 
 
 class Trouble(StrEnum):
@@ -138,6 +146,8 @@ class Trouble(StrEnum):
     """Something that is mocked was used."""
     FILE_MISSING = "file missing"
     """A file that it opens is not there."""
+    NOT_SERVED = "not served"
+    """Its example inputs are answered by no request."""
     LOOKED_OUTSIDE = "looked outside"
     """Something that is in the archive was looked for outside of it."""
 
@@ -167,9 +177,10 @@ class TrialFailure:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial went: without a failure, well."""
+    """How a trial went: without a failure, well. With the request that was found, if one was looked for."""
 
     failure: TrialFailure | None = None
+    request: FoundRequest | None = None
 
 
 BUILDING: Final = Program("interpool.archiver_ext.packing.building", BuildJob, BuildResult)

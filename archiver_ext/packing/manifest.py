@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from interpool.archiver_ext.packing.distributions import distribution_of
+from interpool.archiver_ext.packing.members import manifest_text, write_member
 from interpool.archiver_ext.packing.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
-    MANIFEST_PACKAGE,
-    MANIFEST_RESOURCE,
     SCHEMA,
     EntryKind,
     Extern,
@@ -28,16 +26,14 @@ from interpool.native.archive.format import (
     Manifest,
     ModuleRecord,
     SelfTest,
+    Serving,
 )
-from interpool.native.archive.reader import Record, digest_of, read_records
+from interpool.native.archive.reader import MANIFEST_MEMBER, Record, digest_of, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from interpool.archiver_ext.packing.rules import Verdict
-
-# torch.package writes no clock into its zips, and neither do we.
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def append_manifest(
@@ -50,6 +46,7 @@ def append_manifest(
     data: list[str],
     inputs: Any,
     self_test: SelfTest | None,
+    serving: Serving,
 ) -> Manifest:
     """Append the manifest to a torch.package that is complete otherwise.
 
@@ -62,6 +59,7 @@ def append_manifest(
         data: members that code finds through ``__file__``.
         inputs: the example inputs' signature, JSON-able.
         self_test: where the self-test lies, if there is one.
+        serving: how the entry is to be served.
 
     Returns:
         The manifest as written.
@@ -78,11 +76,11 @@ def append_manifest(
             "data": data,
             "inputs": inputs,
             "self_test": self_test,
+            "serving": serving,
+            "request": None,
             "files": files,
         }
-        root = PurePosixPath(file.namelist()[0]).parts[0]
-        member = zipfile.ZipInfo(f"{root}/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}", _NO_DATE)
-        file.writestr(member, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        write_member(file, MANIFEST_MEMBER, manifest_text(manifest))
     return manifest
 
 

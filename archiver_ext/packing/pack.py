@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.jobs import ARCHIVE_NAME
 from interpool.archiver_ext.packing.plan import Plan, check_glob
+from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
 from interpool.archiver_ext.packing.settling import Progress, Request, Settled, settle
 from interpool.archiver_ext.workdir import workdir_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord
+    from interpool.archiver_ext.verify.serving_side import FoundRequest
+    from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord, Serving
 
 RTOL = 1e-4
 ATOL = 1e-5
@@ -42,6 +44,8 @@ class PlanReport:
         corrections: what the rules had decided wrongly, and what showed it.
         seconds: wall time of build, export (writing the object), run (on the example inputs), scan (of
             what it needs), digest and trial.
+        serving: how it is served.
+        request: a request over HTTP that works; None if none was looked for.
     """
 
     spec: str
@@ -54,6 +58,8 @@ class PlanReport:
     attempts: int
     corrections: list[str]
     seconds: dict[str, float]
+    serving: Serving
+    request: FoundRequest | None
 
     def names(self, action: Action) -> list[str]:
         """The modules with this action, sorted."""
@@ -61,7 +67,11 @@ class PlanReport:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return asdict(self)
+        found = self.request
+        request = None
+        if found is not None:
+            request = {"content_type": found.content_type, "bytes": len(found.body), "part": found.part}
+        return {**asdict(replace(self, request=None)), "request": request}
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,8 @@ def pack(
     data: Iterable[str] = (),
     rtol: float = RTOL,
     atol: float = ATOL,
+    serving: Choices = NO_CHOICES,
+    serve_check: bool = True,
     progress: Progress = lambda _words: None,
 ) -> PackReport:
     """Pack the object that a SPEC names into a hermetic archive.
@@ -120,6 +132,9 @@ def pack(
             and importlib.resources.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
+        serving: how it is served; wins over the plan, and that over what stands beside the SPEC.
+        serve_check: whether the example inputs must be answered as requests, too, by the code that serves
+            in a process of its own; one that works goes into the archive.
         progress: called with a few words before each step.
 
     Raises:
@@ -131,7 +146,7 @@ def pack(
             f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
         )
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
-    request = _request(spec, root, plan, inputs, globs, data, rtol, atol)
+    request = _request(spec, root, plan, inputs, globs, data, rtol, atol, serving, serve_check)
     with workdir_for(target) as workdir:
         settled = settle(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
@@ -150,6 +165,8 @@ def propose(
     mock: Iterable[str] = (),
     deny: Iterable[str] = (),
     data: Iterable[str] = (),
+    serving: Choices = NO_CHOICES,
+    serve_check: bool = True,
     progress: Progress = lambda _words: None,
 ) -> PlanReport:
     """What pack would do, without an archive: a dry run, in a temporary directory.
@@ -157,7 +174,7 @@ def propose(
     Arguments and errors are those of pack.
     """
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
-    request = _request(spec, root, None, inputs, globs, data, RTOL, ATOL)
+    request = _request(spec, root, None, inputs, globs, data, RTOL, ATOL, serving, serve_check)
     with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
         return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
 
@@ -171,6 +188,8 @@ def _request(
     data: Iterable[str],
     rtol: float,
     atol: float,
+    serving: Choices,
+    serve_check: bool,
 ) -> Request:
     project = Path(root or Path.cwd()).resolve()
     if not project.is_dir():
@@ -182,7 +201,9 @@ def _request(
             f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"
         )
     where = inputs or (plan.inputs if plan is not None else "")
-    return Request(spec, project, patterns, [*data], plan, where, inputs is not None, rtol, atol)
+    serving = serving.or_else(plan.serving) if plan is not None else serving
+    run = inputs is not None
+    return Request(spec, project, patterns, [*data], plan, where, run, rtol, atol, serving, serve_check)
 
 
 def _check_globs(globs: dict[str, list[str]]) -> None:
@@ -203,8 +224,10 @@ def _facts(spec: str, settled: Settled) -> dict[str, Any]:
         "modules": built.modules,
         "externs": built.externs,
         "inputs": built.inputs,
-        "warnings": built.warnings,
+        "warnings": [*built.warnings, *(settled.request.notes if settled.request is not None else ())],
         "attempts": settled.attempts,
         "corrections": settled.corrections,
         "seconds": settled.seconds,
+        "serving": settled.serving,
+        "request": settled.request,
     }

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 import tomlkit
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.native.archive.format import Action, Origin
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _HEAD = (
     "line under another action, or add one; patterns are torch.package's. intern: goes into the",
     "archive. extern: the server must have it. mock: left out; what needs it after all will fail.",
 )
-_TOP_LEVEL = ("schema", "spec", "inputs", "data", *ACTIONS)
+_TOP_LEVEL = ("schema", "spec", "inputs", "serving", "data", *ACTIONS)
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,14 @@ class Plan:
         inputs: where its example inputs are, as ``--inputs`` takes it, or "".
         data: files that go in beside the code, relative to the root, with the line that reads each.
         proposals: one for each package that somebody has to decide about.
+        serving: how the model is served.
     """
 
     spec: str
     inputs: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
+    serving: Choices = field(default_factory=Choices)
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -78,6 +81,10 @@ def write_plan(plan: Plan, path: Path) -> None:
     document.add("spec", tomlkit.item(plan.spec))
     if plan.inputs:
         document.add("inputs", tomlkit.item(plan.inputs))
+    said = {word: given for word, given in asdict(plan.serving).items() if given is not None}
+    if said:
+        document.add(tomlkit.nl())
+        document.add("serving", tomlkit.item(said))
     for name, lines in (("data", plan.data), *((action, None) for action in ACTIONS)):
         table = tomlkit.table()
         if lines is not None:
@@ -129,7 +136,14 @@ def read_plan(path: Path) -> Plan:
             for action in ACTIONS
             for glob, reason in tables[action].items()
         ),
+        serving=_serving(found.get("serving", {}), path),
     )
+
+
+def _serving(given: Any, path: Path) -> Choices:
+    if not isinstance(given, dict):
+        raise PackError(f"{path}: [serving] must be a table")
+    return Choices.of(given, f"{path}: [serving]")
 
 
 def _table(found: dict[str, Any], name: str, path: Path) -> dict[str, str]:

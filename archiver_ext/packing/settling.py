@@ -25,11 +25,15 @@ from interpool.archiver_ext.packing.jobs import (
     Built,
     TrialFailure,
     TrialJob,
+    TrialResult,
     Trouble,
     run_step,
 )
+from interpool.archiver_ext.packing.members import add_request
 from interpool.archiver_ext.packing.plan import Plan, Proposal
-from interpool.native.archive.format import Origin
+from interpool.archiver_ext.packing.serving_choices import Choices
+from interpool.archiver_ext.verify.serving_side import FoundRequest
+from interpool.native.archive.format import Origin, Serving
 
 ATTEMPTS = 8
 _SHOWN = 5
@@ -66,6 +70,8 @@ class Request:
         run: whether to run the model on them.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
+        serving: how it is to be served, by option or plan.
+        serve_check: whether its example inputs must be answered as requests, too.
     """
 
     spec: str
@@ -77,6 +83,8 @@ class Request:
     run: bool
     rtol: float
     atol: float
+    serving: Choices
+    serve_check: bool
 
 
 @dataclass
@@ -88,6 +96,8 @@ class Settled:
         plan: what was decided.
         attempts: how often it was built.
         corrections: what the rules had decided wrongly, and what showed it.
+        serving: how it is served.
+        request: a request that works, if one was looked for.
         seconds: wall time by step, all attempts together.
     """
 
@@ -95,6 +105,8 @@ class Settled:
     plan: Plan
     attempts: int
     corrections: list[str]
+    serving: Serving
+    request: FoundRequest | None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -125,11 +137,17 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
             _add(seconds, built.seconds)
             progress(f"loading {request.spec} in a fresh process")
             started = time.monotonic()
-            failure = _try(request, workdir, built)
+            tried = _try(request, workdir, built)
             _add(seconds, {"trial": time.monotonic() - started})
+            failure = tried.failure
             if failure is None:
-                plan = Plan(request.spec, request.inputs, built.data, tuple(built.proposals))
-                return Settled(built, plan, attempt, lessons.corrections, seconds)
+                if tried.request is not None:
+                    add_request(workdir / ARCHIVE_NAME, tried.request)
+                serving = _served(built, tried.request)
+                plan = Plan(
+                    request.spec, request.inputs, built.data, tuple(built.proposals), _choices(serving)
+                )
+                return Settled(built, plan, attempt, lessons.corrections, serving, tried.request, seconds)
             learned = lessons.of_trial(failure, built.proposals)
             error = _trial_error(request.spec, failure, built.unseen)
         if request.plan is not None or not learned:
@@ -161,6 +179,8 @@ class _Lessons:
 
     def of_trial(self, failed: TrialFailure, proposals: Sequence[Proposal]) -> bool:
         """Change decisions after a trial that failed; returns whether any changed."""
+        if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
+            return False
         open_to = {_top(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
         if open_to.get(_top(failed.mocked)) == "mock":
             return self._need(_top(failed.mocked), f"the archive needs {failed.mocked} to {failed.doing}")
@@ -202,11 +222,12 @@ def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
         run=request.run,
         rtol=request.rtol,
         atol=request.atol,
+        serving=request.serving,
     )
     return run_step(BUILDING, job, "building")
 
 
-def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
+def _try(request: Request, workdir: Path, built: Built) -> TrialResult:
     inside = {name for name, done in built.modules.items() if done["action"] in ("intern", "mock")}
     own = {_top(name) for name in built.sources} - sys.stdlib_module_names
     job = TrialJob(
@@ -216,8 +237,20 @@ def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
         installed=sorted({_top(name) for name in inside} - own),
         extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
         sources=built.sources,
+        serve_check=request.serve_check,
     )
-    return run_step(TRIAL_LOAD, job, "loading", cwd=workdir).failure
+    return run_step(TRIAL_LOAD, job, "loading", cwd=workdir)
+
+
+def _served(built: Built, request: FoundRequest | None) -> Serving:
+    if request is None:
+        return built.serving
+    return {**built.serving, "batches": request.batches}
+
+
+def _choices(serving: Serving) -> Choices:
+    """What is worth a line in a plan."""
+    return Choices(serving["batches"], serving["grad"] or None, serving["train_mode"] or None)
 
 
 def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> PackError:
@@ -225,12 +258,14 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
         what = (
             f"the archive of {spec} answers its example inputs differently in a fresh process: {failed.error}"
         )
+    elif failed.trouble is Trouble.NOT_SERVED:
+        what = f"{spec} would not be served: {failed.error}"
     else:
         what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"
     message = f"{failed.line}\n  {what}" if failed.line else what
     if failed.trouble in _ADVICE:
         message += f"\n  What to do: {_ADVICE[failed.trouble]}"
-    if unseen:
+    if unseen and failed.trouble is not Trouble.NOT_SERVED:
         message += (
             f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
             + (f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else "")

@@ -19,6 +19,7 @@ from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJ
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
+from interpool.archiver_ext.verify.serving_side import serving_side
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import read_manifest, read_records
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import FrameType, ModuleType, TracebackType
 
-    from interpool.native.archive.format import EntryKind, SelfTest
+    from interpool.native.archive.format import Manifest, SelfTest
 
 
 class Blocker(importlib.abc.MetaPathFinder):
@@ -86,7 +87,7 @@ def _asked_by_archive() -> bool:
     return frame is not None and bool(frame.f_globals.get(FROM_PACKAGE))
 
 
-def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
+def trial_load(job: TrialJob, blocker: Blocker) -> TrialResult:
     """Load the archive's entry as a server does, and run the self-test if there is one.
 
     Args:
@@ -102,12 +103,16 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
         importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
-            return None
+            return TrialResult()
         doing = "answer"
-        differing = _self_test(importer, entry, manifest["entry"]["kind"], manifest["self_test"])
+        differing = _self_test(importer, entry, manifest, manifest["self_test"])
+        del entry
+        if not differing and job.serve_check:
+            doing = "answer requests"
+            return _serve_check(importer, manifest, manifest["self_test"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         trouble, mocked = find_trouble(error, blocker)
-        return TrialFailure(
+        failure = TrialFailure(
             doing,
             trouble,
             f"{type(error).__name__}: {error}",
@@ -116,7 +121,23 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
             modules=_modules(error.__traceback__),
             mocked=mocked,
         )
-    return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3])) if differing else None
+        return TrialResult(failure)
+    failed = TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3])) if differing else None
+    return TrialResult(failed)
+
+
+def _serve_check(importer: HermeticImporter, manifest: Manifest, test: SelfTest) -> TrialResult:
+    entry, held = manifest["entry"], importer.load_pickle(test["package"], test["resource"])
+    checked = serving_side().find_request(
+        lambda: importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE),
+        entry["kind"],
+        held,
+        test,
+        manifest["serving"],
+    )
+    if checked.found is None:
+        return TrialResult(TrialFailure("answer requests", Trouble.NOT_SERVED, checked.refusal))
+    return TrialResult(request=checked.found)
 
 
 def find_trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
@@ -152,9 +173,10 @@ def _mocked(error: BaseException) -> str:
     return name_in_package(name) or name
 
 
-def _self_test(importer: HermeticImporter, entry: Any, kind: EntryKind, test: SelfTest) -> list[str]:
+def _self_test(importer: HermeticImporter, entry: Any, manifest: Manifest, test: SelfTest) -> list[str]:
     held = importer.load_pickle(test["package"], test["resource"])
-    return differences(held["expected"], replay(entry, kind, held, test), test["rtol"], test["atol"])
+    got = replay(entry, manifest["entry"]["kind"], held, test, manifest["serving"])
+    return differences(held["expected"], got, test["rtol"], test["atol"])
 
 
 def _modules(tb: TracebackType | None) -> list[str]:
@@ -195,7 +217,7 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)
-    yield TrialResult(trial_load(job, blocker))
+    yield trial_load(job, blocker)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def handler_context(rows: Sequence[dict[str, Any]], model_dir: Path) -> Any:
+def handler_context(
+    rows: Sequence[dict[str, Any]], model_dir: Path, headers: Sequence[dict[str, Any]] = ()
+) -> Any:
     """A real ``ts.context.Context`` for a handler's batch.
 
     Args:
         rows: the batch.
         model_dir: where the handler looks for the .mar's extra files.
+        headers: each request's; default: none.
     """
     import ts
     from ts.context import Context, RequestProcessor
@@ -32,5 +35,5 @@ def handler_context(rows: Sequence[dict[str, Any]], model_dir: Path) -> Any:
         model_yaml_config={},
     )
     context.request_ids = ids
-    context.request_processor = [RequestProcessor({}) for _ in rows]
+    context.request_processor = [RequestProcessor(fields) for fields in headers or [{} for _ in rows]]
     return context

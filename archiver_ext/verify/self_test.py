@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interpool.archiver_ext.verify.handler_context import handler_context
+from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,12 +60,17 @@ class Sample:
 
 
 def answer(
-    entry: Any, kind: EntryKind, sample: Sample, seed: int = SEED, opaque: list[str] | None = None
+    entry: Any,
+    kind: EntryKind,
+    sample: Sample,
+    seed: int = SEED,
+    opaque: list[str] | None = None,
+    serving: Serving = SERVED_AS_KINDS_ARE,
 ) -> Any:
     """What the entry answers, as plain data.
 
-    Seeds torch, numpy and random first. A module runs in evaluation and inference mode, as
-    it is served; a handler is initialized and gets one batch, both with TorchServe's context, in
+    Seeds torch, numpy and random first. A module runs in evaluation and inference mode, or as
+    ``serving`` says; a handler is initialized and gets one batch, both with TorchServe's context, in
     which the model's directory is an empty one.
 
     Args:
@@ -73,16 +79,18 @@ def answer(
         sample: its inputs.
         seed: for random numbers.
         opaque: see plain.
+        serving: how a module is served.
 
     Returns:
         None, numbers, strings, bytes, detached tensors, and lists and dicts of them.
     """
     if kind == "handler":
         return _handled(entry, sample, seed, opaque)
-    _seed(seed)
+    seed_all(seed)
     if kind == "module":
-        entry.eval()
-        with torch.inference_mode():
+        if not serving["train_mode"]:
+            entry.eval()
+        with torch.enable_grad() if serving["grad"] else torch.inference_mode():
             return plain(entry(*sample.args, **sample.kwargs), opaque)
     return plain(entry(*sample.args, **sample.kwargs), opaque)
 
@@ -94,13 +102,13 @@ def _handled(entry: Any, sample: Sample, seed: int, opaque: list[str] | None) ->
         handle = getattr(entry, "handle", None)  # before initialize, as a server takes it
         if callable(getattr(entry, "initialize", None)):
             entry.initialize(context)
-        _seed(seed)
+        seed_all(seed)
         if callable(handle):
             return plain(handle(rows, context), opaque)
         return plain(entry.postprocess(entry.inference(entry.preprocess(rows))), opaque)
 
 
-def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
+def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest, serving: Serving) -> Any:
     """What the entry answers to the inputs in an archive's self-test.
 
     Args:
@@ -108,12 +116,13 @@ def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest) -> Any:
         kind: what it is.
         held: the self-test's unpickled content.
         test: the manifest's word on it.
+        serving: its word on how a module is served.
 
     Raises:
         Exception: what the entry raises.
     """
     sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
-    return answer(entry, kind, sample, test["seed"])
+    return answer(entry, kind, sample, test["seed"], serving=serving)
 
 
 def plain(value: Any, opaque: list[str] | None = None) -> Any:
@@ -200,7 +209,8 @@ def _describe(value: Any) -> Any:
     return {"type": type(value).__qualname__}
 
 
-def _seed(seed: int) -> None:
+def seed_all(seed: int) -> None:
+    """Seed what models draw random numbers from."""
     torch.manual_seed(seed)
     random.seed(seed)
     try:

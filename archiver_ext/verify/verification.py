@@ -207,6 +207,7 @@ class _Verification:
         stage.checked = (
             f"a fresh interpreter gives the answers that it gave when it was made "
             f"(rtol {rtol:g}, atol {atol:g}, seed {test['seed']})"
+            + (", and to its request, too" if manifest["request"] is not None else "")
         )
 
     @contextlib.contextmanager

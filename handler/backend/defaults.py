@@ -4,14 +4,20 @@
 what becomes of the answer; ``interpool.handler.backend.envelopes`` what either is on a server, or for a
 model, with one of TorchServe's request envelopes.
 
-- A **module** sees batches: a request is one sample, without a batch dimension. The requests
-  of a TorchServe batch are stacked if their tensors have the same shapes and types, and run
-  one at a time otherwise. A single request is stacked too, so that the answer to a request
-  does not depend on what came with it. It runs in evaluation and inference mode. An output
-  that has no part for each request, such as one whose first dimension is another, makes the
-  model run on one request at a time from then on, and is then sent whole. Requests that hold
-  no tensor at all are given to the module as they are.
-- Any other **callable** is called once per request, with that request's arguments as they are.
+Requests become calls in one of three ways (``batches``), which the archive's manifest may say:
+
+- ``stack``, which a **module** has if nobody says otherwise: a request is one sample, without a batch
+  dimension. The requests of a TorchServe batch are stacked if their tensors have the same shapes and types,
+  and run one at a time otherwise. A single request is stacked too, so that the answer to a request
+  does not depend on what came with it. An output that has no part for each request, such as one whose
+  first dimension is another, makes the model run on one request at a time from then on, and is then
+  sent whole. Requests that hold no tensor at all are given to the model as they are.
+- ``batch``: a request brings a whole batch, of any size. Those of a TorchServe batch are put one after the
+  other if their tensors have the same types and, but for the first dimension, shapes; otherwise, and where
+  the output has no part for each, the model is called for each of them.
+- ``each``, which any other **callable** has: once per request, with that request's arguments as they are.
+
+A module runs in evaluation and inference mode, unless its manifest says ``train_mode`` or ``grad``.
 
 A request that cannot be understood answers 400, one that makes the model raise answers 503, and
 the others of its batch are answered.
@@ -30,13 +36,21 @@ from typing import Any, NamedTuple
 
 import torch
 
+from interpool.handler.backend.batches import batch_of
 from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.inputs import Arguments
-from interpool.handler.backend.outputs import CannotSplit, content_type, split
+from interpool.handler.backend.outputs import CannotSplit, content_type
 from interpool.handler.errors import InputError, out_of_memory, predict_failure_code
+from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Serving
+from interpool.native.upstream.torch_private import wants_gradients
 
 logger = logging.getLogger(__name__)
+
+IN_INFERENCE_MODE = (
+    "it ran in inference mode, as modules are served; a model that differentiates in its forward is packed "
+    "with --grad"
+)
 
 
 class _Failure(NamedTuple):
@@ -55,6 +69,8 @@ class DefaultHandler:
         tracebacks: whether answers hold the traceback of what the model raised.
         envelope: the form of requests and answers (``envelopes``), by its name.
         manifest: what the .mar's manifest says of the model, for answers that name it.
+        serving: what the archive's manifest says of requests.
+        positional: whether requests can bring several positional arguments: see ``inputs``.
     """
 
     def __init__(
@@ -65,15 +81,20 @@ class DefaultHandler:
         tracebacks: bool,
         envelope: str = "",
         manifest: Mapping[str, Any] | None = None,
+        serving: Serving = SERVED_AS_KINDS_ARE,
+        positional: bool = False,
     ) -> None:
         self._entry = entry
         self._model_name = model_name
         self._tracebacks = tracebacks
         self._is_module = isinstance(entry, torch.nn.Module)
-        self._splits = self._is_module
+        self._batches = serving["batches"] or ("stack" if self._is_module else "each")
+        self._splits = True
+        self._grad = serving["grad"]
+        self._positional = positional
         self._parse = ENVELOPES[envelope]
         self._manifest = manifest or {}
-        if isinstance(entry, torch.nn.Module):
+        if isinstance(entry, torch.nn.Module) and not serving["train_mode"]:
             entry.eval()
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
@@ -117,7 +138,13 @@ class DefaultHandler:
             answers[index] = _fail(context, index, failure) if failure else request.answer(parts)
 
     def _request(self, index: int, row: dict[str, Any], context: Any, *, explains: bool) -> Request:
-        subject = Subject(self._is_module, explains, context.get_request_id(index) or "", self._manifest)
+        subject = Subject(
+            self._is_module,
+            explains,
+            context.get_request_id(index) or "",
+            self._manifest,
+            self._positional,
+        )
         request = self._parse(row, context.get_all_request_header(index), subject)
         raw = {name for call in request.calls for name in call.bytes_fields()} if self._is_module else ()
         if raw:
@@ -137,12 +164,12 @@ class DefaultHandler:
         self, function: Callable[..., Any], calls: list[tuple[Request, Arguments]]
     ) -> list[Any] | None:
         """The parts of all calls at once; None if they have to run one at a time."""
-        stacks = self._splits and calls and not any(request.batched for request, _ in calls)
-        batch = _stack([call for _, call in calls]) if stacks else None
+        merges = self._splits and calls and not any(request.batched for request, _ in calls)
+        batch = batch_of([call for _, call in calls], self._batches) if merges else None
         if batch is None:
             return None
         try:
-            parts = split(self._call(function, batch), len(calls))
+            parts = batch.split(self._call(function, batch.call))
             return [request.finish(part) for (request, _), part in zip(calls, parts, strict=True)]
         except CannotSplit:
             self._splits = False
@@ -153,56 +180,35 @@ class DefaultHandler:
 
     def _run_one(self, function: Callable[..., Any], request: Request, call: Arguments) -> Any:
         try:
-            batch = _stack([call]) if self._is_module and not request.batched else None
-            output = self._call(function, batch or call)
+            batch = None if request.batched else batch_of([call], self._batches)
+            output = self._call(function, batch.call if batch is not None else call)
             if batch is not None and self._splits:
-                output = split(output, 1)[0]
+                (output,) = batch.split(output)
             return request.finish(output)
         except Exception as error:
             if out_of_memory(error):
                 raise
             text = f"Model {self._model_name!r} raised {describe(error)}"
-            logger.warning("%s", text, exc_info=True)
+            if self._is_module and not self._grad and wants_gradients(error):
+                text += f"; {IN_INFERENCE_MODE}"
+            self._note(error, text)
             if self._tracebacks:
                 text += "\n" + "".join(traceback.format_exception(error))
             return _Failure(predict_failure_code(error), text)
 
+    def _note(self, error: Exception, text: str) -> None:
+        """The model raised; the client gets the text."""
+        logger.warning("%s", text, exc_info=error)
+
     def _call(self, function: Callable[..., Any], call: Arguments) -> Any:
         if not self._is_module or function is not self._entry:
             return function(*call.positional, **call.named)
-        with torch.inference_mode():
+        with torch.enable_grad() if self._grad else torch.inference_mode():
             return function(*call.positional, **call.named)
 
 
 def _wants_explanations(context: Any, index: int) -> bool:
     return bool(context.get_request_header(index, "explain") == "True")
-
-
-def _stack(calls: list[Arguments]) -> Arguments | None:
-    """The calls as one, with tensors stacked; None if they differ or hold no tensor."""
-    first = calls[0]
-    keys = [(len(call.positional), tuple(call.named)) for call in calls]
-    if keys.count(keys[0]) != len(keys):
-        return None
-    columns = [
-        *zip(*(call.positional for call in calls), strict=True),
-        *zip(*(call.named.values() for call in calls), strict=True),
-    ]
-    stacked = []
-    for column in columns:
-        if isinstance(column[0], torch.Tensor):
-            kinds = {(t.shape, t.dtype) if isinstance(t, torch.Tensor) else None for t in column}
-            if len(kinds) > 1:
-                return None
-            stacked.append(torch.stack(column))
-        elif any(isinstance(value, torch.Tensor) or value != column[0] for value in column):
-            return None
-        else:
-            stacked.append(column[0])
-    if not any(isinstance(value, torch.Tensor) for value in stacked):
-        return None
-    count = len(first.positional)
-    return Arguments(tuple(stacked[:count]), dict(zip(first.named, stacked[count:], strict=True)))
 
 
 def _fail(context: Any, index: int, failure: _Failure) -> dict[str, Any]:

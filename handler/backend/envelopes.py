@@ -91,14 +91,16 @@ class Subject(NamedTuple):
     explains: bool  # the request is for explanations
     request_id: str
     model: Mapping[str, Any]  # as the .mar's manifest describes it
+    positional: bool = False  # see ``inputs``
 
 
 Parse = Callable[[Mapping[str, Any], Mapping[str, Any], Subject], Request]
 
 
-def plain(row: Mapping[str, Any], headers: Mapping[str, Any], _subject: Subject) -> Request:
+def plain(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
     """A request without an envelope: one call, whose answer is the request's."""
-    return Request([arguments(row, headers)], False, sendable, lambda parts: parts[0])
+    call = arguments(row, headers, positional=subject.positional)
+    return Request([call], False, sendable, lambda parts: parts[0])
 
 
 def _body(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
@@ -119,8 +121,9 @@ def _instances(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subj
     dtype = tensor_type(content.get("dtype"))
     values = [_without_base64(value) for value in found]
     kind = "explanations" if subject.explains else "predictions"
+    inputs = _with_one_type(values, dtype, subject.is_module)
     return Request(
-        [call_with(value, dtype) for value in _with_one_type(values, dtype, subject.is_module)],
+        [call_with(value, dtype, positional=subject.positional) for value in inputs],
         False,
         _in_json,
         lambda parts: {kind: parts},

@@ -21,7 +21,10 @@ The model is then called with
 - keyword arguments if that value is an object (a dict), one for each name;
 - keyword arguments if there are several fields, or one of another name: one for each field;
 - for an object ``{"inputs": X}``, with X by these same rules; ``"dtype"`` beside it, such as
-  ``"float32"``, is the type of the tensors in X.
+  ``"float32"``, is the type of the tensors in X;
+- for an object ``{"args": [...], "kwargs": {...}}``, one of which may be missing, several positional
+  arguments, and keyword arguments; ``"dtype"`` as above. Archives of schema 3 and before, whose
+  models may have an argument of that name, know no such object.
 
 Whatever does not follow raises InputError: HTTP 400, for this request only.
 """
@@ -57,12 +60,13 @@ class Arguments(NamedTuple):
         return [name for name, value in fields if isinstance(value, bytes)]
 
 
-def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
+def arguments(row: Mapping[str, Any], headers: Mapping[str, Any], *, positional: bool = False) -> Arguments:
     """A request as arguments.
 
     Args:
         row: the request's fields as TorchServe's backend decodes them.
         headers: the request's headers, and under each field's name its own.
+        positional: whether ``args`` and ``kwargs`` are no names of the model's.
 
     Raises:
         InputError: the request cannot be understood.
@@ -72,7 +76,7 @@ def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
         raise InputError("the request has no body")
     values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
     if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
-        return call_with(next(iter(values.values())))
+        return call_with(next(iter(values.values())), positional=positional)
     return Arguments((), {name: _tensors(value, None, name) for name, value in values.items()})
 
 
@@ -85,19 +89,38 @@ def refuse_form(headers: Mapping[str, Any]) -> None:
         )
 
 
-def call_with(value: Any, dtype: torch.dtype | None = None) -> Arguments:
+def call_with(value: Any, dtype: torch.dtype | None = None, *, positional: bool = False) -> Arguments:
     """The arguments that one value means; raises InputError.
 
     Args:
         value: of a JSON body, or a tensor.
         dtype: of the tensors that are made, if the value does not say so itself.
+        positional: as in ``arguments``.
     """
+    if positional and isinstance(value, dict) and _is_call(value):
+        dtype = tensor_type(value.get("dtype")) or dtype
+        args, kwargs = value.get("args", []), value.get("kwargs", {})
+        named = {str(name): _tensors(each, dtype, str(name)) for name, each in kwargs.items()}
+        return Arguments(
+            tuple(_tensors(each, dtype, f"args[{index}]") for index, each in enumerate(args)), named
+        )
     if isinstance(value, dict) and "inputs" in value and value.keys() <= {"inputs", "dtype"}:
         dtype = tensor_type(value.get("dtype")) or dtype
         value = value["inputs"]
     if isinstance(value, dict):
         return Arguments((), {str(k): _tensors(v, dtype, str(k)) for k, v in value.items()})
     return Arguments((_tensors(value, dtype, "the body"),), {})
+
+
+def _is_call(value: dict[Any, Any]) -> bool:
+    if not (value.keys() & {"args", "kwargs"}) or value.keys() - {"args", "kwargs", "dtype"}:
+        return False
+    args, kwargs = value.get("args", []), value.get("kwargs", {})
+    if not isinstance(args, (list, tuple, torch.Tensor)) or not isinstance(kwargs, dict):
+        raise InputError(
+            "`args` must be a list of the model's arguments, and `kwargs` an object of those by name"
+        )
+    return True
 
 
 def tensor_type(name: Any) -> torch.dtype | None:

@@ -15,8 +15,10 @@ from interpool.handler.backend import requirements
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe
+from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.outputs import sendable
 from interpool.handler.errors import out_of_memory, predict_failure_code
+from interpool.native.archive.format import KNOWS_SERVING
 from interpool.native.errors import ArchiveError
 from interpool.native.inside.packages import close_package, open_package
 
@@ -116,12 +118,8 @@ class PackedModel:
     def _answerer(self, entry: Any, context: Any) -> Callable[..., list[Any]]:
         self._is_default = self.takes_envelope = False
         self._entry = entry
-        stages = [getattr(entry, name, None) for name in ("preprocess", "inference", "postprocess")]
-        if callable(getattr(entry, "handle", None)) or all(map(callable, stages)):
-            # Before initialize, as in TorchServe, where a handle that is set there is never called.
-            handle: Callable[..., list[Any]] = getattr(entry, "handle", None) or _pipeline(*stages)
-            if callable(getattr(entry, "initialize", None)):
-                entry.initialize(context)
+        handle = handler_of(entry, context)
+        if handle is not None:
             return handle
         if not callable(entry):
             raise ArchiveError(
@@ -136,12 +134,6 @@ class PackedModel:
             tracebacks=self._tracebacks,
             envelope=self._envelope if self.takes_envelope else "",
             manifest=context.manifest.get("model"),
+            serving=self._manifest["serving"],
+            positional=self._manifest["schema"] >= KNOWS_SERVING,
         ).handle
-
-
-def _pipeline(preprocess: Any, inference: Any, postprocess: Any) -> Callable[..., list[Any]]:
-    def handle(data: Sequence[dict[str, Any]], _context: Any) -> list[Any]:
-        answers: list[Any] = postprocess(inference(preprocess(data)))
-        return answers
-
-    return handle

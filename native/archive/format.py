@@ -21,10 +21,14 @@ MANIFEST_RESOURCE: Final = "manifest.json"
 ENTRY_PACKAGE: Final = "interpool-archive"
 ENTRY_RESOURCE: Final = "entry.pkl"
 SELF_TEST_RESOURCE: Final = "self-test.pkl"
+REQUEST_RESOURCE: Final = "request"
+"""Its suffix says what it holds."""
 SIGNATURE_RESOURCE: Final = "signature.json"
 
-SCHEMA: Final = 3
-_SCHEMAS_READ: Final = (2, SCHEMA)
+SCHEMA: Final = 4
+_SCHEMAS_READ: Final = (2, 3, SCHEMA)
+KNOWS_SERVING: Final = 4
+"""The first schema that says how an archive is served; older archives are served as ever."""
 MOST_MANIFEST_BYTES: Final = 64 << 20
 
 EntryKind = Literal["module", "callable", "handler"]
@@ -33,6 +37,10 @@ EntryKind = Literal["module", "callable", "handler"]
 that can be called."""
 
 Action = Literal["intern", "extern", "mock"]
+
+Batches = Literal["stack", "batch", "each"]
+"""How requests become calls. ``stack``: each is one sample, and several are stacked. ``batch``: each
+brings a whole batch, and several are put one after the other. ``each``: one call for each."""
 
 
 class Origin(StrEnum):
@@ -106,6 +114,35 @@ class SelfTest(TypedDict):
     atol: float
 
 
+class Serving(TypedDict):
+    """How an entry that is no handler is served.
+
+    ``batches`` is None where nobody has said: then a module has its requests stacked, and a callable is
+    called for each. ``grad``: a module runs with gradients, and not in inference mode. ``train_mode``: a
+    module stays in the mode in which it was packed, and is not put into evaluation mode.
+    """
+
+    batches: Batches | None
+    grad: bool
+    train_mode: bool
+
+
+class RequestRecord(TypedDict):
+    """A request over HTTP that was answered when the archive was made: its body, and what type that has.
+
+    ``part`` says with which part of the self-test's answer: that of one sample, or of one row of a
+    handler's batch. None: the whole answer.
+    """
+
+    package: str
+    resource: str
+    content_type: str
+    part: int | None
+
+
+SERVED_AS_KINDS_ARE: Final[Serving] = {"batches": None, "grad": False, "train_mode": False}
+
+
 class Manifest(TypedDict):
     """The manifest's JSON.
 
@@ -114,9 +151,9 @@ class Manifest(TypedDict):
     installed where the archive is served, the standard library left out. ``globals`` lists,
     as ``module:name``, what its pickles take from external modules, and they get nothing
     else. ``data`` lists members that code finds through ``__file__``. ``inputs`` describes
-    the example inputs. ``files`` maps each member's name, without the zip's root directory,
-    to the SHA-256 of its content in hex; the manifest itself and its signature are the only
-    members left out.
+    the example inputs, ``request`` is one made of them. ``files`` maps each member's name,
+    without the zip's root directory, to the SHA-256 of its content in hex; the manifest itself and
+    its signature are the only members left out.
     """
 
     schema: int
@@ -128,6 +165,8 @@ class Manifest(TypedDict):
     data: list[str]
     inputs: Any
     self_test: SelfTest | None
+    serving: Serving
+    request: RequestRecord | None
     files: dict[str, str]
 
 
@@ -153,16 +192,26 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
         if type(value.get("schema")) is not int or value["schema"] not in _SCHEMAS_READ:
             raise ManifestError(
                 f"{archive}: its manifest has schema {shown(value.get('schema'))}, this interpool reads "
-                f"schema {' and '.join(map(str, _SCHEMAS_READ))}; pack it again with this version",
+                f"schema {', '.join(map(str, _SCHEMAS_READ))}; pack it again with this version",
                 "schema",
             )
         if value["schema"] == 2:
             _add_origins(value.get("modules"))
+        if value["schema"] < KNOWS_SERVING:
+            _add_serving(value)
         manifest: Manifest = typed(value, Manifest)
         _check_values(manifest)
     except BadJson as error:
         raise ManifestError(f"{archive}: its manifest {error}. Pack it again", error.rule) from None
     return manifest
+
+
+def _add_serving(value: dict[str, Any]) -> None:
+    """Say of a manifest of schema 2 or 3 what its archive has always been: served as its kind is."""
+    for field, content in (("serving", dict(SERVED_AS_KINDS_ARE)), ("request", None)):
+        if field in value:
+            raise BadJson("unknown-field", f"has a field {field!r}, which schema 3 does not know")
+        value[field] = content
 
 
 # The reasons that schema 2 was written with; it had no other word of who decided.
@@ -188,6 +237,8 @@ def _add_origins(modules: Any) -> None:
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# Goes into a command line that people copy.
+_CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?[\w-]+=[\w.-]+)*", re.ASCII)
 _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -206,12 +257,18 @@ def _check_values(manifest: Manifest) -> None:
     for module in manifest["modules"].values():
         for importer in module["imported_by"]:
             _require(importer["line"] >= 0, "modules", "names a line below 0")
-    for where in filter(None, (manifest["entry"], manifest["self_test"])):
+    for where in filter(None, (manifest["entry"], manifest["self_test"], manifest["request"])):
         parts = where["package"].split(".")
         good = bool(where["resource"]) and all(part not in ("", ".", "..") for part in parts)
         good = good and not set("/\\\0") & set(where["package"] + where["resource"])
         _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
-    test = manifest["self_test"]
+    request, test = manifest["request"], manifest["self_test"]
+    if request is not None:
+        _require(
+            _CONTENT_TYPE.fullmatch(request["content_type"]) and (request["part"] or 0) >= 0,
+            "request",
+            "describes a request that cannot be",
+        )
     if test is not None:
         _require(0 <= test["seed"] < 1 << 63, "self_test", "gives its self-test a seed that cannot be")
         good = 0 <= test["rtol"] < 1e300 and 0 <= test["atol"] < 1e300

@@ -199,7 +199,8 @@ def _check_members(path: str, records: dict[str, Record], manifest: Manifest) ->
     for name in manifest["data"]:
         if name not in present:
             _lies(path, "data", f"names the data file {shown(name)}, which is not in the archive")
-    for what, where in (("entry", manifest["entry"]), ("self_test", manifest["self_test"])):
+    named = {what: manifest[what] for what in ("entry", "self_test", "request")}
+    for what, where in named.items():
         if where is None:
             continue
         name = member_name(where["package"], where["resource"])

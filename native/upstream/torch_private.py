@@ -249,6 +249,9 @@ INDUCTOR_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 """A warning about torch.package's own use of it, one for each storage."""
 
+_GRADIENT_WORDS = ("does not have a grad_fn", "inference tensor", "inferencemode")
+"""What torch's errors say, in whatever case, to who differentiates in inference mode."""
+
 _CORE_NAMES = (
     PrivateName("torch._C:_set_generator_metaclass", "inside/lean_imports.py: a late module calls it"),
     PrivateName("torch._opaque_base:OpaqueBaseMeta", "inside/lean_imports.py: what that is called with"),
@@ -415,6 +418,12 @@ def check() -> list[str]:
     import torch  # noqa: F401
 
     return problems(NAMES)
+
+
+def wants_gradients(error: BaseException) -> bool:
+    """Whether it is what torch raises where something is differentiated in inference mode."""
+    said = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in said for words in _GRADIENT_WORDS)
 
 
 def allow_torchscript() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 NONE = "-"
 BEGIN, END = "<!-- {}: begin (scripts/bench {}) -->", "<!-- {}: end -->"
+_MOST_SHOWN = 60  # bytes
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Row:
         archive, torch: seconds of each load, by round.
         verified, equal: whether verify passed; whether both interpreters' answers equal the stock one's.
         mar: bytes of the .mar.
+        request: the one that works, in words.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Row:
     verified: bool = False
     equal: bool = False
     mar: int = 0
+    request: str = ""
 
     @property
     def held(self) -> bool:
@@ -85,7 +88,7 @@ def recipes_table(rows: list[Row]) -> str:
     """What the paper's Figure 4 shows of its models."""
     head = [
         "model", "export code", "interned / extern / mocked", "plan held", "archive", "pack", "load",
-        "times torch.load", "verified", "equal in 2 interpreters",
+        "times torch.load", "verified", "equal in 2 interpreters", "a request that works",
     ]  # fmt: skip
     return table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
 
@@ -93,7 +96,7 @@ def recipes_table(rows: list[Row]) -> str:
 def third_party_table(rows: list[Row]) -> str:
     """What it took to pack models that nobody wrote for this."""
     head = ["model", "what it took", "interned / extern / mocked", "the server must have", "archive",
-            "equal in 2 interpreters"]  # fmt: skip
+            "equal in 2 interpreters", "a request that works"]  # fmt: skip
     return table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
 
 
@@ -120,7 +123,7 @@ def put(page: Path, name: str, text: str, by: str = "models") -> None:
 
 def _recipe_cells(row: Row) -> list[str]:
     if row.failed:
-        return [f"{row.lines} lines", NONE, row.failed, *[NONE] * 6]
+        return [f"{row.lines} lines", NONE, row.failed, *[NONE] * 7]
     return [
         f"{row.lines} lines",
         _counts(row),
@@ -131,17 +134,35 @@ def _recipe_cells(row: Row) -> list[str]:
         f"{statistics.median(row.load_ratios):.1f}" if row.archive else NONE,
         _yes(row.verified),
         _yes(row.equal),
+        row.request or NONE,
     ]
 
 
 def _zoo_cells(row: Row) -> list[str]:
     if row.failed:
-        return [row.failed, *[NONE] * 4]
+        return [row.failed, *[NONE] * 5]
     took = _took(row)
     if row.by_hand:
         took = row.by_hand + ("" if row.held else f"; {took}")
     externs = ", ".join(row.externs) or "nothing else"
-    return [took, _counts(row), externs, _megabytes(row.size), _yes(row.equal)]
+    return [took, _counts(row), externs, _megabytes(row.size), _yes(row.equal), row.request or NONE]
+
+
+def request_words(batches: str | None, content_type: str, body: bytes) -> str:
+    """A request in a table's cell: how it becomes a call, and what it is, in full if that is short."""
+    way = batches or "handler"
+    kind = content_type.partition(";")[0]
+    if kind == "application/octet-stream":
+        saved = body.startswith(b"PK") and b"data.pkl" in body
+        what = "tensors as torch.save writes them" if saved else "bytes"
+        return f"{way}: {what}, {_kilobytes(body)}"
+    if len(body) <= _MOST_SHOWN:
+        return f"{way}: `{body.decode()}`"
+    return f"{way}: {'JSON' if kind == 'application/json' else 'text'}, {_kilobytes(body)}"
+
+
+def _kilobytes(body: bytes) -> str:
+    return f"{len(body) / 1e3:.1f} kB"
 
 
 def _took(row: Row) -> str:

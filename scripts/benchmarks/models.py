@@ -28,7 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch reads it, here and in the pr
 
 import report
 from model_list import RECIPES, THIRD_PARTY, Model
-from model_tables import Row, code_lines, facts, put, recipes_table, third_party_table
+from model_tables import Row, code_lines, facts, put, recipes_table, request_words, third_party_table
 
 from interpool.archiver_ext import PackError, pack
 from interpool.archiver_ext.mar.making import MarRequest, make_mar
@@ -66,6 +66,8 @@ def _note(row: Row, done: PackReport) -> None:
     names = {each["distribution"] for each in done.externs} - {"torch", "numpy"}
     row.externs = sorted(names, key=str.lower)
     row.size = done.size
+    found = done.request
+    row.request = "" if found is None else request_words(found.batches, found.content_type, found.body)
 
 
 def verified(archive: Path) -> bool:

@@ -11,7 +11,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
 
 from model_list import RECIPES, THIRD_PARTY
-from model_tables import Row, code_lines, put, recipes_table, third_party_table
+from model_tables import Row, code_lines, put, recipes_table, request_words, third_party_table
 
 SOURCE = '''"""A docstring
 of two lines."""
@@ -62,13 +62,25 @@ def test_a_row_says_what_it_took() -> None:
     line = recipes_table([good]).splitlines()[-1]
     assert (
         line
-        == "| **m**: a model | 9 lines | 3 / 2 / 0 | at once | 2.00 MB | 0.0 s | 3 ms | 2.0 | yes | yes |"
+        == "| **m**: a model | 9 lines | 3 / 2 / 0 | at once | 2.00 MB | 0.0 s | 3 ms | 2.0 | yes | yes | - |"
     )
     corrected = Row("m", "a model", attempts=2, corrections=["x is extern: it was mocked"], externs=["x"])
     line = third_party_table([corrected]).splitlines()[-1]
-    assert "| 2 attempts: x is extern: it was mocked | 0 / 0 / 0 | x | 0.00 MB | **no** |" in line
+    assert "| 2 attempts: x is extern: it was mocked | 0 / 0 / 0 | x | 0.00 MB | **no** | - |" in line
     failed = Row("m", "a model", failed="cannot be pickled: a | b")
     assert "| cannot be pickled: a \\| b | - |" in third_party_table([failed])
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (("stack", "application/json", b"[1.0, 2.0]"), "stack: `[1.0, 2.0]`"),
+        (("each", "text/plain; charset=utf-8", b"x" * 1_500), "each: text, 1.5 kB"),
+        ((None, "application/octet-stream", b"PNG"), "handler: bytes, 0.0 kB"),
+    ],
+)
+def test_a_request_fits_into_a_cell(request_: tuple[str | None, str, bytes], words: str) -> None:
+    assert request_words(*request_) == words
 
 
 def test_the_page_has_every_model() -> None:

@@ -11,6 +11,7 @@ from interpool.archiver_ext import PackError, PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.native.archive.format import SERVED_AS_KINDS_ARE
 
 if TYPE_CHECKING:
     from test_archiver_ext.conftest import Write
@@ -60,6 +61,8 @@ def test_summary_counts_and_says_why() -> None:
         warnings=["mypkg/m.py:3: import missing\n  could not be imported"],
         size=2_000_000,
         seconds={"build": 1.0, "export": 0.25, "digest": 0.5, "trial": 2.5},
+        serving=SERVED_AS_KINDS_ARE,
+        request=None,
     )
     with patch.object(pack_command, "pack", return_value=report) as packing:
         result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "--mock", "wandb"])

@@ -9,7 +9,7 @@ import pytest
 from paths import ROOT
 
 from interpool.archiver_ext.verify.externs import check_externs
-from interpool.native.archive.format import Origin, parse_manifest
+from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Origin, parse_manifest
 from interpool.native.errors import ExternError, ManifestError
 
 SCHEMA_2 = ROOT / "tests/test_archiver_ext/manifests" / "schema-2.json"
@@ -32,6 +32,7 @@ def test_schema_2_is_read_with_the_origins_that_its_reasons_tell(manifest: dict[
     assert {name.split(".")[0] for name in of[Origin.SERVER]} == {"numpy", "torch", "typing_extensions"}
     assert of[Origin.USER] == {"mine"}
     assert of[Origin.RULES] == {"annotated_types"}
+    assert (found.pop("serving"), found.pop("request")) == (SERVED_AS_KINDS_ARE, None)  # type: ignore[misc]
     for done in found["modules"].values():
         del done["origin"]  # type: ignore[misc]
     assert found == manifest
@@ -49,6 +50,29 @@ def test_an_origin_in_schema_2_is_refused(manifest: dict[str, Any]) -> None:
     with pytest.raises(ManifestError) as caught:
         parse_manifest(json.dumps(manifest), "m.ptpkg")
     assert caught.value.rule == "unknown-field"
+
+
+@pytest.mark.parametrize("schema", [2, 3])
+@pytest.mark.parametrize("field", ["serving", "request"])
+def test_what_older_schemas_do_not_know_is_refused(manifest: dict[str, Any], schema: int, field: str) -> None:
+    manifest |= {"schema": schema, field: None}
+    with pytest.raises(ManifestError) as caught:
+        parse_manifest(json.dumps(manifest), "m.ptpkg")
+    assert caught.value.rule == "unknown-field"
+
+
+def test_schema_4_says_how_it_is_served(manifest: dict[str, Any]) -> None:
+    manifest["schema"] = 4
+    for done in manifest["modules"].values():
+        done["origin"] = "rules"
+    with pytest.raises(ManifestError, match="no field 'serving'"):
+        parse_manifest(json.dumps(manifest), "m.ptpkg")
+    manifest["serving"] = {"batches": "batch", "grad": True, "train_mode": False}
+    manifest["request"] = {"package": "p", "resource": "r", "content_type": "text/plain", "part": None}
+    assert parse_manifest(json.dumps(manifest), "m.ptpkg")["serving"]["batches"] == "batch"
+    manifest["request"]["content_type"] = "text/plain'; rm -r ~; '"
+    with pytest.raises(ManifestError, match="a request that cannot be"):
+        parse_manifest(json.dumps(manifest), "m.ptpkg")
 
 
 @pytest.mark.parametrize(("change", "rule"), [({}, "missing-field"), ({"origin": "chance"}, "type")])

@@ -175,5 +175,5 @@ def test_answers_become_what_json_has(value: object, sent: object) -> None:
 
 
 def test_what_json_lacks_is_named() -> None:
-    with pytest.raises(TypeError, match=r"a builtins.object cannot be sent as JSON"):
+    with pytest.raises(TypeError, match=r"builtins.object, which cannot be sent as JSON"):
         sendable([object()])

@@ -1,0 +1,65 @@
+"""Members of a finished torch.package that interpool adds. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from interpool.native.archive.format import (
+    MANIFEST_PACKAGE,
+    REQUEST_RESOURCE,
+    Manifest,
+    RequestRecord,
+    member_name,
+)
+from interpool.native.archive.reader import MANIFEST_MEMBER, read_manifest, read_records
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.verify.serving_side import FoundRequest
+
+# torch.package writes no clock into its zips, and neither do we.
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+_SUFFIXES = {"application/json": "json", "text/plain": "txt"}
+
+
+def manifest_text(manifest: Manifest) -> bytes:
+    """A manifest as it lies in an archive."""
+    return f"{json.dumps(manifest, indent=1, ensure_ascii=False)}\n".encode()
+
+
+def write_member(file: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Append a member; ``name`` is below the zip's root folder."""
+    root = PurePosixPath(file.namelist()[0]).parts[0]
+    file.writestr(zipfile.ZipInfo(f"{root}/{name}", _NO_DATE), content)
+
+
+def add_request(archive: Path, request: FoundRequest) -> None:
+    """Put a request that was found to work into an archive whose last member is its manifest.
+
+    Args:
+        archive: the file, changed in place.
+        request: the request.
+    """
+    with archive.open("rb") as opened:
+        manifest = read_manifest(str(archive), opened, read_records(str(archive), opened))
+    assert manifest is not None, "whoever built it has written one"
+    suffix = _SUFFIXES.get(request.content_type.partition(";")[0], "bin")
+    record: RequestRecord = {
+        "package": MANIFEST_PACKAGE,
+        "resource": f"{REQUEST_RESOURCE}.{suffix}",
+        "content_type": request.content_type,
+        "part": request.part,
+    }
+    name = member_name(record["package"], record["resource"])
+    manifest["files"][name] = hashlib.sha256(request.body).hexdigest()
+    manifest["request"] = record
+    manifest["serving"]["batches"] = request.batches
+    with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
+        last = file.filelist.pop()
+        del file.NameToInfo[last.filename]
+        file.start_dir = last.header_offset  # what lay from there on is written again
+        write_member(file, name, request.body)
+        write_member(file, MANIFEST_MEMBER, manifest_text(manifest))

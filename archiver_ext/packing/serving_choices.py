@@ -1,0 +1,88 @@
+"""How the user wants a model served: by option, in the plan, or beside the SPEC.
+
+The first that says something counts, for each word by itself. Beside the SPEC it is a dict::
+
+    serving = {"batches": "each", "grad": True}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from interpool.archiver_ext.errors import PackError
+from interpool.native.archive.format import Batches, EntryKind, Serving
+
+if TYPE_CHECKING:
+    from interpool.archiver_ext.packing.spec import Found
+
+CONVENTION = "serving"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What somebody has said; None: nothing.
+
+    Attributes:
+        batches: how requests become calls.
+        grad: whether a module runs with gradients.
+        train_mode: whether a module stays in the mode in which it was made.
+    """
+
+    batches: Batches | None = None
+    grad: bool | None = None
+    train_mode: bool | None = None
+
+    def or_else(self, other: Choices) -> Choices:
+        """These, and the other's where these say nothing."""
+        mine, others = asdict(self), asdict(other)
+        return Choices(**{word: others[word] if mine[word] is None else mine[word] for word in mine})
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], where: str) -> Choices:
+        """From a plan's table, or a dict beside a SPEC; raises PackError for what is none."""
+        words = [field.name for field in fields(cls)]
+        unknown = sorted(map(str, given.keys() - set(words)))
+        if unknown:
+            raise PackError(
+                f"{where}: it says {unknown[0]!r}, which means nothing; it can say {', '.join(words)}"
+            )
+        if given.get("batches") not in (None, *get_args(Batches)):
+            known = ", ".join(get_args(Batches))
+            raise PackError(f"{where}: batches is {given['batches']!r}, and can be one of {known}")
+        for word in ("grad", "train_mode"):
+            if type(given.get(word)) not in (bool, type(None)):
+                raise PackError(f"{where}: {word} is {given[word]!r}, and can be true or false")
+        return cls(**given)
+
+
+NO_CHOICES: Final = Choices()
+
+
+def choices_beside(found: Found, spec: str) -> Choices:
+    """What stands beside the SPEC; raises PackError for a dict of that name that is something else."""
+    given = getattr(found.module, CONVENTION, None)
+    if not isinstance(given, dict):
+        return Choices()
+    return Choices.of(given, f"{spec.partition(':')[0]}:{CONVENTION}")
+
+
+def serving_of(choices: Choices, kind: EntryKind) -> Serving:
+    """As the manifest says it; raises PackError for what an entry of this kind cannot have."""
+    if kind == "handler" and choices.batches is not None:
+        raise PackError(
+            f"batches is {choices.batches!r}, and the model is a handler, which gets TorchServe's batches as "
+            "they are\n  What to do: leave it out"
+        )
+    if kind != "module" and (choices.grad or choices.train_mode):
+        word = "grad" if choices.grad else "train_mode"
+        raise PackError(
+            f"{word} is for a torch.nn.Module, and the model is a {kind}, whose modes nobody changes\n"
+            "  What to do: leave it out"
+        )
+    return {
+        "batches": choices.batches,
+        "grad": bool(choices.grad),
+        "train_mode": bool(choices.train_mode),
+    }

@@ -1,0 +1,53 @@
+"""Layers that answer otherwise in training mode than a server has them answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHOWN = 5
+
+
+def training_layers(model: nn.Module) -> list[str]:
+    """The layers in training mode whose forward asks for the mode, as ``name (Class)``."""
+    return [f"{name or 'the model itself'} ({_class(layer)})" for name, layer in _asking(model)]
+
+
+def shown(layers: list[str]) -> str:
+    """Some of them, in words."""
+    more = len(layers) - _SHOWN
+    return ", ".join(layers[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _asking(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for name, layer in model.named_modules():
+        if layer.training and not _without_effect(layer) and _asks(layer):
+            yield name, layer
+
+
+def _asks(layer: nn.Module) -> bool:
+    if isinstance(layer, torch.jit.ScriptModule):  # its code is TorchScript's
+        return any(word in _class(layer) for word in ("Dropout", "BatchNorm"))
+    code = getattr(getattr(type(layer), "forward", None), "__code__", None)
+    return code is not None and "training" in code.co_names
+
+
+def _without_effect(layer: nn.Module) -> bool:
+    """Torch's own layers that ask, and have nothing to do otherwise."""
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+        return not layer.track_running_stats
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        return layer.p == 0
+    if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
+        return layer.dropout == 0
+    # Their parts are layers of their own; only whether there is a short cut depends on the mode.
+    return isinstance(layer, (nn.TransformerEncoderLayer, nn.TransformerEncoder))
+
+
+def _class(layer: nn.Module) -> str:
+    return str(getattr(layer, "original_name", type(layer).__name__))

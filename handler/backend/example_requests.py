@@ -1,0 +1,225 @@
+"""Example inputs as requests over HTTP, and a request's body as TorchServe hands it on.
+
+The other way round stands in ``inputs``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from interpool.handler.backend.inputs import Arguments
+
+JSON = "application/json"
+BYTES = "application/octet-stream"
+_TEXT = "text/plain"
+_FORM = "multipart/form-data"
+# What JSON gives without being told; see inputs.
+_NATURAL = (torch.float32, torch.int64, torch.bool)
+_FLOAT = struct.Struct("f")
+# From here on JSON is no form that anybody would look at, and the archive would hold it.
+_MOST_JSON = 1 << 20
+
+
+class Form(NamedTuple):
+    """A request: its body, and what its header Content-Type says."""
+
+    content_type: str
+    body: bytes
+
+
+def forms_of(call: Arguments) -> Iterator[Form]:
+    """The requests that may mean this call, the most readable first.
+
+    Raises:
+        TypeError: there is none; says which argument cannot be sent.
+    """
+    if len(call.positional) == 1 and not call.named:
+        (value,) = call.positional
+        if isinstance(value, str):
+            yield Form(f"{_TEXT}; charset=utf-8", value.encode())
+            return
+        if isinstance(value, (bytes, bytearray)):
+            yield Form(BYTES, bytes(value))
+            return
+    given = [(f"argument {index + 1}", value) for index, value in enumerate(call.positional)]
+    given += [(f"argument {name!r}", value) for name, value in call.named.items()]
+    try:
+        text = json.dumps(_in_json(call), ensure_ascii=False)
+    except TypeError:
+        text = None
+    if text is not None and len(text) <= _MOST_JSON:
+        yield Form(JSON, text.encode())
+    saved = _saved(_content(call, list(call.positional), dict(call.named)))
+    if saved is not None:
+        yield Form(BYTES, saved)
+    elif text is not None and len(text) > _MOST_JSON:
+        yield Form(JSON, text.encode())
+    elif text is None:
+        raise TypeError("; ".join(_unsayable(given)))
+
+
+def _content(call: Arguments, positional: list[Any], named: dict[str, Any]) -> Any:
+    """What ``inputs`` takes for this call."""
+    alone = positional[0] if len(positional) == 1 and not named else None
+    if alone is not None and not isinstance(alone, dict):
+        return alone
+    if call.named and not call.positional and not named.keys() & {"args", "kwargs", "inputs"}:
+        return named
+    return {**({"args": positional} if positional else {}), **({"kwargs": named} if named else {})}
+
+
+def _in_json(call: Arguments) -> Any:
+    """The call as a JSON value; raises TypeError where JSON has no word for something."""
+    tensors = [each for each in (*call.positional, *call.named.values()) if isinstance(each, torch.Tensor)]
+    content = _content(
+        call,
+        [_plain(value) for value in call.positional],
+        {name: _plain(value) for name, value in call.named.items()},
+    )
+    types = {tensor.dtype for tensor in tensors}
+    if len(types) != 1 or types <= {*_NATURAL}:
+        return content
+    dtype = str(types.pop()).removeprefix("torch.")
+    if isinstance(content, dict) and content.keys() <= {"args", "kwargs"}:
+        return {**content, "dtype": dtype}
+    return {"inputs": content, "dtype": dtype}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.is_complex() or value.is_sparse or value.is_quantized:
+            raise TypeError("a tensor of this kind has no form in JSON")
+        return _short(value.detach().cpu())
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value
+
+
+def _short(tensor: torch.Tensor) -> Any:
+    """A tensor as lists, floats with no more digits than they have."""
+    if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return tensor.tolist()
+    digits = {torch.float16: 5, torch.bfloat16: 4, torch.float32: 9}[tensor.dtype]
+
+    def short(part: Any) -> Any:
+        if isinstance(part, list):
+            return [short(each) for each in part]
+        shorter = float(f"{part:.7g}")
+        return shorter if digits == 9 and _same(shorter, part) else float(f"{part:.{digits}g}")
+
+    return short(tensor.tolist())
+
+
+def _same(one: float, other: float) -> bool:
+    """As float32."""
+    try:
+        return _FLOAT.pack(one) == _FLOAT.pack(other)
+    except OverflowError:
+        return False
+
+
+def _saved(content: Any) -> bytes | None:
+    """What torch.save writes, if a server would read it."""
+    file = io.BytesIO()
+    try:
+        torch.save(content, file)
+        torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    except Exception:  # noqa: BLE001 -- whatever pickling somebody's object raises
+        return None
+    return file.getvalue()
+
+
+def _unsayable(given: list[tuple[str, Any]]) -> Iterator[str]:
+    for name, value in given:
+        try:
+            json.dumps(_plain(value))
+        except TypeError:
+            if _saved(value) is None:
+                kind = f"{type(value).__module__}.{type(value).__qualname__}"
+                yield f"{name} holds what no request can bring (it is a {kind})"
+
+
+# ---- a handler's rows ---------------------------------------------------------------------------
+
+
+def row_forms(row: Mapping[str, Any]) -> Iterator[Form]:
+    """The requests that may bring a handler this row; raises TypeError where there is none."""
+    fields = {name: _field(name, value) for name, value in row.items()}
+    if len(fields) == 1:
+        yield from fields.values()  # whatever its name is: TorchServe calls it `body`
+    if fields.keys() != {"body"}:
+        yield _multipart(fields)
+
+
+def _field(name: str, value: Any) -> Form:
+    if isinstance(value, str):
+        return Form(f"{_TEXT}; charset=utf-8", value.encode())
+    if isinstance(value, (bytes, bytearray)):
+        return Form(BYTES, bytes(value))
+    try:
+        return Form(JSON, json.dumps(value).encode())
+    except TypeError:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TypeError(
+            f"{name!r} is a {kind}, which no request brings: TorchServe gives handlers text, bytes, or "
+            "what JSON holds"
+        ) from None
+
+
+def _multipart(fields: Mapping[str, Form]) -> Form:
+    boundary = hashlib.sha256(b"".join(form.body for form in fields.values())).hexdigest()[:32]
+    parts = b"".join(
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n'
+        f"Content-Type: {form.content_type}\r\n\r\n".encode()
+        + form.body
+        + b"\r\n"
+        for name, form in fields.items()
+    )
+    return Form(f"{_FORM}; boundary={boundary}", parts + f"--{boundary}--\r\n".encode())
+
+
+# ---- what TorchServe makes of it ------------------------------------------------------------------
+
+
+def row_of(form: Form) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A request's fields as TorchServe's worker decodes them, and its headers as handlers get them."""
+    fields = {"body": form}
+    if form.content_type.startswith(_FORM):
+        fields = _parts(form)
+    row = {name: _decoded(field) for name, field in fields.items()}
+    headers = {name: {"content-type": field.content_type} for name, field in fields.items()}
+    return row, {**headers, "Content-Type": form.content_type}
+
+
+def _parts(form: Form) -> dict[str, Form]:
+    """The parts of what ``_multipart`` wrote."""
+    boundary = form.content_type.partition("boundary=")[2].encode()
+    fields = {}
+    for part in form.body.split(b"--" + boundary + b"\r\n")[1:]:
+        head, _, rest = part.partition(b"\r\n\r\n")
+        body, last, _ = rest.partition(b"\r\n--" + boundary)
+        body = body if last else body.removesuffix(b"\r\n")
+        lines = head.decode().split("\r\n")
+        fields[lines[0].partition('name="')[2].removesuffix('"')] = Form(
+            lines[1].removeprefix("Content-Type: "), body
+        )
+    return fields
+
+
+def _decoded(form: Form) -> Any:
+    if form.content_type == JSON:
+        return json.loads(form.body)
+    if form.content_type.startswith("text"):
+        return form.body.decode()
+    return bytearray(form.body)

@@ -1,0 +1,401 @@
+"""Whether a model answers requests as it does when it is called: by the code that serves, without a server.
+
+``interpool pack`` and ``verify`` call this, through ``archiver_ext/verify/serving_side.py``.
+
+A request of the example inputs is looked for in this order: samples that are stacked, whole batches, one call
+for each request; in each of these as JSON (text or bytes, where the input is that), then as what torch.save
+writes. The first that is answered alone and in a batch of two, with what the model answers when it is
+called, is the one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interpool.archiver_ext.verify.handler_context import handler_context
+from interpool.archiver_ext.verify.self_test import Sample, answer, differences, seed_all
+from interpool.archiver_ext.verify.serving_side import FoundRequest, ServeCheck
+from interpool.handler.backend.batches import batch_of
+from interpool.handler.backend.defaults import DefaultHandler
+from interpool.handler.backend.error_text import describe
+from interpool.handler.backend.example_requests import BYTES, JSON, Form, forms_of, row_forms, row_of
+from interpool.handler.backend.handlers import handler_of
+from interpool.handler.backend.inputs import Arguments, is_numeric
+from interpool.handler.backend.outputs import CannotSend, CannotSplit, sendable, split
+from interpool.handler.torchserve import MOST_REQUEST_BYTES
+from interpool.native.archive.format import Batches, EntryKind, RequestRecord, SelfTest, Serving
+
+_WAYS: tuple[Batches, ...] = ("stack", "batch", "each")
+_AS = {
+    "stack": "as samples that are stacked",
+    "batch": "as whole batches",
+    "each": "as one call for each request",
+    None: "as a handler's batch",
+}
+_UNREPEATABLE = (
+    "its answers are random, or depend on earlier calls: requests are answered, and whether rightly could be "
+    "checked for the first at most"
+)
+_REMEDIES = (
+    "choose how requests become calls with --batches; or pack a function around the model, which takes what "
+    "requests can bring (JSON, text, bytes, or tensors as torch.save writes them) and returns tensors, "
+    "numbers, texts, lists or dicts of them. --no-serve-check packs it as it is"
+)
+# Of the tolerance: a batch of another size adds numbers in another order.
+_SLACK = 10.0
+
+
+class _Wrong(Exception):
+    """A request is not answered as the model answers; the message says how, in a sentence's rest."""
+
+
+# ---- looking for a request ----------------------------------------------------------------------
+
+
+def find_request(
+    make: Callable[[], Any], kind: EntryKind, held: Any, test: SelfTest, serving: Serving
+) -> ServeCheck:
+    """See ServingSide."""
+    asked = _Asked(make, kind, held, test, serving)
+    try:
+        return _first_that_works(asked, _handler_plans(asked) if kind == "handler" else _plans(asked))
+    except CannotSend as error:
+        return ServeCheck(refusal=_cannot_send(error))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A way of making requests of the example inputs.
+
+    Attributes:
+        way: how requests become calls; None for a handler.
+        requests: one or more, each what one request is to mean: a call, or a handler's row.
+        expected: what each is to be answered.
+        part: of the self-test's answer, that the first is.
+        whole: whether the first is all of the example inputs.
+    """
+
+    way: Batches | None
+    requests: Sequence[Any]
+    expected: Sequence[Any]
+    part: int | None
+    whole: bool
+
+
+class _Asked:
+    """The model, and what it was asked when it was called.
+
+    Args:
+        make, kind, held, test, serving: see ServingSide.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], kind: EntryKind, held: Any, test: SelfTest, serving: Serving
+    ) -> None:
+        self.make, self.kind, self.test, self.serving = make, kind, test, serving
+        self.sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
+        self.expected = held["expected"]
+
+    def direct(self, *asked: tuple[Sample, int]) -> list[Any]:
+        """What a model that nobody serves answers to inputs, one after the other, each with its seed."""
+        entry = self.make()
+        return [answer(entry, self.kind, sample, seed, serving=self.serving) for sample, seed in asked]
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """Whether it answers the same again, and with other random numbers."""
+        seed = self.test["seed"]
+        first, *again = self.direct(*((self.sample, seed + more) for more in (0, 0, 1)))
+        return not any(self.differences(first, got) for got in again)
+
+    @cached_property
+    def other(self) -> tuple[Arguments, Any] | None:
+        """Other inputs of the same kind, with the model's answer to them; None if it takes no others."""
+        call = Arguments(self.sample.args, self.sample.kwargs)
+        if not any(tensor.is_floating_point() and tensor.dim() for tensor in _tensors(call)):
+            return None
+        other = _map(call, lambda t: t.flip(*range(t.dim())) if t.is_floating_point() else t)
+        try:
+            return other, *self.direct((Sample(other.positional, other.named), self.test["seed"]))
+        except Exception:  # noqa: BLE001 -- its forward may insist on an order
+            return None
+
+    def differences(self, expected: Any, got: Any, slack: float = 1.0) -> list[str]:
+        """Where two answers differ, with so many times the tolerance."""
+        return differences(expected, got, self.test["rtol"] * slack, self.test["atol"] * slack)
+
+
+def _plans(asked: _Asked) -> Iterator[_Plan]:
+    whole = Arguments(asked.sample.args, asked.sample.kwargs)
+    given = asked.serving["batches"]
+    ways = (given,) if given else _WAYS if asked.kind == "module" and _tensors(whole) else _WAYS[-1:]
+    for way in ways:
+        if way == "stack":
+            yield from _rows_plan(asked, whole)
+        if way == "batch" and not given and not _is_batch(asked, whole):
+            continue
+        others = () if asked.other is None else (asked.other,)
+        requests, expected = zip((whole, asked.expected), *others, strict=True)
+        yield _Plan(way, requests, expected, None, whole=True)
+
+
+def _is_batch(asked: _Asked, whole: Arguments) -> bool:
+    """Whether several of these calls can be one; else ``batch`` would be ``each`` by another name."""
+    sizes = {tensor.size(0) if tensor.dim() else 0 for tensor in _tensors(whole)}
+    # Two requests have no objects in common.
+    if batch_of([whole, copy.deepcopy(whole)], "batch") is None:
+        return False
+    try:
+        split(asked.expected, [*sizes])
+    except CannotSplit:
+        return False
+    return True
+
+
+def _rows_plan(asked: _Asked, whole: Arguments) -> Iterator[_Plan]:
+    """The example inputs as a batch, whose samples are the requests."""
+    rows = _rows(whole)
+    if rows is None:
+        return
+    if len(rows) == 1:
+        batches = [(rows[0], asked.expected)]
+        if asked.other is not None:
+            batches.append(((_rows(asked.other[0]) or rows)[0], asked.other[1]))
+        parts = [_only_part(expected) for _, expected in batches]
+        part = None if parts[0] is asked.expected else 0
+        yield _Plan("stack", [row for row, _ in batches], parts, part, whole=True)
+        return
+    with contextlib.suppress(CannotSplit):
+        yield _Plan("stack", rows[:2], split(asked.expected, len(rows))[:2], 0, whole=False)
+
+
+def _handler_plans(asked: _Asked) -> Iterator[_Plan]:
+    rows = list(asked.sample.args[0])
+    answers = asked.expected if isinstance(asked.expected, list) else []
+    if len(answers) == len(rows):  # else TorchServe answers 503, and so does _first_that_works
+        yield _Plan(None, rows, answers, 0, whole=len(rows) == 1)
+
+
+def _tensors(call: Arguments) -> list[torch.Tensor]:
+    return [each for each in (*call.positional, *call.named.values()) if isinstance(each, torch.Tensor)]
+
+
+def _rows(call: Arguments) -> list[Arguments] | None:
+    """The samples of a batch; None if its tensors have no first dimension in common."""
+    sizes = {tensor.size(0) if tensor.dim() > 1 else 0 for tensor in _tensors(call)}
+    if len(sizes) != 1 or 0 in sizes:
+        return None
+    return [_map(call, itemgetter(index)) for index in range(sizes.pop())]
+
+
+def _map(call: Arguments, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, torch.Tensor) else value
+
+    return Arguments(
+        tuple(map(changed, call.positional)), {name: changed(value) for name, value in call.named.items()}
+    )
+
+
+def _only_part(expected: Any) -> Any:
+    try:
+        return split(expected, 1)[0]
+    except CannotSplit:
+        return expected
+
+
+def _first_that_works(asked: _Asked, plans: Iterable[_Plan]) -> ServeCheck:
+    failed: dict[str, list[str]] = {}
+    for plan in plans:
+        of: Callable[[Any], Iterator[Form]] = row_forms if asked.kind == "handler" else forms_of
+        try:
+            columns = [list(of(request)) for request in plan.requests]
+        except TypeError as error:
+            failed.setdefault(str(error), []).append(_AS[plan.way])
+            continue
+        for forms in zip(*columns, strict=False):
+            try:
+                notes = _try(asked, plan, forms)
+            except _Wrong as error:
+                form = {JSON: ", as JSON", BYTES: ", as bytes"}.get(forms[0].content_type, "")
+                failed.setdefault(str(error), []).append(f"{_AS[plan.way]}{form}")
+            else:
+                first = forms[0]
+                notes += _too_large(first)
+                return ServeCheck(FoundRequest(first.content_type, first.body, plan.way, plan.part, notes))
+    if not failed:
+        failed[f"it gave no list of {len(asked.sample.args[0])} answers to as many requests"] = [_AS[None]]
+    lines = [f"{'; '.join(places)}: {why}" for why, places in failed.items()]
+    said = "no request over HTTP is answered as the model answers its example inputs:\n    "
+    return ServeCheck(refusal=said + "\n    ".join(lines) + f"\n  What to do: {_REMEDIES}")
+
+
+def _too_large(form: Form) -> list[str]:
+    said = (
+        f"a request of its example inputs has {len(form.body):,} bytes, and TorchServe takes "
+        f"{MOST_REQUEST_BYTES:,} unless max_request_size says more"
+    )
+    return [said] if len(form.body) > MOST_REQUEST_BYTES else []
+
+
+def _try(asked: _Asked, plan: _Plan, forms: Sequence[Form]) -> list[str]:
+    """Ask alone, then together. What could not be compared, in words.
+
+    Raises:
+        _Wrong: a request is not answered, or otherwise than it should be.
+        CannotSend: an answer cannot be sent.
+    """
+    pair = [*zip(forms, plan.expected, strict=True)]
+    notes: set[str] = set()
+    with _asking(asked, plan.way) as ask:
+        for index, (form, expected) in enumerate(pair[:2]):
+            (got,) = ask([form])
+            # The model is as new as the one that was called: this must be its answer, random or not.
+            notes |= _compare(asked, expected, got, "alone", strict=plan.whole and index == 0)
+        together = pair if len(pair) > 1 else [*pair, *pair]
+        answers = ask([form for form, _ in together])
+    for (_, expected), got in zip(together, answers, strict=True):
+        notes |= _compare(asked, expected, got, f"in a batch of {len(together)}", strict=False)
+    return sorted(notes)
+
+
+def _compare(asked: _Asked, expected: Any, got: Any, how: str, *, strict: bool) -> set[str]:
+    found = asked.differences(_in_tensors(_sent(expected)), _in_tensors(got), 1.0 if strict else _SLACK)
+    if not found:
+        return set()
+    if strict or asked.repeatable:
+        raise _Wrong(f"{how}, it answers otherwise than when it is called: {found[0]}")
+    return {_UNREPEATABLE}
+
+
+# ---- asking -------------------------------------------------------------------------------------
+
+
+class _Served(DefaultHandler):
+    """Raises what the server would answer with 503 and a line in its log."""
+
+    def _note(self, error: Exception, text: str) -> None:
+        if isinstance(error, CannotSend):
+            raise error
+        raise _Wrong(text) from error
+
+
+@contextlib.contextmanager
+def _asking(asked: _Asked, way: Batches | None) -> Iterator[Callable[[Sequence[Form]], list[Any]]]:
+    """What answers a batch of requests, with a model of its own; its answers are as clients read them."""
+    entry = asked.make()
+    with tempfile.TemporaryDirectory(prefix="interpool-model-") as folder:
+        handle = None
+        if asked.kind == "handler":
+            handle = handler_of(entry, handler_context([{}], Path(folder)))
+        if handle is None:
+            serving: Serving = {**asked.serving, "batches": way}
+            handle = _Served(entry, "model", tracebacks=False, serving=serving, positional=True).handle
+
+        def ask(forms: Sequence[Form]) -> list[Any]:
+            rows, headers = zip(*map(row_of, forms), strict=True)
+            context = handler_context(rows, Path(folder), headers)
+            seed_all(asked.test["seed"])
+            try:
+                answers = handle(list(rows), context)
+            except (_Wrong, CannotSend):
+                raise
+            except Exception as error:
+                raise _Wrong(f"it raised {describe(error)}") from error
+            if not isinstance(answers, list) or len(answers) != len(rows):
+                raise _Wrong(f"it gave no list of {len(rows)} answers to as many requests")
+            return [_read(each, context.get_response_status(index)[0]) for index, each in enumerate(answers)]
+
+        yield ask
+
+
+def _read(given: Any, code: int | None) -> Any:
+    """An answer as a client reads it."""
+    if code not in (None, 200):
+        said = given["message"] if isinstance(given, Mapping) and "message" in given else given
+        raise _Wrong(f"it is answered {code}: {said}")
+    if isinstance(given, torch.Tensor):  # of a handler's: TorchServe sends what torch.save writes
+        return given.detach().cpu().tolist()
+    try:
+        return _sent_as(given)
+    except (TypeError, ValueError):
+        sendable(given)  # says which part it is
+        raise _Wrong("its answers hold tensors or arrays, which a handler must make lists of") from None
+
+
+def _sent(expected: Any) -> Any:
+    """What a client should read."""
+    return _sent_as(sendable(expected))
+
+
+def _sent_as(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    return value if isinstance(value, str) else json.loads(json.dumps(value))
+
+
+def _in_tensors(value: Any) -> Any:
+    """Numbers in lists as tensors, which are compared at once."""
+    if isinstance(value, dict):
+        return {name: _in_tensors(item) for name, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value and is_numeric(value):
+        try:
+            return torch.tensor(value, dtype=torch.float64)
+        except (ValueError, TypeError, RuntimeError, OverflowError):
+            pass
+    return [_in_tensors(item) for item in value]
+
+
+def _cannot_send(error: CannotSend) -> str:
+    return (
+        f"{error.field} is a {error.kind}, which no answer over HTTP can hold, so every request would fail\n"
+        "  What to do: keep it out of the answer (transformers' caches: use_cache=False in the model's "
+        "configuration), or pack a function around the model that returns only what clients need. "
+        "--no-serve-check packs it as it is"
+    )
+
+
+# ---- the request again --------------------------------------------------------------------------
+
+
+def repeat_request(
+    make: Callable[[], Any],
+    kind: EntryKind,
+    held: Any,
+    test: SelfTest,
+    serving: Serving,
+    request: RequestRecord,
+    body: bytes,
+) -> list[str]:
+    """See ServingSide."""
+    asked = _Asked(make, kind, held, test, serving)
+    part = request["part"]
+    expected = asked.expected if part is None else _part(asked.expected, part, kind)
+    try:
+        with _asking(asked, serving["batches"]) as ask:
+            (got,) = ask([Form(request["content_type"], body)])
+        _compare(asked, expected, got, "asked by its own request", strict=False)
+    except (_Wrong, CannotSend) as error:
+        return [str(error)]
+    return []
+
+
+def _part(expected: Any, index: int, kind: EntryKind = "module") -> Any:
+    if kind == "handler" or isinstance(expected, torch.Tensor):
+        return expected[index]
+    if isinstance(expected, Mapping):
+        return {name: _part(value, index) for name, value in expected.items()}
+    return [_part(value, index) for value in expected]

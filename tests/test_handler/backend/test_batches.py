@@ -1,0 +1,159 @@
+"""Several requests as one call, in each of the three ways, and what archives say of it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from ts.context import Context, RequestProcessor
+
+from interpool.handler.backend.batches import batch_of
+from interpool.handler.backend.defaults import DefaultHandler
+from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.outputs import CannotSplit
+from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Batches
+
+
+class Sees(torch.nn.Module):
+    """Doubles its input; keeps the shapes it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def forward(self, x: Any, y: Any = 0) -> Any:
+        self.seen.append(tuple(x.shape))
+        return x * 2 + y
+
+
+def ask(entry: Any, *bodies: Any, positional: bool = True, **serving: Any) -> tuple[list[Any], list[int]]:
+    """The answers to a batch of JSON bodies, or of bytes, and their statuses."""
+    context = Context("m", "/nowhere", {}, 1, None, "0")
+    context.request_processor = [RequestProcessor({}) for _ in bodies]
+    said: Any = {**SERVED_AS_KINDS_ARE, **serving}
+    handler = DefaultHandler(entry, "m", tracebacks=False, serving=said, positional=positional)
+    answers = handler.handle([{"body": body} for body in bodies], context)
+    return answers, [context.get_response_status(index)[0] for index in range(len(bodies))]
+
+
+def test_whole_batches_are_put_one_after_the_other() -> None:
+    model = Sees()
+    assert ask(model, [[1, 2]], [[3, 4], [5, 6]], batches="batch")[0] == [[[2, 4]], [[6, 8], [10, 12]]]
+    assert model.seen == [(3, 2)]
+
+
+def test_one_whole_batch_is_the_call() -> None:
+    model = Sees()
+    assert ask(model, [[1, 2]], batches="batch")[0] == [[[2, 4]]]
+    assert model.seen == [(1, 2)]
+
+
+@pytest.mark.parametrize("other", [[[1, 2, 3]], [[1.0, 2.0]], 5.0])
+def test_batches_that_do_not_fit_together_run_one_at_a_time(other: Any) -> None:
+    model = Sees()
+    found = ask(model, {"x": [[1, 2]]}, {"x": [[1]], "y": other}, batches="batch")[1]
+    assert (found, len(model.seen)) == ([200, 200], 2)
+
+
+def test_tensors_whose_first_dimensions_differ_are_no_batch() -> None:
+    bags = Arguments((torch.arange(5), torch.tensor([0, 2])), {})
+    assert batch_of([bags, bags], "batch") is None
+    fits = Arguments((torch.ones(2, 3), torch.ones(2)), {})
+    both = batch_of([fits, fits], "batch")
+    assert both is not None
+    assert [tuple(each.shape) for each in both.call.positional] == [(4, 3), (4,)]
+
+
+def test_an_output_without_a_part_for_each_is_not_divided() -> None:
+    call = Arguments((torch.ones(2, 3),), {})
+    both = batch_of([call, call], "batch")
+    assert both is not None
+    with pytest.raises(CannotSplit):
+        both.split(torch.ones(3))
+    assert [tuple(part["y"].shape) for part in both.split({"y": torch.ones(4, 1)})] == [(2, 1), (2, 1)]
+
+
+def test_each_request_of_a_module_can_be_a_call() -> None:
+    model = Sees()
+    assert ask(model, [1, 2], [3, 4], batches="each")[0] == [[2, 4], [6, 8]]
+    assert model.seen == [(2,), (2,)]
+
+
+def test_a_callable_can_have_its_requests_stacked() -> None:
+    seen = []
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(x.shape))
+        return x * 2
+
+    assert ask(double, [1, 2], [3, 4], batches="stack")[0] == [[2, 4], [6, 8]]
+    assert seen == [(2, 2)]
+
+
+@pytest.mark.parametrize("batches", ["stack", "batch"])
+def test_lists_of_tensors_are_compared_by_nobody(batches: Batches) -> None:
+    call = Arguments((torch.ones(1), [torch.ones(2), torch.ones(3)]), {})
+    assert batch_of([call, call._replace(positional=(torch.ones(1), [torch.ones(2)]))], batches) is None
+
+
+class TestPositionalArguments:
+    @staticmethod
+    def both(x: Any, y: Any, scale: Any = 1) -> Any:
+        return (x + y) * scale
+
+    def test_several_come_as_args(self) -> None:
+        assert ask(self.both, {"args": [[1, 2], [3, 4]]})[0] == [[4, 6]]
+
+    def test_named_ones_stand_beside_them(self) -> None:
+        body = {"args": [[1, 2], [3, 4]], "kwargs": {"scale": 2}, "dtype": "float64"}
+        assert ask(self.both, body)[0] == [[8.0, 12.0]]
+
+    def test_saved_tensors_can_be_args(self) -> None:
+        file = io.BytesIO()
+        torch.save({"args": (torch.ones(2), torch.ones(2))}, file)
+        assert ask(self.both, file.getvalue())[0] == [[2.0, 2.0]]
+
+    def test_those_of_a_batch_are_stacked(self) -> None:
+        model = Sees()
+        assert ask(model, {"args": [[1], [1]]}, {"args": [[2], [2]]})[0] == [[3], [6]]
+        assert model.seen == [(2, 1)]
+
+    @pytest.mark.parametrize("body", [{"args": 3}, {"args": [], "kwargs": []}])
+    def test_what_is_no_list_of_them_is_refused(self, body: Any) -> None:
+        (answer,), codes = ask(self.both, body)
+        assert codes == [400]
+        assert "`args` must be a list" in answer["message"]
+
+    def test_a_name_beside_them_makes_them_names(self) -> None:
+        assert ask(lambda args, other: [args.tolist(), other], {"args": [1], "other": 2})[0] == [[[1], 2]]
+
+    def test_older_archives_know_args_as_a_name(self) -> None:
+        assert ask(lambda args: args * 2, {"args": [1]}, positional=False)[0] == [[2]]
+
+
+class TestModes:
+    class Steps(torch.nn.Module):
+        """Differentiates in its forward."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (step,) = torch.autograd.grad((self.weight * x).sum(), self.weight)
+            return x + step
+
+    def test_what_differentiates_is_told_that_it_ran_in_inference_mode(self) -> None:
+        (answer,), codes = ask(self.Steps(), [1.0, 2.0])
+        assert codes == [503]
+        assert "it ran in inference mode" in answer["message"]
+        assert "--grad" in answer["message"]
+
+    def test_with_gradients_it_is_answered(self) -> None:
+        assert ask(self.Steps(), [1.0, 2.0], grad=True) == ([[2.0, 4.0]], [200])
+
+    @pytest.mark.parametrize(("train_mode", "answer"), [(False, [1.0]), (True, [0.0])])
+    def test_a_module_can_stay_in_training_mode(self, train_mode: bool, answer: list[float]) -> None:
+        assert ask(torch.nn.Dropout(1.0), [1.0], train_mode=train_mode)[0] == [answer]
