@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from interpool.archiver_ext.commands.showing import modules_table, plain, show_externs
+from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
+from interpool.archiver_ext.packing.settling import NotHeldError
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
@@ -71,7 +73,13 @@ def plan_command(
     """
     console = Console(stderr=as_json)
     with console.status(f"planning {spec}") as status:
-        report = propose(spec, inputs=_inputs(inputs, no_inputs), progress=status.update, **options)
+        try:
+            report = propose(spec, inputs=_inputs(inputs, no_inputs), progress=status.update, **options)
+        except NotHeldError as error:
+            if output is None:
+                raise
+            write_plan(error.plan, output, not_held=error.message)
+            raise PackError(_beside(error.message, output), error.user_traceback) from None
     if output is not None:
         write_plan(report.plan, output)
     if as_json:
@@ -80,6 +88,13 @@ def plan_command(
     _show_report(console, report)
     where = f"--plan {output} " if output is not None else ""
     console.print(f"next: interpool pack {spec} {where}-o model.ptpkg", markup=False, highlight=False)
+
+
+def _beside(message: str, output: Path) -> str:
+    return (
+        f"{message}\n  {output} holds the plan as far as it went, marked as not held: change it, and give "
+        "it to interpool pack --plan"
+    )
 
 
 @click.command("pack")

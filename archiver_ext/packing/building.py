@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.computed_imports import ComputedImports
 from interpool.archiver_ext.packing.data_files import find_data, save_data
 from interpool.archiver_ext.packing.example_inputs import find_inputs
 from interpool.archiver_ext.packing.explain import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from interpool.archiver_ext.packing.plan import Proposal
+    from interpool.archiver_ext.packing.working_trees import WorkingTrees
     from interpool.native.archive.format import EntryKind, SelfTest
 
 
@@ -58,11 +60,22 @@ class Unpackable(PackError):
 
     Attributes:
         modules: why not, by dotted name.
+        proposals: what was decided about other people's packages.
+        data: files that would have gone in, with the line that reads each.
     """
 
-    def __init__(self, message: str, modules: dict[str, str], user_traceback: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        modules: dict[str, str],
+        proposals: list[Proposal],
+        data: dict[str, str],
+        user_traceback: str = "",
+    ) -> None:
         super().__init__(message, user_traceback)
         self.modules = modules
+        self.proposals = proposals
+        self.data = data
 
 
 def export(job: BuildJob) -> Built:
@@ -77,14 +90,15 @@ def export(job: BuildJob) -> Built:
     """
     spec, root = job.spec, job.root
     rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job.globs.items()}), job.decisions)
-    data = dict.fromkeys(find_data(root, job.data), "--data")
+    given = find_data(root, job.data)
     clock = _Clock()
-    calls, files = Calls(rules), OpenedFiles(rules)
-    with calls.importing(), files.importing():
+    calls, files, computed = Calls(rules), OpenedFiles(rules), ComputedImports()
+    with calls.importing(), files.importing(), computed.noting():
         entry, kind = build_entry(spec, root)
         sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
     clock.lap("build")
     exporter = HermeticExporter(job.archive, rules)
+    data: dict[str, str] = {}
     expected = None
     opaque: list[str] = []
     try:
@@ -92,9 +106,10 @@ def export(job: BuildJob) -> Built:
             _save(exporter, f"the object that {spec} gives", ENTRY_RESOURCE, entry)
             clock.lap("export")
             if sample is not None:
-                with calls.running(), files.running():
+                with calls.running(), files.running(), computed.noting():
                     expected = _run(spec, root, entry, kind, sample, opaque)
                 clock.lap("run")
+            exporter.computed = computed.by
             rules.usage = Usage(
                 ran=None if sample is None else frozenset(calls.ran),
                 called=calls.called,
@@ -104,16 +119,18 @@ def export(job: BuildJob) -> Built:
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
+        data |= {_named(rules.trees, name): "--data" for name in given}
         data |= files.inside if job.planned_data is None else job.planned_data
-        members = save_data(exporter, root, data)
+        members = save_data(exporter, data)
         clock.lap("scan")
         exporter.close()
     except PackagingError:
-        raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
+        said, broken = explain_failure(exporter, spec), broken_modules(exporter)
+        raise Unpackable(said, broken, proposals(exporter), data) from None
     except PackError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        raise _scan_error(exporter, spec, error) from None
+        raise _scan_error(exporter, spec, error, data) from None
     clock.lap("export")
     files_digests = digests(job.archive)
     clock.lap("digest")
@@ -149,8 +166,14 @@ def export(job: BuildJob) -> Built:
         sources={
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
+        bases=rules.trees.bases(),
         seconds=clock.seconds,
     )
+
+
+def _named(trees: WorkingTrees, name: str) -> str:
+    """The name in the archive of a file, or an empty folder, below the root."""
+    return trees.member(trees.root / name) + ("/" if name.endswith("/") else "")
 
 
 class _Clock:
@@ -233,7 +256,7 @@ def _unseen(exporter: HermeticExporter, *specs: str) -> list[str]:
         if name not in exporter.verdicts
         and name not in asked
         and isinstance(getattr(module, "__file__", None), str)
-        and exporter.rules.is_own(Path(str(module.__file__)))
+        and exporter.rules.trees.owns(Path(str(module.__file__)))
     )
 
 
@@ -256,7 +279,9 @@ def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -
         raise
 
 
-def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> PackError:
+def _scan_error(
+    exporter: HermeticExporter, spec: str, error: BaseException, data: dict[str, str]
+) -> Unpackable:
     """torch.package imports what it scans, with all that happens then."""
     scanned = _last_local(error, "_get_dependencies")
     imported = _last_local(error, "_import_module") or scanned
@@ -268,6 +293,8 @@ def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> 
         "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
         "nothing needs it, remove the import",
         {name: error_text for name in (imported, scanned) if may_change(exporter, name)},
+        proposals(exporter),
+        data,
         readable_traceback(error),
     )
 
@@ -304,9 +331,13 @@ def build(job: BuildJob) -> Iterator[BuildResult]:
     allow_torchscript()
     try:
         yield BuildResult(built=export(job))
+    except Unpackable as error:
+        refusal = BuildRefusal(
+            error.message, error.user_traceback, error.modules, error.proposals, error.data
+        )
+        yield BuildResult(refusal=refusal)
     except PackError as error:
-        broken = error.modules if isinstance(error, Unpackable) else {}
-        yield BuildResult(refusal=BuildRefusal(error.message, error.user_traceback, broken))
+        yield BuildResult(refusal=BuildRefusal(error.message, error.user_traceback, {}, [], {}))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -31,12 +32,15 @@ class Distribution:
     Attributes:
         obstacle: why it had better stay outside of archives, or "".
         python_files: how many it has.
+        from_index: whether its name and version are enough to install it; a working tree's or a
+            repository's may be somebody else's there.
     """
 
     name: str
     version: str
     obstacle: str
     python_files: int
+    from_index: bool = True
 
     @property
     def label(self) -> str:
@@ -54,6 +58,22 @@ def distribution_of(top_level: str) -> Distribution | None:
     """The distribution that installs the top-level module, or None."""
     names = _providers().get(top_level)
     return _examine(names[0]) if names else None
+
+
+def installs(top_level: str, path: Path) -> bool:
+    """Whether a distribution has put the file, or directory, where it is: pip noted it in a RECORD.
+
+    Of an editable install it notes a pointer to the files only.
+    """
+    for name in _providers().get(top_level, ()):
+        found = metadata.distribution(name)
+        files = found.files if found.read_text("RECORD") is not None else ()
+        for file in files or ():
+            if file.parts[0] == top_level or file.parts[0] == f"{top_level}.py":
+                placed = Path(str(found.locate_file(file))).resolve()
+                if placed == path or placed.is_relative_to(path):
+                    return True
+    return False
 
 
 @cache
@@ -77,7 +97,9 @@ def _examine(name: str) -> Distribution:
         or _requirements(name)
         or _self_lookup(sources)
     )
-    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources))
+    # PEP 610; before it, what `setup.py develop` made had no RECORD.
+    from_index = found.read_text("direct_url.json") is None and found.read_text("SOURCES.txt") is None
+    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources), from_index)
 
 
 def _bigness(sources: list[metadata.PackagePath]) -> str:

@@ -68,6 +68,8 @@ class Built:
         warnings: what the archive cannot honour, each starting with the user's line.
         unseen: the project's modules that were imported and that nothing in the archive imports.
         sources: the project's own files, by module.
+        bases: the directories that the names of the project's files start at, by the name's first
+            part; those of all other names, by "".
         seconds: wall time by step.
     """
 
@@ -80,6 +82,7 @@ class Built:
     warnings: list[str]
     unseen: list[str]
     sources: dict[str, str]
+    bases: dict[str, str]
     seconds: dict[str, float]
 
 
@@ -91,11 +94,15 @@ class BuildRefusal:
         message: PackError's.
         user_traceback: PackError's.
         broken: modules that cannot be packed as the rules decided, and why not.
+        proposals: what had been decided until then.
+        data: files that would have gone in, with the line that reads each.
     """
 
     message: str
     user_traceback: str
     broken: dict[str, str]
+    proposals: list[Proposal]
+    data: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,7 @@ class TrialJob:
         installed: top-level names of other modules that went into the archive.
         extern: modules that the archive takes from the server.
         sources: the project's own files, by module, for messages.
+        bases: where they lie, as in Built.
     """
 
     archive: Path
@@ -125,6 +133,7 @@ class TrialJob:
     installed: list[str]
     extern: list[str]
     sources: dict[str, str]
+    bases: dict[str, str]
 
 
 class Trouble(StrEnum):
@@ -154,6 +163,8 @@ class TrialFailure:
         user_traceback: without the machinery; "" if nothing was raised.
         modules: those of the archive's in the traceback, innermost last.
         mocked: the object that was mocked and used, by its dotted name, or "".
+        missing: files and folders that the project has and the archive has not, and that its code
+            looked for beside itself, as ``--data`` takes them, with the line.
     """
 
     doing: str
@@ -163,6 +174,7 @@ class TrialFailure:
     user_traceback: str = ""
     modules: list[str] = field(default_factory=list)
     mocked: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

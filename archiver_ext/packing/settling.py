@@ -21,6 +21,7 @@ from interpool.archiver_ext.packing.jobs import (
     BUILDING,
     TRIAL_LOAD,
     BuildJob,
+    BuildRefusal,
     BuildResult,
     Built,
     TrialFailure,
@@ -108,6 +109,7 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
 
     Raises:
         PackError: it cannot be packed as asked.
+        NotHeldError: it can be built, and other decisions may make it hold.
     """
     # Whoever decided when the plan was made, now the plan does.
     proposals = request.plan.proposals if request.plan is not None else ()
@@ -119,25 +121,35 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
         if result.refusal is not None:
             learned = lessons.of_building(result.refusal.broken)
             error = PackError(result.refusal.message, result.refusal.user_traceback)
+            known: BuildRefusal | Built = result.refusal
         else:
-            built = result.built
-            assert built is not None
+            known = built = _built(result)
             _add(seconds, built.seconds)
             progress(f"loading {request.spec} in a fresh process")
             started = time.monotonic()
             failure = _try(request, workdir, built)
             _add(seconds, {"trial": time.monotonic() - started})
             if failure is None:
-                plan = Plan(request.spec, request.inputs, built.data, tuple(built.proposals))
-                return Settled(built, plan, attempt, lessons.corrections, seconds)
+                return Settled(built, _plan(request, built), attempt, lessons.corrections, seconds)
             learned = lessons.of_trial(failure, built.proposals)
             error = _trial_error(request.spec, failure, built.unseen)
         if request.plan is not None or not learned:
-            raise error
-    raise PackError(
-        f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}\n"
-        "  What to do: decide about the packages above with --extern, --intern or --mock"
-    )
+            raise NotHeldError(error, _plan(request, known)) if known.proposals or known.data else error
+    said = f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}"
+    advice = "  What to do: decide about the packages above with --extern, --intern or --mock"
+    raise NotHeldError(PackError(f"{said}\n{advice}"), _plan(request, known))
+
+
+class NotHeldError(PackError):
+    """No archive was made that holds, and what was decided for it until then may be changed.
+
+    Attributes:
+        plan: those decisions.
+    """
+
+    def __init__(self, error: PackError, plan: Plan) -> None:
+        super().__init__(error.message, error.user_traceback)
+        self.plan = plan
 
 
 class _Lessons:
@@ -188,6 +200,15 @@ class _Lessons:
         return True
 
 
+def _built(result: BuildResult) -> Built:
+    assert result.built is not None
+    return result.built
+
+
+def _plan(request: Request, known: Built | BuildRefusal) -> Plan:
+    return Plan(request.spec, request.inputs, known.data, tuple(known.proposals))
+
+
 def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
     job = BuildJob(
         spec=request.spec,
@@ -216,6 +237,7 @@ def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
         installed=sorted({_top(name) for name in inside} - own),
         extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
         sources=built.sources,
+        bases=built.bases,
     )
     return run_step(TRIAL_LOAD, job, "loading", cwd=workdir).failure
 
@@ -228,7 +250,9 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
     else:
         what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"
     message = f"{failed.line}\n  {what}" if failed.line else what
-    if failed.trouble in _ADVICE:
+    if failed.missing:
+        message += _missing(failed.missing)
+    elif failed.trouble in _ADVICE:
         message += f"\n  What to do: {_ADVICE[failed.trouble]}"
     if unseen:
         message += (
@@ -238,6 +262,19 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
             "not seen: if the model needs it, import it by an import statement too"
         )
     return PackError(message, failed.user_traceback)
+
+
+def _missing(missing: Mapping[str, str]) -> str:
+    """What the archive's code did not find beside itself, and how it gets there."""
+    shown = list(missing.items())[:_SHOWN]
+    said = "".join(f"\n    {name} ({line})" for name, line in shown)
+    more = f"\n    and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    options = " ".join(f"--data '{name}'" for name, _ in shown)
+    return (
+        f"\n  Its code looked for what your project has and the archive has not:{said}{more}\n"
+        f"  What to do: {options}, and have the code look beside __file__, not in the working "
+        "directory; a name that ends in a slash is a folder with all that is in it"
+    )
 
 
 def _top(module: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
+from interpool.archiver_ext.packing.looked_for import LookedFor
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
@@ -94,7 +95,10 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
         blocker: what refuses imports meanwhile.
     """
     doing = "load"
+    importer = None
     archive = job.archive
+    looked_for = LookedFor(_members(job.sources))
+    bases = {name: Path(base) for name, base in job.bases.items()}
     with archive.open("rb") as file:
         manifest = read_manifest(archive.name, file, read_records(archive.name, file))
     assert manifest is not None, "the building step has just written it"
@@ -115,8 +119,17 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
             user_traceback=readable_traceback(error, lambda name: _shown(name, job.sources)),
             modules=_modules(error.__traceback__),
             mocked=mocked,
+            missing=looked_for.missing(_folder_of(importer), bases),
         )
-    return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3])) if differing else None
+    if not differing:
+        return None
+    missing = looked_for.missing(_folder_of(importer), bases)
+    return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3]), missing=missing)
+
+
+def _folder_of(importer: HermeticImporter | None) -> Path:
+    """Where the archive's files are laid out."""
+    return Path.cwd() if importer is None or importer.folder is None else importer.folder
 
 
 def find_trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:

@@ -1,6 +1,6 @@
-"""Real files for code that finds its data through ``__file__``.
+"""Real files for code that finds its data, or its modules, through ``__file__``.
 
-An archive's data files are laid out once for all interpreters and processes of a user that
+An archive's data files, and its sources, are laid out once for all interpreters and processes of a user that
 have it open, in a folder named after their content. Each user of a folder holds a shared
 lock on it, so that a folder without a lock is garbage, even after a process was killed.
 The next process that lays files out removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
@@ -69,7 +69,8 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
     """Lay an archive's data files out.
 
     Args:
-        digests: SHA-256 in hex of each file's content, by its name: a relative path.
+        digests: SHA-256 in hex of each file's content, by its name: a relative path. A name that
+            ends in a slash is an empty folder's.
         read: gives the content of a file of that name.
         archive: its path, for messages.
 
@@ -97,6 +98,9 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
     def fill(folder: Path) -> None:
         for name, digest in digests.items():
             file = folder / name
+            if name.endswith("/"):
+                file.mkdir(mode=0o700, parents=True, exist_ok=True)
+                continue
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_library(name):
                 os.link(_libraries[digest].path / _LIBRARY, file)
@@ -113,7 +117,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
             return _folder(base / _name_of(digests), fill)
     except OSError as error:
         raise ArchiveError(
-            f"{archive}: its {len(digests)} data files, which its code expects beside itself, cannot "
+            f"{archive}: its {len(digests)} files, which its code expects beside itself, cannot "
             f"be written below {tempfile.gettempdir()}: {error.strerror or error}. Make room there, or set "
             "TMPDIR to a directory that this process may write to.",
             "data-files",

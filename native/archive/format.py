@@ -23,6 +23,9 @@ ENTRY_RESOURCE: Final = "entry.pkl"
 SELF_TEST_RESOURCE: Final = "self-test.pkl"
 SIGNATURE_RESOURCE: Final = "signature.json"
 
+NAMESPACE_SOURCE: Final = "# A namespace package: a folder without an __init__.py.\n"
+"""What stands in an archive for the ``__init__.py`` that such a folder has not."""
+
 SCHEMA: Final = 3
 _SCHEMAS_READ: Final = (2, SCHEMA)
 MOST_MANIFEST_BYTES: Final = 64 << 20
@@ -113,10 +116,10 @@ class Manifest(TypedDict):
     ``modules`` says of each module met what was done with it. ``externs`` names what must be
     installed where the archive is served, the standard library left out. ``globals`` lists,
     as ``module:name``, what its pickles take from external modules, and they get nothing
-    else. ``data`` lists members that code finds through ``__file__``. ``inputs`` describes
-    the example inputs. ``files`` maps each member's name, without the zip's root directory,
-    to the SHA-256 of its content in hex; the manifest itself and its signature are the only
-    members left out.
+    else. ``data`` lists members that code finds through ``__file__``, and empty folders, whose
+    names end in a slash. ``inputs`` describes the example inputs. ``files`` maps each member's
+    name, without the zip's root directory, to the SHA-256 of its content in hex; the manifest
+    itself and its signature are the only members left out.
     """
 
     schema: int

@@ -310,7 +310,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     path = archive()
-    with pytest.raises(ArchiveError, match=rf"{path}: its 4 data files.*below /proc: .*TMPDIR"):
+    with pytest.raises(ArchiveError, match=rf"{path}: its 4 files.*below /proc: .*TMPDIR"):
         made(open_archive(path))
 
 
