@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from interpool.archiver_ext.commands.showing import modules_table, plain, show_externs
+from interpool.archiver_ext.commands.showing import data_lines, modules_table, plain, show_externs
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
@@ -18,7 +19,7 @@ from interpool.archiver_ext.packing.settling import NotHeldError
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -50,7 +51,8 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
             help="files below the root that the code opens and that pack cannot see, such as "
             "'mypkg/vocab/*.txt' read by compiled code; may be repeated",
         ),
-        click.option("--json", "as_json", is_flag=True, help="print the report as JSON"),
+        click.option("-v", "--verbose", is_flag=True, help="show every module, data file and lazy import"),
+        click.option("--json", "as_json", is_flag=True, help="print the report, or what failed, as JSON"),
     ]
     for option in reversed(options):
         command = option(command)
@@ -62,7 +64,13 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("-o", "--output", type=_FILE, help="write the plan to this file, for pack --plan")
 @_common
 def plan_command(
-    spec: str, output: Path | None, inputs: str, no_inputs: bool, as_json: bool, **options: Any
+    spec: str,
+    output: Path | None,
+    inputs: str,
+    no_inputs: bool,
+    verbose: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Say what pack would do with the model that SPEC names, and why; makes no archive.
 
@@ -72,7 +80,7 @@ def plan_command(
     the model, to change, and to give to `interpool pack --plan`.
     """
     console = Console(stderr=as_json)
-    with console.status(f"planning {spec}") as status:
+    with _failures_as_json(as_json), console.status(f"planning {spec}") as status:
         try:
             report = propose(spec, inputs=_inputs(inputs, no_inputs), progress=status.update, **options)
         except NotHeldError as error:
@@ -85,7 +93,7 @@ def plan_command(
     if as_json:
         click.echo(json.dumps(report.as_dict()))
         return
-    _show_report(console, report)
+    _show_report(console, report, verbose)
     where = f"--plan {output} " if output is not None else ""
     console.print(f"next: interpool pack {spec} {where}-o model.ptpkg", markup=False, highlight=False)
 
@@ -110,6 +118,7 @@ def pack_command(
     plan_file: Path | None,
     inputs: str,
     no_inputs: bool,
+    verbose: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -121,7 +130,7 @@ def pack_command(
     """
     console = Console(stderr=as_json)
     plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
-    with console.status(f"packing {spec}") as status:
+    with _failures_as_json(as_json), console.status(f"packing {spec}") as status:
         report = pack(
             spec,
             output,
@@ -133,7 +142,7 @@ def pack_command(
     if as_json:
         click.echo(json.dumps(report.as_dict()))
         return
-    _show_report(console, report)
+    _show_report(console, report, verbose)
     tried = "and answered its self-test" if report.inputs is not None else "(no example inputs: no self-test)"
     written = sum(report.seconds.get(step, 0.0) for step in ("export", "digest"))
     console.print(
@@ -150,8 +159,24 @@ def _inputs(given: str, none: bool) -> str | None:
     return None if none else given
 
 
-def _show_report(console: Console, report: PlanReport | PackReport) -> None:
-    console.print(modules_table(report.modules))
+@contextlib.contextmanager
+def _failures_as_json(as_json: bool) -> Iterator[None]:
+    """Say on standard output what failed, if JSON is to stand there; the error goes on its way."""
+    try:
+        yield
+    except PackError as error:
+        if as_json:
+            failed = {"message": error.message, "traceback": error.user_traceback}
+            click.echo(json.dumps({"error": failed}))
+        raise
+
+
+def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:
+    """What somebody has to look at first; the rest is counted, unless ``verbose``."""
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+    for correction in report.corrections:
+        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
     if report.plan.proposals:
         table = Table("action", "package", "why, and the line that asked for it", title="to decide about")
         for each in report.plan.proposals:
@@ -164,13 +189,16 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
                 f"does, or --extern '{plain(each.glob)}'",
                 highlight=False,
             )
-    for correction in report.corrections:
-        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
+    console.print(modules_table(report.modules, verbose))
     show_externs(console, report.externs)
-    for file, line in report.plan.data.items():
-        console.print(f"data: {plain(file)} ({plain(line)})", highlight=False)
-    for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+    for line in data_lines(report.plan.data, verbose):
+        console.print(line, highlight=False)
+    if verbose:
+        for lazy in report.lazy:
+            console.print(f"lazy import: {_lines(lazy)}", highlight=False)
+    elif report.lazy:
+        count = f"{len(report.lazy)} lazy import{'s' * (len(report.lazy) > 1)}"
+        console.print(f"{count} that did not run: interpool plan -v {plain(report.spec)}", highlight=False)
 
 
 def _lines(text: str) -> str:

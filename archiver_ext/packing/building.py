@@ -33,6 +33,7 @@ from interpool.archiver_ext.packing.explain import (
 )
 from interpool.archiver_ext.packing.exporter import HermeticExporter
 from interpool.archiver_ext.packing.graph import importers
+from interpool.archiver_ext.packing.import_time import used_by_loaded
 from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
 from interpool.archiver_ext.packing.manifest import append_manifest, digests
 from interpool.archiver_ext.packing.observing import Calls
@@ -113,6 +114,7 @@ def export(job: BuildJob) -> Built:
             rules.usage = Usage(
                 ran=None if sample is None else frozenset(calls.ran),
                 called=calls.called,
+                used=used_by_loaded(rules.trees),
                 pickled=frozenset(name.partition(".")[0] for name in pickled),
                 needed=job.needed,
             )
@@ -146,6 +148,7 @@ def export(job: BuildJob) -> Built:
     )
     clock.lap("scan")
     planned = job.planned_data is not None
+    dropped = dropped_imports(exporter)
     proposed = proposals(exporter)
     return Built(
         kind=kind,
@@ -155,13 +158,14 @@ def export(job: BuildJob) -> Built:
         data=data,
         inputs=manifest["inputs"],
         warnings=[
-            *dropped_imports(exporter),
+            *dropped.at_import,
             *_outside(files),
             *_in_name_only(exporter),
             *_hardly_tested(spec, opaque),
             *_unused_globs(rules, exporter.verdicts, planned),
             *(_unplanned(proposed, job.decisions) if planned else ()),
         ],
+        lazy=dropped.lazy,
         unseen=_unseen(exporter, spec, job.inputs),
         sources={
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)

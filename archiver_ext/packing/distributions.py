@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -97,9 +98,15 @@ def _examine(name: str) -> Distribution:
         or _requirements(name)
         or _self_lookup(sources)
     )
-    # PEP 610; before it, what `setup.py develop` made had no RECORD.
-    from_index = found.read_text("direct_url.json") is None and found.read_text("SOURCES.txt") is None
-    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources), from_index)
+    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources), _from_index(found))
+
+
+def _from_index(found: metadata.Distribution) -> bool:
+    # PEP 610. `setup.py develop`, which is older, makes no RECORD.
+    text = found.read_text("direct_url.json")
+    if text is None:
+        return found.read_text("RECORD") is not None or found.read_text("SOURCES.txt") is None
+    return not {"dir_info", "vcs_info"}.intersection(json.loads(text))
 
 
 def _bigness(sources: list[metadata.PackagePath]) -> str:

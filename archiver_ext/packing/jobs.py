@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.plan import Proposal
-from interpool.native.archive.format import EntryKind, Extern, ModuleRecord
+from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord
 from interpool.native.child_process import ChildError, Job, Program, Result, run
 
 # torch names the directory in the zip after the file: always this one.
@@ -66,6 +66,7 @@ class Built:
         data: files beside the code, with the line that reads each.
         inputs: the example inputs, described; None without any.
         warnings: what the archive cannot honour, each starting with the user's line.
+        lazy: imports in functions that could not be followed here, and that did not run.
         unseen: the project's modules that were imported and that nothing in the archive imports.
         sources: the project's own files, by module.
         bases: the directories that the names of the project's files start at, by the name's first
@@ -80,6 +81,7 @@ class Built:
     data: dict[str, str]
     inputs: Any
     warnings: list[str]
+    lazy: list[str]
     unseen: list[str]
     sources: dict[str, str]
     bases: dict[str, str]
@@ -125,6 +127,8 @@ class TrialJob:
         extern: modules that the archive takes from the server.
         sources: the project's own files, by module, for messages.
         bases: where they lie, as in Built.
+        open_to: what the rules have done with packages, by top-level name: those that turn out to
+            be needed from outside are taken from there, and the trial goes on.
     """
 
     archive: Path
@@ -134,6 +138,7 @@ class TrialJob:
     extern: list[str]
     sources: dict[str, str]
     bases: dict[str, str]
+    open_to: dict[str, Action]
 
 
 class Trouble(StrEnum):
@@ -179,9 +184,14 @@ class TrialFailure:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial went: without a failure, well."""
+    """How a trial went.
 
-    failure: TrialFailure | None = None
+    Attributes:
+        failures: none, if it went well. Each but the first is a package's fault, and what failed next
+            when those to blame for the ones before it were taken from outside.
+    """
+
+    failures: list[TrialFailure] = field(default_factory=list)
 
 
 BUILDING: Final = Program("interpool.archiver_ext.packing.building", BuildJob, BuildResult)

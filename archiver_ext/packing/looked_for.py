@@ -43,7 +43,7 @@ class LookedFor:
         sys.addaudithook(self._hook)
 
     def missing(self, folder: Path, project: Mapping[str, Path]) -> dict[str, str]:
-        """What the project has, and the archive has not, of all that was looked for.
+        """What the project has, and the archive has not, of all that was looked for since the last call.
 
         Args:
             folder: where the archive's files are laid out.
@@ -53,9 +53,9 @@ class LookedFor:
         Returns:
             Names as ``--data`` takes them, with the line that looked for each.
         """
-        self._busy = True
         found: dict[str, str] = {}
-        for path, line in self._asked.items():
+        asked, self._asked = self._asked, {}
+        for path, line in asked.items():
             relative = os.path.relpath(path, folder) if os.path.isabs(path) else os.path.normpath(path)
             if relative.startswith("..") or relative == ".":
                 continue

@@ -75,12 +75,14 @@ class Usage:
     Attributes:
         ran: code that ran on the example inputs; None if there were none.
         called: called while the project's modules were imported, with the project's line.
+        used: of which more than stand-ins is used then, with the project's line.
         pickled: its classes or functions are in the pickle.
         needed: what a trial load could not do without, and why.
     """
 
     ran: frozenset[str] | None = None
     called: Mapping[str, str] = field(default_factory=dict)
+    used: Mapping[str, str] = field(default_factory=dict)
     pickled: frozenset[str] = frozenset()
     needed: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,6 +94,8 @@ class Usage:
             return "it ran on the example inputs"
         if top in self.called:
             return f"it is called at import ({self.called[top]})"
+        if top in self.used:
+            return f"it is used at import ({self.used[top]})"
         if top in self.needed:
             return self.needed[top]
         return "" if self.ran is None else None

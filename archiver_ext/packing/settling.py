@@ -29,7 +29,9 @@ from interpool.archiver_ext.packing.jobs import (
     Trouble,
     run_step,
 )
-from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.archiver_ext.packing.known_failures import row_for
+from interpool.archiver_ext.packing.lessons import Lessons, open_decisions, top_of
+from interpool.archiver_ext.packing.plan import Plan
 from interpool.native.archive.format import Origin
 
 ATTEMPTS = 8
@@ -113,7 +115,7 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
     """
     # Whoever decided when the plan was made, now the plan does.
     proposals = request.plan.proposals if request.plan is not None else ()
-    lessons = _Lessons([replace(each, origin=Origin.PLAN) for each in proposals])
+    lessons = Lessons([replace(each, origin=Origin.PLAN) for each in proposals])
     seconds: dict[str, float] = {}
     for attempt in range(1, ATTEMPTS + 1):
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
@@ -127,12 +129,12 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
             _add(seconds, built.seconds)
             progress(f"loading {request.spec} in a fresh process")
             started = time.monotonic()
-            failure = _try(request, workdir, built)
+            failures = _try(request, workdir, built)
             _add(seconds, {"trial": time.monotonic() - started})
-            if failure is None:
+            if not failures:
                 return Settled(built, _plan(request, built), attempt, lessons.corrections, seconds)
-            learned = lessons.of_trial(failure, built.proposals)
-            error = _trial_error(request.spec, failure, built.unseen)
+            learned = lessons.of_trial(failures, built.proposals)
+            error = _trial_error(request.spec, failures[0], built.unseen)
         if request.plan is not None or not learned:
             raise NotHeldError(error, _plan(request, known)) if known.proposals or known.data else error
     said = f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}"
@@ -152,54 +154,6 @@ class NotHeldError(PackError):
         self.plan = plan
 
 
-class _Lessons:
-    """The decisions that failed attempts have changed.
-
-    Attributes:
-        decisions: by glob.
-        needed: packages that must not be mocked, and why.
-        corrections: in words.
-    """
-
-    def __init__(self, decisions: Sequence[Proposal]) -> None:
-        self.decisions = {each.glob: each for each in decisions}
-        self.needed: dict[str, str] = {}
-        self.corrections: list[str] = []
-
-    def of_building(self, broken: Mapping[str, str]) -> bool:
-        """Take what cannot be in an archive from the server; returns whether a decision changed."""
-        taken = [self._extern(_top(name), f"{name} {why}") for name, why in broken.items()]
-        return any(taken)
-
-    def of_trial(self, failed: TrialFailure, proposals: Sequence[Proposal]) -> bool:
-        """Change decisions after a trial that failed; returns whether any changed."""
-        open_to = {_top(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
-        if open_to.get(_top(failed.mocked)) == "mock":
-            return self._need(_top(failed.mocked), f"the archive needs {failed.mocked} to {failed.doing}")
-        said = failed.error.splitlines()[0][:160]
-        why = f"without it the archive does not {failed.doing}: {said}"
-        for top in map(_top, reversed(failed.modules)):
-            if open_to.get(top) == "intern":
-                return self._extern(top, f"its code does not work from an archive: {said}")
-        needed = [self._need(top, why) for top, action in open_to.items() if action == "mock"]
-        return any(needed)
-
-    def _extern(self, top: str, why: str) -> bool:
-        glob = f"{top}.**"
-        if glob in self.decisions:
-            return False
-        self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
-        self.corrections.append(f"{top} is taken from the server: {why}")
-        return True
-
-    def _need(self, top: str, why: str) -> bool:
-        if top in self.needed:
-            return False
-        self.needed[top] = why
-        self.corrections.append(f"{top} is not mocked: {why}")
-        return True
-
-
 def _built(result: BuildResult) -> Built:
     assert result.built is not None
     return result.built
@@ -209,7 +163,7 @@ def _plan(request: Request, known: Built | BuildRefusal) -> Plan:
     return Plan(request.spec, request.inputs, known.data, tuple(known.proposals))
 
 
-def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
+def _build(request: Request, lessons: Lessons, workdir: Path) -> BuildResult:
     job = BuildJob(
         spec=request.spec,
         root=request.root,
@@ -227,19 +181,20 @@ def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
     return run_step(BUILDING, job, "building")
 
 
-def _try(request: Request, workdir: Path, built: Built) -> TrialFailure | None:
+def _try(request: Request, workdir: Path, built: Built) -> list[TrialFailure]:
     inside = {name for name, done in built.modules.items() if done["action"] in ("intern", "mock")}
-    own = {_top(name) for name in built.sources} - sys.stdlib_module_names
+    own = {top_of(name) for name in built.sources} - sys.stdlib_module_names
     job = TrialJob(
         archive=workdir / ARCHIVE_NAME,
         root=request.root,
         project=sorted(own),
-        installed=sorted({_top(name) for name in inside} - own),
+        installed=sorted({top_of(name) for name in inside} - own),
         extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
         sources=built.sources,
         bases=built.bases,
+        open_to={} if request.plan is not None else open_decisions(built.proposals),
     )
-    return run_step(TRIAL_LOAD, job, "loading", cwd=workdir).failure
+    return run_step(TRIAL_LOAD, job, "loading", cwd=workdir).failures
 
 
 def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> PackError:
@@ -254,6 +209,8 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
         message += _missing(failed.missing)
     elif failed.trouble in _ADVICE:
         message += f"\n  What to do: {_ADVICE[failed.trouble]}"
+    if not failed.missing:
+        message += row_for(failed.error)
     if unseen:
         message += (
             f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
@@ -275,10 +232,6 @@ def _missing(missing: Mapping[str, str]) -> str:
         f"  What to do: {options}, and have the code look beside __file__, not in the working "
         "directory; a name that ends in a slash is a folder with all that is in it"
     )
-
-
-def _top(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def _add(seconds: dict[str, float], more: Mapping[str, float]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
+from interpool.archiver_ext.packing.lessons import blamed
 from interpool.archiver_ext.packing.looked_for import LookedFor
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
@@ -27,6 +28,7 @@ from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
     FROM_PACKAGE,
     TYPED_STORAGE_WARNING,
+    ExternNode,
     PyTorchFileReader,
     mocked_in,
 )
@@ -50,6 +52,7 @@ class Blocker(importlib.abc.MetaPathFinder):
 
     Attributes:
         refusals: every error that it has raised.
+        let_through_by_archive: top-level names that the archive takes from outside after all.
     """
 
     def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
@@ -57,6 +60,12 @@ class Blocker(importlib.abc.MetaPathFinder):
         self._installed = frozenset(installed)
         self._extern = frozenset(each for name in extern for each in _with_parents(name))
         self.refusals: list[ModuleNotFoundError] = []
+        self.let_through_by_archive: list[str] = []
+
+    def let_through(self, top: str) -> None:
+        """Refuse a package no longer, which is to be taken from outside after all."""
+        self._installed -= {top}
+        self.let_through_by_archive.append(top)
 
     def find_spec(
         self,
@@ -87,28 +96,34 @@ def _asked_by_archive() -> bool:
     return frame is not None and bool(frame.f_globals.get(FROM_PACKAGE))
 
 
-def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
+def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialFailure | None:
     """Load the archive's entry as a server does, and run the self-test if there is one.
 
     Args:
         job: the archive, and where its sources came from.
         blocker: what refuses imports meanwhile.
+        looked_for: what notes the files that are looked for meanwhile.
     """
     doing = "load"
     importer = None
     archive = job.archive
-    looked_for = LookedFor(_members(job.sources))
     bases = {name: Path(base) for name, base in job.bases.items()}
     with archive.open("rb") as file:
         manifest = read_manifest(archive.name, file, read_records(archive.name, file))
     assert manifest is not None, "the building step has just written it"
     try:
         importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
+        for top in blocker.let_through_by_archive:
+            importer.root.children[top] = ExternNode()
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
             return None
         doing = "answer"
         differing = _self_test(importer, entry, manifest["entry"]["kind"], manifest["self_test"])
+        if not differing:
+            return None
+        missing = looked_for.missing(_folder_of(importer), bases)
+        return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3]), missing=missing)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         trouble, mocked = find_trouble(error, blocker)
         return TrialFailure(
@@ -121,10 +136,9 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialFailure | None:
             mocked=mocked,
             missing=looked_for.missing(_folder_of(importer), bases),
         )
-    if not differing:
-        return None
-    missing = looked_for.missing(_folder_of(importer), bases)
-    return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3]), missing=missing)
+    finally:
+        if importer is not None:
+            importer.close()
 
 
 def _folder_of(importer: HermeticImporter | None) -> Path:
@@ -208,7 +222,28 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)
-    yield TrialResult(trial_load(job, blocker))
+    yield TrialResult(all_failures(job, blocker))
+
+
+def all_failures(job: TrialJob, blocker: Blocker) -> list[TrialFailure]:
+    """All that can be found out in one trial: what a package is to blame for does not end it.
+
+    Args:
+        job: as in trial_load.
+        blocker: as in trial_load.
+    """
+    failures: list[TrialFailure] = []
+    open_to = dict(job.open_to)
+    looked_for = LookedFor(_members(job.sources))
+    while (failure := trial_load(job, blocker, looked_for)) is not None:
+        top = blamed(failure, open_to)
+        if top or not failures:
+            failures.append(failure)
+        if not top:
+            break
+        del open_to[top]
+        blocker.let_through(top)
+    return failures
 
 
 if __name__ == "__main__":

@@ -53,6 +53,11 @@ class WorkingTrees:
                 return path.relative_to(base).as_posix()
         return path.relative_to(self.root).as_posix()
 
+    def shown(self, path: Path) -> str:
+        """A file's name in messages: below the root, if it lies there."""
+        found = path.resolve()
+        return str(found.relative_to(self.root) if found.is_relative_to(self.root) else found)
+
     def file(self, member: str) -> Path:
         """The file that has a name in an archive, there or not."""
         for base, scope in self._packages():

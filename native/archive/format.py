@@ -72,7 +72,11 @@ class MadeWith(TypedDict):
 
 
 class Extern(TypedDict):
-    """A third-party top-level module that the archive takes from where it is served."""
+    """A third-party top-level module that the archive takes from where it is served.
+
+    Distribution and version are "" where they would not say what it is: it was installed from a
+    directory or a repository, and an index may know the name as somebody else's.
+    """
 
     module: str
     distribution: str
