@@ -9,6 +9,7 @@ Run as a program by ``run_step``, on a BuildJob.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
@@ -91,12 +92,12 @@ def export(job: BuildJob) -> Built:
     """
     spec, root = job.spec, job.root
     rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job.globs.items()}), job.decisions)
-    given = find_data(root, job.data)
     clock = _Clock()
     calls, files, computed = Calls(rules), OpenedFiles(rules), ComputedImports()
     with calls.importing(), files.importing(), computed.noting():
         entry, kind = build_entry(spec, root)
         sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
+    given = _given(rules.trees, job.data)
     clock.lap("build")
     exporter = HermeticExporter(job.archive, rules)
     data: dict[str, str] = {}
@@ -121,7 +122,7 @@ def export(job: BuildJob) -> Built:
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
-        data |= {_named(rules.trees, name): "--data" for name in given}
+        data |= dict.fromkeys(given, "--data")
         data |= files.inside if job.planned_data is None else job.planned_data
         members = save_data(exporter, data)
         clock.lap("scan")
@@ -175,9 +176,23 @@ def export(job: BuildJob) -> Built:
     )
 
 
-def _named(trees: WorkingTrees, name: str) -> str:
-    """The name in the archive of a file, or an empty folder, below the root."""
-    return trees.member(trees.root / name) + ("/" if name.endswith("/") else "")
+def _given(trees: WorkingTrees, globs: Iterable[str]) -> list[str]:
+    """What --data names, below the root or else in another working tree, by its names in the archive."""
+    elsewhere = sorted({Path(base) for base in trees.bases().values()} - {trees.root})
+    return [name for pattern in globs for name in _named(trees, pattern, elsewhere)]
+
+
+def _named(trees: WorkingTrees, pattern: str, elsewhere: list[Path]) -> list[str]:
+    try:
+        base, names = trees.root, find_data(trees.root, [pattern])
+    except PackError:
+        for base in elsewhere:
+            with contextlib.suppress(PackError):
+                names = find_data(base, [pattern])
+                break
+        else:
+            raise
+    return [trees.member(base / name) + ("/" if name.endswith("/") else "") for name in names]
 
 
 class _Clock:

@@ -45,7 +45,8 @@ class ComputedImports:
         ) -> ModuleType:
             found = import_anything(name, globals, locals, fromlist, level)
             caller = sys._getframe(1)
-            if not level and not _is_statement(caller):
+            from_c = isinstance(fromlist, list) and not fromlist  # PyImport_Import, in its caller's name
+            if not level and not from_c and not _is_statement(caller):
                 self._note(caller, name)
             return found
 

@@ -66,15 +66,21 @@ def installs(top_level: str, path: Path) -> bool:
 
     Of an editable install it notes a pointer to the files only.
     """
+    return path in _recorded(top_level)
+
+
+@cache
+def _recorded(top_level: str) -> frozenset[Path]:
+    """The files below a top-level name that pip noted, and their directories."""
+    noted: set[Path] = set()
     for name in _providers().get(top_level, ()):
         found = metadata.distribution(name)
         files = found.files if found.read_text("RECORD") is not None else ()
         for file in files or ():
-            if file.parts[0] == top_level or file.parts[0] == f"{top_level}.py":
+            if file.parts[0] in (top_level, f"{top_level}.py"):
                 placed = Path(str(found.locate_file(file))).resolve()
-                if placed == path or placed.is_relative_to(path):
-                    return True
-    return False
+                noted |= {placed, *placed.parents[: len(file.parts) - 1]}
+    return frozenset(noted)
 
 
 @cache

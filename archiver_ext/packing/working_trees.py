@@ -31,7 +31,7 @@ class WorkingTrees:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._known = -1
+        self._known: set[str] = set()
         self._trees: list[tuple[Path, Path]] = []
 
     def owns(self, path: Path) -> bool:
@@ -94,16 +94,15 @@ class WorkingTrees:
 
     def _packages(self) -> list[tuple[Path, Path]]:
         """Base and own directory, or file, of the top-level modules in working trees; the deepest first."""
-        if len(sys.modules) != self._known:
-            self._known = len(sys.modules)
-            modules = [(name, module) for name, module in list(sys.modules.items()) if "." not in name]
-            found = {
-                (place.parent, self._scope(place))
-                for name, module in modules
-                for place in _places(module)
-                if _in_working_tree(name, place)
-            }
-            self._trees = sorted(found, key=lambda tree: (-len(tree[1].parts), tree))
+        new = [name for name in list(sys.modules) if "." not in name and name not in self._known]
+        for name in new:
+            self._known.add(name)
+            places = _places(sys.modules[name])
+            self._trees += [
+                (each.parent, self._scope(each)) for each in places if _in_working_tree(name, each)
+            ]
+        if new:
+            self._trees.sort(key=lambda tree: (-len(tree[1].parts), tree))
         return self._trees
 
     def _scope(self, place: Path) -> Path:

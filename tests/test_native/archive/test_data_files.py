@@ -22,9 +22,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from archives import MANIFEST_MEMBER, add_manifest, add_members, build_package, manifest_of
+from archives import (
+    MANIFEST_MEMBER,
+    add_manifest,
+    add_members,
+    build_package,
+    manifest_of,
+    module_records,
+)
 
 from interpool.native.archive.data_files import base_folder
+from interpool.native.archive.format import NAMESPACE_SOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
 
@@ -156,6 +164,45 @@ def test_source_is_shown_though_the_file_is_not_there(archive: Archive, open_arc
     assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
     assert inspect.getsource(type(model)).startswith("class Net:")
     assert inspect.getsource(sys.modules[type(model).__module__]).startswith("\nimport os")
+
+
+def digests(members: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in members.items()}
+
+
+def test_sources_and_empty_folders_lie_beside_the_data(
+    plain: Path, archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    reader = torch._C.PyTorchFileReader(str(plain))
+    sources = {"data_model/net.py": reader.get_record("data_model/net.py")}
+    path = archive(
+        FILES,
+        data=[*FILES, "data_model/results/"],
+        modules=module_records((), {"data_model.net": []}),
+        files=digests(FILES | sources),
+    )
+    model = made(open_archive(path))
+    assert model.read()[3] == ["labels.txt", "net.py", "results", "table.npy", "vocab"]
+    (folder,) = folders(scratch)
+    assert (folder / "data_model" / "net.py").read_bytes() == sources["data_model/net.py"]
+    assert not list((folder / "data_model" / "results").iterdir())
+    assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
+
+
+def test_a_folder_without_an_init_has_none_on_disk(tmp_path: Path, open_archive: Open, scratch: Path) -> None:
+    sources = {
+        "space/__init__.py": NAMESPACE_SOURCE,
+        "space/m.py": "class Net:\n    pass\ndef make():\n    return Net()\n",
+    }
+    path = build_package(tmp_path / "m.pt", sources, "space.m:make")
+    members = {name: source.encode() for name, source in sources.items()}
+    modules = module_records((), {"space": [], "space.m": []})
+    add_manifest(path, manifest_of({}, modules=modules, files=digests(members)))
+    importer = open_archive(path)
+    made(importer)
+    (folder,) = folders(scratch)
+    assert [each.name for each in (folder / "space").iterdir()] == ["m.py"]
+    assert importer.folder == folder
 
 
 def test_without_data_nothing_is_written_and_file_is_torch_packages(
@@ -295,7 +342,19 @@ def test_data_that_is_not_what_the_manifest_says_is_refused(
 
 
 @pytest.mark.parametrize(
-    "name", ["missing.txt", "../outside", "/etc/passwd", "a//b", "model/./model.pkl", ".data/version", ""]
+    "name",
+    [
+        "missing.txt",
+        "../outside",
+        "/etc/passwd",
+        "a//b",
+        "model/./model.pkl",
+        ".data/version",
+        "",
+        "/",
+        "../",
+        "a//",
+    ],
 )
 def test_a_name_that_cannot_be_a_data_files_is_refused(
     archive: Archive, open_archive: Open, name: str
