@@ -40,6 +40,8 @@ class WorkingTrees:
 
     def base_of(self, path: Path) -> Path | None:
         """The directory that the names of its tree's modules start at; None if it is not the user's."""
+        if not path.is_absolute() and not path.exists():
+            return None  # what is no file has names such as "<string>", and torch.classes "_classes.py"
         found = path.resolve()
         for base, scope in self._packages():
             if found.is_relative_to(scope):

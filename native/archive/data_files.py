@@ -96,12 +96,15 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
         _write(folder / _LIBRARY, take(name))
 
     def fill(folder: Path) -> None:
+        # Each by itself: those that mkdir makes on its way have another mode.
+        for parent in sorted(
+            {name[:end] for name in digests for end, each in enumerate(name) if each == "/"}
+        ):
+            (folder / parent).mkdir(mode=0o700)
         for name, digest in digests.items():
             file = folder / name
             if name.endswith("/"):
-                file.mkdir(mode=0o700, parents=True, exist_ok=True)
-                continue
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                continue  # made above
             if _is_library(name):
                 os.link(_libraries[digest].path / _LIBRARY, file)
             else:
@@ -167,9 +170,11 @@ def _is_library(name: str) -> bool:
 
 
 def _write(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
-    os.utime(file, _NO_DATE)
-    file.chmod(0o400)
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    with open(handle, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.utime(handle, _NO_DATE)
 
 
 def _folder(path: Path, fill: Fill) -> Folder:

@@ -96,16 +96,9 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     @functools.cache
     def pack(repository: Repository) -> tuple[Path, dict[str, Any]]:
         archive = folder / f"{repository.name}.ptpkg"
-        command = [
-            "pack",
-            "export:build",
-            "--root",
-            str(HERE / repository.name),
-            "-o",
-            str(archive),
-            "--json",
-        ]
+        command = ["pack", "export:build", "-o", str(archive), "--json"]
         with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(HERE / repository.name)
             for name, value in repository.environment.items():
                 patch.setenv(name, value)
             done = CliRunner().invoke(main, [*command, *repository.options])

@@ -6,6 +6,7 @@ import json
 import textwrap
 import zipfile
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from test_archiver_ext.conftest import Write
 
@@ -94,6 +94,17 @@ def write(root: Path, files: dict[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(source), encoding="utf-8")
     return root
+
+
+def test_what_is_no_file_is_nobodys_even_in_the_projects_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trees = Rules(tmp_path).trees
+    assert not any(trees.owns(Path(name)) for name in ("<string>", "_classes.py", "<torch_package_0>.m.py"))
+    (tmp_path / "m.py").touch()
+    assert trees.owns(Path("m.py"))
+    assert trees.owns(tmp_path / "not_yet.py")
 
 
 @pytest.mark.usefixtures("fresh_metadata")
