@@ -23,6 +23,7 @@ from interpool.native.archive.format import MANIFEST_PACKAGE, NAMESPACE_SOURCE
 from interpool.native.archive.import_views import VIEWED, View, views
 from interpool.native.archive.resources import ArchivePath, ArchiveResources
 from interpool.native.archive.unpickler import restrict
+from interpool.native.archive.whole_names import WholeNames
 from interpool.native.errors import ManifestError
 from interpool.native.upstream.cpython_private import ModuleLock, forget_source_lines
 from interpool.native.upstream.torch_private import (
@@ -68,6 +69,7 @@ class HermeticImporter(PackageImporter):
         self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
         super().__init__(reader)
         self.filename = path
+        self._whole_names = WholeNames(self)
         restrict(self, manifest, path)
         self._add_data_folders()
         self._files = self._data if manifest is None else self._data | self._source_digests(manifest)
@@ -193,8 +195,13 @@ class HermeticImporter(PackageImporter):
         # Importing a module by name gets the first part of its name, too.
         sys.modules.setdefault(self.id(), ModuleType(self.id())).__path__ = []
         sys.modules[module.__name__] = module
-        if source and self._folder is not None:
+        if self._folder is None:
+            return
+        self._whole_names.add()
+        if source:
             module.__file__ = str(self._folder.path / source)
+        if isinstance(vars(module).get("__path__"), list):
+            module.__path__[:] = [str(self._folder.path / name.replace(".", "/"))]
 
     def __import__(
         self,
@@ -277,6 +284,7 @@ class HermeticImporter(PackageImporter):
     def close(self) -> None:
         """Remove the modules and the data files. Objects made from the archive still work."""
         self._closed = True
+        self._whole_names.remove()
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)

@@ -189,6 +189,51 @@ def test_sources_and_empty_folders_lie_beside_the_data(
     assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
 
 
+WALKER = """
+    import importlib
+    import os
+    import pkgutil
+
+    class Walker:
+        def walk(self):
+            found = [info.name for info in pkgutil.walk_packages(__path__, __name__ + ".")]
+            modules = [importlib.import_module(name) for name in found]
+            again = [importlib.import_module(__name__ + ".deep.leaf"), *modules]
+            listed = sorted(os.listdir(__path__[0]))
+            return [module.NAME for module in modules], listed, len({id(module) for module in again})
+
+    def make():
+        return Walker()
+
+    def packed():
+        import walked.deep
+        import walked.deep.leaf
+    """
+
+
+def test_a_package_that_is_walked_gives_the_archives_own_modules(tmp_path: Path, open_archive: Open) -> None:
+    sources = {
+        "walked/__init__.py": textwrap.dedent(WALKER),
+        "walked/deep/__init__.py": "NAME = 'deep'\n",
+        "walked/deep/leaf.py": "NAME = 'leaf'\n",
+    }
+    extern = ("importlib", "os", "pkgutil")
+    path = build_package(tmp_path / "m.pt", sources, "walked:make", extern=extern)
+    reader = torch._C.PyTorchFileReader(str(path))
+    members = {name: reader.get_record(name) for name in sources}
+    modules = module_records(extern, {"walked": [], "walked.deep": [], "walked.deep.leaf": []})
+    add_manifest(path, manifest_of({}, modules=modules, files=digests(members)))
+    importer = open_archive(path)
+    finders = len(sys.meta_path)
+    names, listed, different = made(importer).walk()
+    assert (names, listed) == (["deep", "leaf"], ["__init__.py", "deep"])
+    assert different == 2, "no file was run twice"
+    with pytest.raises(ModuleNotFoundError):
+        __import__(f"{importer.id()}.walked.nothing")
+    importer.close()
+    assert len(sys.meta_path) == finders
+
+
 def test_a_folder_without_an_init_has_none_on_disk(tmp_path: Path, open_archive: Open, scratch: Path) -> None:
     sources = {
         "space/__init__.py": NAMESPACE_SOURCE,
@@ -223,7 +268,8 @@ def test_a_folder_of_data_may_have_the_name_of_a_module(archive: Archive, open_a
 
 def test_a_folder_of_data_is_a_package_to_importlib(archive: Archive, open_archive: Open) -> None:
     importer = open_archive(archive())
-    assert importer.import_module("data_model.vocab").__spec__.submodule_search_locations == []
+    (place,) = importer.import_module("data_model.vocab").__spec__.submodule_search_locations
+    assert [each.name for each in Path(place).iterdir()] == ["words.txt"]
     assert importer.resources_of("data_model.vocab").joinpath("words.txt").read_text() == "words"
 
 
