@@ -127,6 +127,7 @@ def serve(ctx: click.Context) -> None:
     `interpool serve --foreground --model-store DIR` serves until it is interrupted; without
     --foreground the server goes on in the background, and `interpool serve --stop` stops it.
     """
+    from interpool.handler.config import HostSettings
     from interpool.handler.frontend.doctor import java_path
     from interpool.handler.frontend.overlay import overlay
 
@@ -142,6 +143,9 @@ def serve(ctx: click.Context) -> None:
             )
         if importlib.util.find_spec("yaml") is None:
             _fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
+        # What each worker would need, and TorchServe would only say that it failed to start.
+        _require_runtime_directory()
+        HostSettings.of_environment()
         if "--start" not in asked:
             ctx.args.insert(0, "--start")
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
@@ -163,6 +167,14 @@ def serve(ctx: click.Context) -> None:
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
         os.execv(sys.executable, [sys.executable, "-P", "-c", start, *ctx.args])
     os.execv(program, [program, *ctx.args])
+
+
+def _require_runtime_directory() -> None:
+    from interpool.handler.frontend.doctor import runtime_directory
+
+    check = runtime_directory()
+    if not check.ok:
+        _fail(f"{check.detail}: no worker would find a pool host\n  What to do: {check.hint}", NOT_SERVED)
 
 
 def _start_host_ahead(foreground: bool) -> None:
@@ -264,6 +276,7 @@ def status(
 
     if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
         raise click.UsageError("only --json and --stacks go together")
+    _require_runtime_directory()
     nobody = f"no pool host is running (looked in {shim.runtime_base()})"
     if check is not None:
         _check(check, live_pools(), patience, nobody)

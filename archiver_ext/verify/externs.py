@@ -41,7 +41,7 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
             pip command.
     """
     found = [problem for extern in manifest["externs"] if (problem := _problem(extern)) is not None]
-    errors = [problem for problem in found if problem.command]
+    errors = [problem for problem in found if problem.command or problem.rule == "extern-missing"]
     gone = _gone_from_standard_library(manifest)
     if gone:
         said = (
@@ -74,6 +74,8 @@ class _Problem(NamedTuple):
 
 def _problem(extern: Extern) -> _Problem | None:
     name, made_with = extern["distribution"], extern["version"]
+    if not name:
+        return None if _is_found(extern["module"]) else _Problem("extern-missing", _from_elsewhere(extern))
     pinned = f"'{name}=={made_with.partition('+')[0]}'"
     try:
         here = metadata.version(name)
@@ -87,6 +89,13 @@ def _problem(extern: Extern) -> _Problem | None:
         return None
     said = f"{name} is here in version {here}, and the archive was made with {made_with}"
     return _Problem("extern-version", said, pinned if name == "torch" else "")
+
+
+def _from_elsewhere(extern: Extern) -> str:
+    return (
+        f"module {extern['module']} is not installed; it was installed from a directory or a repository "
+        "where the archive was made, and is to be installed from there"
+    )
 
 
 def _line_of(name: str, version: str) -> tuple[int, ...] | str:

@@ -185,6 +185,11 @@ def make_private(path: str) -> None:
                 continue  # a host that leaves has just removed it
     except OSError as error:
         raise Refused(f"cannot create the runtime directory {path}: {error.strerror}") from None
+    check_private(path, found)
+
+
+def check_private(path: str, found: os.stat_result) -> None:
+    """Raise Refused unless the runtime directory is this user's alone."""
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or os.path.islink(path):
         raise Refused(
             f"the runtime directory {path} must be a directory of this user with mode 0700; "

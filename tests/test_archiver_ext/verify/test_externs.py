@@ -55,6 +55,15 @@ def test_another_major_version_is_a_warning(
     assert warnings in ([], [f"[extern-version] {said}"])
 
 
+def test_what_no_index_has_is_missing_without_a_pip_command() -> None:
+    with pytest.raises(
+        ExternError, match="module mylib is not installed; it was installed from a dir"
+    ) as caught:
+        check_externs("m", manifest(("mylib", "", "")))
+    assert "pip install" not in str(caught.value)
+    assert check_externs("m", manifest(("click", "", ""))) == []
+
+
 @pytest.mark.parametrize(
     ("made_with", "usable"), [("2.13.1+cu130", True), ("2.12.0", False), ("3.13.0", False)]
 )
