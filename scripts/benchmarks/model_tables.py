@@ -32,6 +32,8 @@ class Row:
         archive, torch: seconds of each load, by round.
         verified, equal: whether verify passed; whether both interpreters' answers equal the stock one's.
         mar: bytes of the .mar.
+        paper: what the paper calls the model of this kind.
+        exported: what TorchScript and torch.export make of it: see exported.py.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Row:
     verified: bool = False
     equal: bool = False
     mar: int = 0
+    paper: str = ""
+    exported: dict[str, Any] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -90,6 +94,12 @@ def recipes_table(rows: list[Row]) -> str:
     return _table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
 
 
+def suite_table(rows: list[Row]) -> str:
+    """The paper's models, each beside what its kind takes: as an archive, and as a graph."""
+    head = ["the paper's model", "recipe", "as an archive", "TorchScript, or torch.export"]
+    return _table(head, [[row.paper, f"`{row.name}`", _as_archive(row), _as_graph(row)] for row in rows])
+
+
 def third_party_table(rows: list[Row]) -> str:
     """What it took to pack models that nobody wrote for this."""
     head = ["model", "what it took", "interned / extern / mocked", "the server must have", "archive",
@@ -122,6 +132,29 @@ def _recipe_cells(row: Row) -> list[str]:
         _yes(row.verified),
         _yes(row.equal),
     ]
+
+
+def _as_archive(row: Row) -> str:
+    if row.failed:
+        return row.failed
+    mocked = row.counts.get("mock", 0)
+    return f"{_took(row)}, nothing mocked" if not mocked else f"{_took(row)}, {mocked} mocked"
+
+
+def _as_graph(row: Row) -> str:
+    how, part = row.exported.get("how"), row.exported.get("part")
+    reasons = row.exported.get("reasons", {})
+    if how:
+        named = {"script": "compiled by TorchScript", "trace": "traced by TorchScript",
+                 "export": "by torch.export"}[how]  # fmt: skip
+        return named + (f", {part}" if part else "")
+    return "no: " + "; ".join(f"{way}: {_short(said)}" for way, said in reasons.items()) if reasons else NONE
+
+
+def _short(said: str) -> str:
+    """An error's first words, as code in a table."""
+    text = said.partition(": ")[2].replace("`", "'").rstrip(": ")
+    return f"`{text if len(text) <= 70 else f'{text[:67]}...'}`"
 
 
 def _zoo_cells(row: Row) -> list[str]:
