@@ -38,12 +38,13 @@ def draw(suite: list[dict[str, Any]], file: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("agg")
-    mpl.rcParams["svg.hashsalt"] = "interpool"  # the same numbers, the same file
+    mpl.rcParams.update({"svg.hashsalt": "interpool", "svg.fonttype": "none"})  # same numbers, same file
     from matplotlib import pyplot as plt
 
     columns = min(COLUMNS, len(suite))
     rows = -(-len(suite) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(2.6 * columns, 2.2 * rows + 1), squeeze=False)
+    size = max(7.0, 2.6 * columns), 2.2 * rows + 1.2
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for panel, curves in zip(axes.flat, suite, strict=False):
         for way, by_width in curves["rates"].items():
             colour, stroke, marker = STYLES[way]
@@ -67,8 +68,7 @@ def draw(suite: list[dict[str, Any]], file: Path) -> None:
     }
     figure.supxlabel("threads, or processes, that call the model at once", fontsize=9)
     figure.supylabel("calls a second", fontsize=9)
-    figure.tight_layout(rect=(0.01, 0.0, 1, 0.97 - 0.25 / (2.2 * rows + 1)))
-    figure.legend(handles.values(), handles.keys(), loc="upper center", ncols=min(3, columns), fontsize=8)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2, fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
     plt.close(figure)

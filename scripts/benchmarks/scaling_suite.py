@@ -45,13 +45,20 @@ class Curves:
         model: its name.
         graph: what made a graph of it: "script", "trace", "export", or "" if none did.
         rates: calls a second, for each way and width, by round.
+        cpu: seconds of CPU time of all processes, for each call, likewise.
         memory: proportional memory of all processes of a way, at the greatest width, in bytes.
     """
 
     model: str
     graph: str = ""
     rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    cpu: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Of a call in a process with nothing beside it."""
+        return 1 / statistics.median(self.rates[PROCESSES][1])
 
     def ratio(self, over: tuple[str, int], under: tuple[str, int]) -> float:
         """Median over the rounds."""
@@ -98,23 +105,34 @@ def curves(model: Model, folder: Path, widths: list[int], rounds: int, seconds: 
             del ways[GRAPH]
         turns = [(way, width) for width in widths for way in ways]
         found.rates = {way: {width: [] for width in widths} for way in ways}
+        found.cpu = {way: {width: [] for width in widths} for way in ways}
         for number in range(rounds):
             turn = number * len(ways) // rounds
             for way, width in [*turns[turn:], *turns[:turn]]:
-                if way == PROCESSES:
-                    rate = counted(alone[:width], seconds, 1)
-                else:
-                    rate = counted(ways[way], seconds, width)
+                workers, more = (alone[:width], 1) if way == PROCESSES else (ways[way], width)
+                spent = -_cpu_seconds(workers)
+                rate = counted(workers, seconds, more)
+                spent += _cpu_seconds(workers)
                 found.rates[way][width].append(rate)
-        found.memory = {way: sum(map(_memory, workers)) for way, workers in ways.items()}
+                found.cpu[way][width].append(spent / (rate * seconds))
+        found.memory = {way: _memory(workers) for way, workers in ways.items()}
         for worker in (*alone, graph, pool, forked):
             worker.stop()
     return found
 
 
-def _memory(worker: Worker) -> int:
-    process = psutil.Process(worker.pid)
-    return sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True)))
+def _memory(workers: list[Worker]) -> int:
+    return sum(each.memory_full_info().pss for each in _processes(workers))
+
+
+def _cpu_seconds(workers: list[Worker]) -> float:
+    return sum(sum(each.cpu_times()[:2]) for each in _processes(workers))
+
+
+def _processes(workers: list[Worker]) -> list[psutil.Process]:
+    """Of all workers, and those that they have forked."""
+    parents = [psutil.Process(worker.pid) for worker in workers]
+    return [process for each in parents for process in (each, *each.children(recursive=True))]
 
 
 # ---- all of them ------------------------------------------------------------------------------
@@ -157,9 +175,8 @@ def judged(found: list[Curves], width: int) -> tuple[list[report.Bar], float]:
     """The bars, at that width, and how well the machine itself scales: 1 is as well as its cores could."""
     over = [each.ratio((INTERPRETERS, width), (PROCESSES, width)) for each in found]
     bars = [report.Bar("interpreters over processes, mean of all models", mean(over), 0.95)]
-    seconds = {each.model: 1 / statistics.median(each.rates[PROCESSES][1]) for each in found}
-    small = [each for each in found if seconds[each.model] < SMALL]
-    big = [each for each in found if seconds[each.model] >= BIG and each.graph in ("script", "trace")]
+    small = [each for each in found if each.seconds < SMALL]
+    big = [each for each in found if each.seconds >= BIG and each.graph in ("script", "trace")]
     if small and width > 1:
         over = [each.ratio((INTERPRETERS, width), (ONE, width)) for each in small]
         names = ", ".join(each.model for each in small)
