@@ -65,16 +65,11 @@ SCALING = {
 
 
 def test_scaling_is_judged_by_what_the_same_number_of_processes_reach() -> None:
-    small, other = scaling_suite.Curves(**SCALING), scaling_suite.Curves(**SCALING)  # type: ignore[arg-type]
-    other.rates = {
-        way: {width: [rate / 10 for rate in rates] for width, rates in by_width.items()}
-        for way, by_width in small.rates.items()
-    }
-    small.rates = {
-        way: {width: [rate * 3 for rate in rates] for width, rates in by_width.items()}
-        for way, by_width in small.rates.items()
-    }
-    bars, control = scaling_suite.judged([small, other], 2)
+    small, big = (
+        scaling_suite.Curves(**SCALING, cpu={"processes": {1: [seconds]}})  # type: ignore[arg-type]
+        for seconds in (0.001, 0.1)
+    )
+    bars, control = scaling_suite.judged([small, big], 2)
     assert control == pytest.approx(1.0)
     found = {bar.name.partition(",")[0]: bar.ratio for bar in bars}
     assert found == {

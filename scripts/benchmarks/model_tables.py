@@ -28,7 +28,7 @@ class Row:
         externs: distributions that the server must have, besides torch and numpy.
         size: of the archive, in bytes.
         weights: of what torch.save writes of the same object, in bytes.
-        pack_seconds: the whole of pack.
+        pack_seconds: CPU time of the whole of pack.
         archive, torch: seconds of each load, by round.
         verified, equal: whether verify passed; whether both interpreters' answers equal the stock one's.
         mar: bytes of the .mar.

@@ -30,11 +30,10 @@ SUPPORT = HERE.parent / "support"
 INTERPRETERS, ONE, GRAPH, PROCESSES, FORKED = (
     "interpreters", "one interpreter", "graph", "processes", "forked processes",
 )  # fmt: skip
-SMALL, BIG = (
-    0.005,
-    0.02,
-)  # seconds of a call: below, more interpreter than arithmetic; above, the other way round
-SCALES = 0.9  # of what as many cores could do: processes that reach less are on a machine that cannot tell
+# Seconds of CPU time for a call: below, more interpreter than arithmetic; above, the other way round.
+SMALL, BIG = 0.005, 0.02
+# Of what as many cores could do: processes that reach less are on a machine that cannot tell.
+SCALES = 0.9
 
 
 @dataclass
@@ -57,8 +56,8 @@ class Curves:
 
     @property
     def seconds(self) -> float:
-        """Of a call in a process with nothing beside it."""
-        return 1 / statistics.median(self.rates[PROCESSES][1])
+        """CPU time of a call in a process: its own, whatever else the machine does."""
+        return statistics.median(self.cpu[PROCESSES][1])
 
     def ratio(self, over: tuple[str, int], under: tuple[str, int]) -> float:
         """Median over the rounds."""
