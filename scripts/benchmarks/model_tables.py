@@ -29,11 +29,13 @@ class Row:
         externs: distributions that the server must have, besides torch and numpy.
         size: of the archive, in bytes.
         weights: of what torch.save writes of the same object, in bytes.
-        pack_seconds: the whole of pack.
+        pack_seconds: CPU time of the whole of pack.
         archive, torch: seconds of each load, by round.
         verified, equal: whether verify passed; whether both interpreters' answers equal the stock one's.
         mar: bytes of the .mar.
         request: the one that works, in words.
+        paper: what the paper calls the model of this kind.
+        exported: what TorchScript and torch.export make of it: see exported.py.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Row:
     equal: bool = False
     mar: int = 0
     request: str = ""
+    paper: str = ""
+    exported: dict[str, Any] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -91,6 +95,12 @@ def recipes_table(rows: list[Row]) -> str:
         "times torch.load", "verified", "equal in 2 interpreters", "a request that works",
     ]  # fmt: skip
     return table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
+
+
+def suite_table(rows: list[Row]) -> str:
+    """The paper's models, each beside what its kind takes: as an archive, and as a graph."""
+    head = ["the paper's model", "recipe", "as an archive", "TorchScript, or torch.export"]
+    return table(head, [[row.paper, f"`{row.name}`", _as_archive(row), _as_graph(row)] for row in rows])
 
 
 def third_party_table(rows: list[Row]) -> str:
@@ -136,6 +146,29 @@ def _recipe_cells(row: Row) -> list[str]:
         _yes(row.equal),
         row.request or NONE,
     ]
+
+
+def _as_archive(row: Row) -> str:
+    if row.failed:
+        return row.failed
+    mocked = row.counts.get("mock", 0)
+    return f"{_took(row)}, nothing mocked" if not mocked else f"{_took(row)}, {mocked} mocked"
+
+
+def _as_graph(row: Row) -> str:
+    how, part = row.exported.get("how"), row.exported.get("part")
+    reasons = row.exported.get("reasons", {})
+    if how:
+        named = {"script": "compiled by TorchScript", "trace": "traced by TorchScript",
+                 "export": "by torch.export"}[how]  # fmt: skip
+        return named + (f", {part}" if part else "")
+    return "no: " + "; ".join(f"{way}: {_short(said)}" for way, said in reasons.items()) if reasons else NONE
+
+
+def _short(said: str) -> str:
+    """An error's first words, as code in a table."""
+    text = said.partition(": ")[2].replace("`", "'").rstrip(": ")
+    return f"`{text if len(text) <= 70 else f'{text[:67]}...'}`"
 
 
 def _zoo_cells(row: Row) -> list[str]:
