@@ -5,6 +5,7 @@ A stock worker's process has one model: what the model changes of ``os.environ``
 values of all these are in place while it is served. They are exchanged when another model is served, not
 with every call. The working directory is the calling thread's own.
 
+A view begins with the environment that the process was started with, whatever other models have made of it.
 What the C library keeps once for the process is not exchanged: what a model writes to ``os.environ``
 is seen by the C code, and by the programs, of all models; its own Python code sees its own.
 """
@@ -20,6 +21,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -93,6 +95,18 @@ _calling_thread = 0  # which serves _current's call
 
 def _served_here() -> ProcessView | None:
     return _current if threading.get_ident() == _calling_thread else None
+
+
+def _undo_changes_of_neighbours() -> None:
+    """Have ``os.environ`` be what the process was started with, as for a worker of its own.
+
+    An interpreter that starts late has found what models of others have made of the process's.
+    """
+    try:
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return
+    replace_environ(dict(entry.split(b"=", 1) for entry in entries if b"=" in entry))
 
 
 class ProcessView:
@@ -185,6 +199,7 @@ class ProcessView:
             _current._state = found
         elif not _initial:
             asyncio.set_event_loop_policy(_EventLoops())
+            _undo_changes_of_neighbours()
             _initial = found = tuple(kept.get() for kept in _KEPT)
         self._exchange(self._state or _initial)
         _current = self

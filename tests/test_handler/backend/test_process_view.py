@@ -1,0 +1,34 @@
+"""What a process has once, each model of an interpreter has for itself."""
+
+from __future__ import annotations
+
+from waiting import wait_for
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+VIEW = "interpool.handler.backend.process_view"
+
+
+def _run(session: InterpreterSession, source: str) -> object:
+    """The value of ``found`` once the source has run in there."""
+    names = session.global_("builtins", "dict")()
+    session.global_("builtins", "exec")(source, names)
+    return names["found"].to_value()
+
+
+def test_a_model_begins_with_the_environment_that_the_process_was_started_with() -> None:
+    """Also in an interpreter that has started after a neighbour changed the process's."""
+    with InterpreterManager(1, max_size=2) as manager:
+        with manager.acquire_session() as session:
+            _run(
+                session,
+                "import os; os.environ['LEFT_BY'] = 'another'; home = os.environ.pop('PATH'); found = 1",
+            )
+        manager.resize(2, 2)
+        wait_for(lambda: len(manager) == 2, "the second interpreter")
+        (late,) = manager.all_instances()[1:]
+        source = f"import os; from {VIEW} import ProcessView; before = 'LEFT_BY' in os.environ\n"
+        source += "with ProcessView(None).entered():\n"
+        source += "    found = [before, 'LEFT_BY' in os.environ, 'PATH' in os.environ]"
+        with late.acquire_session() as session:
+            assert _run(session, source) == [True, False, True]
