@@ -14,7 +14,11 @@ from interpool.handler.cli import main
 from interpool.native.diagnostics.computation import difference, repeat
 from interpool.native.diagnostics.run_trial import Status, try_call
 
-PRELUDE = "import os, time\nfrom interpool.native.inside import interpreter_id\ninside = interpreter_id()\n"
+PRELUDE = """\
+import os, time
+from interpool.native.inside import interpreter_id
+inside = interpreter_id() or 0
+"""
 # Each can be imported everywhere, and computes in an ordinary Python.
 FUNCTIONS = {
     "adding": "return [sum(range(10)), 'ü']",
