@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # An answer that is longer is compared by its digest.
 _LONGEST = 10_000
+WRONG = "a wrong answer"  # how that failure begins
 # How much of two answers is shown where they differ.
 _SHOWN = 80
 
@@ -61,7 +62,7 @@ def difference(text: str, right: str) -> str:
     at = next((i for i, (found, wanted) in enumerate(pairs) if found != wanted), min(len(text), len(right)))
     start = max(0, at - _SHOWN // 4)
     shown, wanted = (each[start : start + _SHOWN] for each in (text, right))
-    return f"a wrong answer: …{shown}… instead of …{wanted}…"
+    return f"{WRONG}: …{shown}… instead of …{wanted}…"
 
 
 def _told(error: BaseException) -> str:

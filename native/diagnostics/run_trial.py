@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from interpool.native.child_process import ChildError, Program, serve, start
-from interpool.native.diagnostics.computation import repeat
+from interpool.native.diagnostics.computation import WRONG, repeat
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.diagnostics.import_trial import SHARED_STATE, STOCK_WORKERS, ending
 from interpool.native.errors import InterpoolError
@@ -109,7 +109,7 @@ def try_call(call: str, seconds: float = _SECONDS) -> Verdict:
     """
     ordinary = _run(_Trial(call, "", 0, host=True), seconds)
     if ordinary.failure:
-        if ordinary.failure.startswith("a wrong answer"):
+        if ordinary.failure.startswith(WRONG):
             return Verdict(call, Status.UNSTEADY, ordinary.failure)
         missing = ordinary.failure.startswith(("ModuleNotFoundError", "AttributeError: module"))
         return Verdict(call, Status.MISSING if missing else Status.BROKEN, ordinary.failure)
@@ -118,6 +118,11 @@ def try_call(call: str, seconds: float = _SECONDS) -> Verdict:
         return Verdict(call, Status.NO_POOL, both.failure)
     if not both.failure:
         return Verdict(call, Status.COMPUTES, "", both.calls, both.seconds)
+    if both.failure.startswith(WRONG):
+        # An address, or the order of a set, is the same as long as a process lives.
+        another = _run(_Trial(call, ordinary.answer, 0, host=True), seconds)
+        if another.failure.startswith(WRONG):
+            return Verdict(call, Status.UNSTEADY, another.failure)
     one = _run(_Trial(call, ordinary.answer, 1, host=False), seconds)
     if one.failure:
         # The stack of one that crashes alone is not cut short by another's crash.
