@@ -1,9 +1,10 @@
-"""Tracebacks with the user's code in them, and without what led there."""
+"""Tracebacks with the user's code in them, and without what led there or lies between."""
 
 from __future__ import annotations
 
 import contextlib
 import pickle
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,8 @@ from interpool.native.upstream.torch_private import MANGLED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_OUR_FILES = str(Path(__file__).parent)
+_OUR_FILES = str(Path(__file__).parent.parent)  # with the importer of archives
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _TORCH_PACKAGE = str(Path(torch.package.__file__).parent)
 
 
@@ -26,6 +28,12 @@ def is_machinery(filename: str) -> bool:
         or filename in (pickle.__file__, contextlib.__file__)
         or "importlib" in filename
     )
+
+
+def _is_installed(filename: str) -> bool:
+    """Whether a frame's file is the standard library's, or installed."""
+    installed = {"site-packages", "dist-packages"}.intersection(Path(filename).parts)
+    return bool(installed) or filename.startswith(("<frozen ", _STANDARD_LIBRARY))
 
 
 def is_packaged(name: str) -> bool:
@@ -39,7 +47,7 @@ def name_in_package(name: str) -> str:
 
 
 def readable_traceback(error: BaseException, shown: Callable[[str], str] = str) -> str:
-    """The error's traceback, and its causes', without the machinery's frames.
+    """The error's traceback, and its causes': the user's frames, and that which raised it.
 
     Args:
         error: the exception.
@@ -53,7 +61,9 @@ def readable_traceback(error: BaseException, shown: Callable[[str], str] = str) 
         if each in seen:
             continue
         seen.append(each)
-        kept = [frame for frame in each.stack if not is_machinery(frame.filename)]
+        stack = [frame for frame in each.stack if not is_machinery(frame.filename)]
+        # Where it was raised stays, whoever's code that is.
+        kept = [frame for frame in stack if frame is stack[-1] or not _is_installed(frame.filename)]
         for frame in kept:
             frame.filename = shown(frame.filename)
         each.stack[:] = kept

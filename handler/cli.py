@@ -127,6 +127,7 @@ def serve(ctx: click.Context) -> None:
     `interpool serve --foreground --model-store DIR` serves until it is interrupted; without
     --foreground the server goes on in the background, and `interpool serve --stop` stops it.
     """
+    from interpool.handler.config import HostSettings
     from interpool.handler.frontend.doctor import java_path
     from interpool.handler.frontend.overlay import overlay
 
@@ -142,6 +143,9 @@ def serve(ctx: click.Context) -> None:
             )
         if importlib.util.find_spec("yaml") is None:
             _fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
+        # What each worker would need, and TorchServe would only say that it failed to start.
+        _require_runtime_directory()
+        HostSettings.of_environment()
         if "--start" not in asked:
             ctx.args.insert(0, "--start")
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
@@ -150,6 +154,9 @@ def serve(ctx: click.Context) -> None:
         _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
     os.environ[HOME_VARIABLE] = str(home)
     if "--start" in ctx.args:
+        from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
+
+        remove_leftovers(temporary_directory())
         if address := os.environ.get(METRICS_ADDRESS):
             _start_exporter(address, foreground="--foreground" in asked)
         _start_host_ahead(foreground="--foreground" in asked)
@@ -160,6 +167,14 @@ def serve(ctx: click.Context) -> None:
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
         os.execv(sys.executable, [sys.executable, "-P", "-c", start, *ctx.args])
     os.execv(program, [program, *ctx.args])
+
+
+def _require_runtime_directory() -> None:
+    from interpool.handler.frontend.doctor import runtime_directory
+
+    check = runtime_directory()
+    if not check.ok:
+        _fail(f"{check.detail}: no worker would find a pool host\n  What to do: {check.hint}", NOT_SERVED)
 
 
 def _start_host_ahead(foreground: bool) -> None:
@@ -261,6 +276,7 @@ def status(
 
     if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
         raise click.UsageError("only --json and --stacks go together")
+    _require_runtime_directory()
     nobody = f"no pool host is running (looked in {shim.runtime_base()})"
     if check is not None:
         _check(check, live_pools(), patience, nobody)
@@ -323,32 +339,45 @@ def cmake_dir() -> None:
 
 @main.command()
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
+@click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
 @click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
-@click.argument("names", nargs=-1, metavar="[--imports NAME...]")
-def doctor(imports: bool, mar: Path | None, names: tuple[str, ...]) -> None:
+@click.argument("names", nargs=-1, metavar="[--imports MODULE... | --run MODULE:FUNCTION...]")
+def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -> None:
     """Check whether this machine can do it; every line says how to fix what is wrong.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
-    interpreters at once, in a process of its own: a crash is a line of the answer.
+    interpreters at once, in a process of its own: a crash is a line of the answer. It says no
+    more than "imports": many libraries fail only when they are used.
+
+    `interpool doctor --run trial:work` calls a function of yours, without arguments, in two private
+    interpreters and in the host program at once, again and again, and compares what it answers
+    with an ordinary Python's.
 
     `interpool doctor --mar model.mar` tries whether a pool can serve an archive that was made
     without interpool, as a server with INTERPOOL_ORDINARY_ARCHIVES=pool does.
     """
     from interpool.handler.frontend.doctor import checks as serving_checks
     from interpool.handler.host.mar_trial import checks as mar_checks
+    from interpool.native.diagnostics import run_trial
     from interpool.native.diagnostics.doctor import checks as native_checks
     from interpool.native.diagnostics.import_trial import checks as import_checks
 
-    if imports != bool(names):
-        raise click.UsageError("--imports and the modules' names go together")
-    if imports and mar:
-        raise click.UsageError("--imports and --mar are two questions")
+    if imports + run + (mar is not None) > 1:
+        raise click.UsageError("--imports, --run and --mar are different questions")
+    if (imports or run) != bool(names):
+        raise click.UsageError("--imports and the modules' names go together; so do --run and functions'")
+    if run and (bad := [name for name in names if not all(name.partition(":"))]):
+        raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
     failed = 0
-    checks: Iterable[Check] = (*native_checks(), *serving_checks()) if not (imports or mar) else ()
+    checks: Iterable[Check]
     if imports:
         checks = import_checks(names)
+    elif run:
+        checks = run_trial.checks(names)
     elif mar:
         checks = mar_checks(mar)
+    else:
+        checks = (*native_checks(), *serving_checks())
     for check in checks:
         failed += not check.ok
         click.echo(f"{check.mark:4}  {check.name}: {check.detail}")

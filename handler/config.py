@@ -38,6 +38,8 @@ variable                        default         meaning
 ``INTERPOOL_CALL_LIMIT_S``      no limit        the ``call_limit`` of models that name none
 ``INTERPOOL_IDLE_MODEL_S``      ``600``         seconds without a request after which all but one of
                                                 the interpreters that have a model drop it; 0: never
+``INTERPOOL_MEMORY_MB``         no limit        memory that a pool's process may have, files' pages not
+                                                counted; 256 at least
 ``INTERPOOL_IDLE_EXIT_S``       ``30``          seconds after its last worker left that a host stays
 ``INTERPOOL_SIGNATURE_KEYS``    none            PEM files of public keys, separated like ``PATH``:
                                                 only archives signed by one of them are served
@@ -194,6 +196,7 @@ class HostSettings(BaseModel):
         default=None, alias="INTERPOOL_CALL_LIMIT_S"
     )
     idle_model_s: Annotated[float, Field(ge=0)] = Field(default=600.0, alias="INTERPOOL_IDLE_MODEL_S")
+    memory_mb: Annotated[int, Field(ge=256)] | None = Field(default=None, alias="INTERPOOL_MEMORY_MB")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
     signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,19 +13,22 @@ from rich.table import Table
 
 from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.commands.showing import (
+    data_lines,
     modules_table,
     plain,
     served_name,
     show_externs,
     show_request,
 )
+from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
 from interpool.archiver_ext.packing.serving_choices import Choices
+from interpool.archiver_ext.packing.settling import NotHeldError
 from interpool.native.archive.format import Batches, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -71,7 +75,8 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=True,
             help="do not try the example inputs as requests; what no request can reach is packed, too",
         ),
-        click.option("--json", "as_json", is_flag=True, help="print the report as JSON"),
+        click.option("-v", "--verbose", is_flag=True, help="show every module, data file and lazy import"),
+        click.option("--json", "as_json", is_flag=True, help="print the report, or what failed, as JSON"),
     ]
     for option in reversed(options):
         command = option(command)
@@ -91,6 +96,7 @@ def plan_command(
     grad: bool | None,
     train_mode: bool | None,
     no_serve_check: bool,
+    verbose: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -102,23 +108,36 @@ def plan_command(
     the model, to change, and to give to `interpool pack --plan`.
     """
     console = Console(stderr=as_json)
-    with console.status(f"planning {spec}") as status:
-        report = propose(
-            spec,
-            inputs=_inputs(inputs, no_inputs),
-            serving=Choices(batches, grad, train_mode),
-            serve_check=not no_serve_check,
-            progress=status.update,
-            **options,
-        )
+    with _failures_as_json(as_json), console.status(f"planning {spec}") as status:
+        try:
+            report = propose(
+                spec,
+                inputs=_inputs(inputs, no_inputs),
+                serving=Choices(batches, grad, train_mode),
+                serve_check=not no_serve_check,
+                progress=status.update,
+                **options,
+            )
+        except NotHeldError as error:
+            if output is None:
+                raise
+            write_plan(error.plan, output, not_held=error.message)
+            raise PackError(_beside(error.message, output), error.user_traceback) from None
     if output is not None:
         write_plan(report.plan, output)
     if as_json:
         click.echo(json.dumps(report.as_dict()))
         return
-    _show_report(console, report)
+    _show_report(console, report, verbose)
     where = f"--plan {output} " if output is not None else ""
     console.print(f"next: interpool pack {spec} {where}-o model.ptpkg", markup=False, highlight=False)
+
+
+def _beside(message: str, output: Path) -> str:
+    return (
+        f"{message}\n  {output} holds the plan as far as it went, marked as not held: change it, and give "
+        "it to interpool pack --plan"
+    )
 
 
 @click.command("pack")
@@ -138,6 +157,7 @@ def pack_command(
     grad: bool | None,
     train_mode: bool | None,
     no_serve_check: bool,
+    verbose: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -150,7 +170,7 @@ def pack_command(
     """
     console = Console(stderr=as_json)
     plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
-    with console.status(f"packing {spec}") as status:
+    with _failures_as_json(as_json), console.status(f"packing {spec}") as status:
         report = pack(
             spec,
             output,
@@ -164,7 +184,7 @@ def pack_command(
     if as_json:
         click.echo(json.dumps(report.as_dict()))
         return
-    _show_report(console, report)
+    _show_report(console, report, verbose)
     tried = "and answered its self-test" if report.inputs is not None else "(no example inputs: no self-test)"
     written = sum(report.seconds.get(step, 0.0) for step in ("export", "digest"))
     console.print(
@@ -183,8 +203,24 @@ def _inputs(given: str, none: bool) -> str | None:
     return None if none else given
 
 
-def _show_report(console: Console, report: PlanReport | PackReport) -> None:
-    console.print(modules_table(report.modules))
+@contextlib.contextmanager
+def _failures_as_json(as_json: bool) -> Iterator[None]:
+    """Say on standard output what failed, if JSON is to stand there; the error goes on its way."""
+    try:
+        yield
+    except PackError as error:
+        if as_json:
+            failed = {"message": error.message, "traceback": error.user_traceback}
+            click.echo(json.dumps({"error": failed}))
+        raise
+
+
+def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:
+    """What somebody has to look at first; the rest is counted, unless ``verbose``."""
+    for warning in report.warnings:
+        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+    for correction in report.corrections:
+        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
     if report.plan.proposals:
         table = Table("action", "package", "why, and the line that asked for it", title="to decide about")
         for each in report.plan.proposals:
@@ -197,13 +233,16 @@ def _show_report(console: Console, report: PlanReport | PackReport) -> None:
                 f"does, or --extern '{plain(each.glob)}'",
                 highlight=False,
             )
-    for correction in report.corrections:
-        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
+    console.print(modules_table(report.modules, verbose))
     show_externs(console, report.externs)
-    for file, line in report.plan.data.items():
-        console.print(f"data: {plain(file)} ({plain(line)})", highlight=False)
-    for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+    for line in data_lines(report.plan.data, verbose):
+        console.print(line, highlight=False)
+    if verbose:
+        for lazy in report.lazy:
+            console.print(f"lazy import: {_lines(lazy)}", highlight=False)
+    elif report.lazy:
+        count = f"{len(report.lazy)} lazy import{'s' * (len(report.lazy) > 1)}"
+        console.print(f"{count} that did not run: interpool plan -v {plain(report.spec)}", highlight=False)
 
 
 def _lines(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,13 +14,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from interpool.archiver_ext.mar.opening import open_archive
-from interpool.native.archive.format import member_name
+from interpool.native.archive.format import Origin, member_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from interpool.native.archive.format import Extern, ModuleRecord
 
 # From here on a body is piped, not shown.
 _MOST_SHOWN = 300
+_ON_EVERY_SERVER = ""
+# Those of them that a reader looks for.
+_NAMED = ("torch", "numpy")
+_FEW_FILES = 3
 # Lines that another program reads are not wrapped.
 _WIDE = 1_000
 
@@ -35,28 +41,71 @@ def plain(text: str) -> str:
     return escape("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
 
 
-def modules_table(modules: dict[str, ModuleRecord]) -> Table:
-    """One line for each top-level module, action and reason; the title counts the modules."""
-    grouped = Counter(
-        (done["action"], name.partition(".")[0], done["reason"]) for name, done in modules.items()
-    )
+def modules_table(modules: dict[str, ModuleRecord], verbose: bool = False) -> Table:
+    """One line for each top-level module, action and reason; the title counts the modules.
+
+    What every server has is one line, unless ``verbose``.
+    """
+    common = () if verbose else (Origin.STANDARD_LIBRARY, Origin.SERVER)
+    grouped: Counter[tuple[str, str, str]] = Counter()
+    tops: dict[str, set[str]] = defaultdict(set)
+    for name, done in modules.items():
+        top = name.partition(".")[0]
+        if done["action"] == "extern" and done["origin"] in common:
+            tops[_ON_EVERY_SERVER].add(top)
+            top = _ON_EVERY_SERVER
+        reason = "" if top == _ON_EVERY_SERVER else done["reason"]
+        grouped[done["action"], top, reason] += 1
     total = Counter(done["action"] for done in modules.values())
     title = f"{total['intern']} interned, {total['extern']} extern, {total['mock']} mocked"
     table = Table("action", "module", "modules", "why", title=title, title_justify="left")
     order = ("intern", "mock", "extern")
     for (action, top, reason), count in sorted(
-        grouped.items(), key=lambda item: (order.index(item[0][0]), item[0])
+        grouped.items(), key=lambda item: (order.index(item[0][0]), item[0][1] == _ON_EVERY_SERVER, item[0])
     ):
-        table.add_row(action, plain(top), str(count), plain(reason))
+        everywhere = top == _ON_EVERY_SERVER
+        why = _everywhere(tops[top]) if everywhere else reason
+        table.add_row(action, "-" if everywhere else plain(top), str(count), plain(why))
     return table
+
+
+def _everywhere(tops: set[str]) -> str:
+    named = [each for each in _NAMED if each in tops]
+    others = f"{len(tops) - len(named)} more (the standard library, and what torch brings)"
+    return f"every server has them: {', '.join([*named, others])}"
+
+
+def data_lines(data: Mapping[str, str], verbose: bool = False) -> list[str]:
+    """Markup that lists data files, with the line that reads each; many of one folder are one line.
+
+    Args:
+        data: what is shown behind each, by name.
+        verbose: list them all.
+    """
+    folders: dict[str, list[str]] = defaultdict(list)
+    for file in data:
+        folders[file.rpartition("/")[0]].append(file)
+    lines = []
+    for folder, files in folders.items():
+        if verbose or len(files) <= _FEW_FILES:
+            lines += [f"data: {plain(file)} ({plain(data[file])})" for file in files]
+        else:
+            lines.append(f"data: {len(files)} files in {plain(folder or '.')}/ ({plain(data[files[0]])})")
+    return lines
 
 
 def show_externs(console: Console, externs: list[Extern]) -> None:
     """The distributions that the server must have."""
     if not externs:
         return
-    listed = ", ".join(sorted({f"{each['distribution']} {each['version']}" for each in externs}))
+    listed = ", ".join(sorted({_extern(each) for each in externs}))
     console.print(f"the server must have: {plain(listed)}", highlight=False)
+
+
+def _extern(extern: Extern) -> str:
+    if not extern["distribution"]:
+        return f"module {extern['module']}, which no index is known to have"
+    return f"{extern['distribution']} {extern['version']}"
 
 
 def show_request(console: Console, archive: Path, model_name: str, address: str) -> None:

@@ -9,6 +9,7 @@ Run as a program by ``run_step``, on a BuildJob.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ import torch
 from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.computed_imports import ComputedImports
 from interpool.archiver_ext.packing.data_files import find_data, save_data
 from interpool.archiver_ext.packing.example_inputs import find_inputs
 from interpool.archiver_ext.packing.explain import (
@@ -33,6 +35,7 @@ from interpool.archiver_ext.packing.explain import (
 )
 from interpool.archiver_ext.packing.exporter import HermeticExporter
 from interpool.archiver_ext.packing.graph import importers
+from interpool.archiver_ext.packing.import_time import used_by_loaded
 from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
 from interpool.archiver_ext.packing.manifest import append_manifest, digests
 from interpool.archiver_ext.packing.observing import Calls
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from interpool.archiver_ext.packing.plan import Proposal
+    from interpool.archiver_ext.packing.working_trees import WorkingTrees
     from interpool.native.archive.format import EntryKind, SelfTest, Serving
 
 
@@ -73,11 +77,22 @@ class Unpackable(PackError):
 
     Attributes:
         modules: why not, by dotted name.
+        proposals: what was decided about other people's packages.
+        data: files that would have gone in, with the line that reads each.
     """
 
-    def __init__(self, message: str, modules: dict[str, str], user_traceback: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        modules: dict[str, str],
+        proposals: list[Proposal],
+        data: dict[str, str],
+        user_traceback: str = "",
+    ) -> None:
         super().__init__(message, user_traceback)
         self.modules = modules
+        self.proposals = proposals
+        self.data = data
 
 
 def export(job: BuildJob) -> Built:
@@ -92,16 +107,17 @@ def export(job: BuildJob) -> Built:
     """
     spec, root = job.spec, job.root
     rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job.globs.items()}), job.decisions)
-    data = dict.fromkeys(find_data(root, job.data), "--data")
     clock = _Clock()
-    calls, files = Calls(rules), OpenedFiles(rules)
-    with calls.importing(), files.importing():
+    calls, files, computed = Calls(rules), OpenedFiles(rules), ComputedImports()
+    with calls.importing(), files.importing(), computed.noting():
         entry, kind = build_entry(spec, root)
         sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
     serving = serving_of(job.serving.or_else(choices_beside(find_spec(spec, root), spec)), kind)
     in_training = _evaluated(spec, entry, serving)
+    given = _given(rules.trees, job.data)
     clock.lap("build")
     exporter = HermeticExporter(job.archive, rules)
+    data: dict[str, str] = {}
     expected = None
     opaque: list[str] = []
     try:
@@ -109,28 +125,32 @@ def export(job: BuildJob) -> Built:
             _save(exporter, f"the object that {spec} gives", ENTRY_RESOURCE, entry)
             clock.lap("export")
             if sample is not None:
-                with calls.running(), files.running():
+                with calls.running(), files.running(), computed.noting():
                     expected = _run(spec, root, entry, kind, sample, opaque, serving)
                 clock.lap("run")
+            exporter.computed = computed.by
             rules.usage = Usage(
                 ran=None if sample is None else frozenset(calls.ran),
                 called=calls.called,
+                used=used_by_loaded(rules.trees),
                 pickled=frozenset(name.partition(".")[0] for name in pickled),
                 needed=job.needed,
             )
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
+        data |= dict.fromkeys(given, "--data")
         data |= files.inside if job.planned_data is None else job.planned_data
-        members = save_data(exporter, root, data)
+        members = save_data(exporter, data)
         clock.lap("scan")
         exporter.close()
     except PackagingError:
-        raise Unpackable(explain_failure(exporter, spec), broken_modules(exporter)) from None
+        said, broken = explain_failure(exporter, spec), broken_modules(exporter)
+        raise Unpackable(said, broken, proposals(exporter), data) from None
     except PackError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
-        raise _scan_error(exporter, spec, error) from None
+        raise _scan_error(exporter, spec, error, data) from None
     clock.lap("export")
     files_digests = digests(job.archive)
     clock.lap("digest")
@@ -147,6 +167,7 @@ def export(job: BuildJob) -> Built:
     )
     clock.lap("scan")
     planned = job.planned_data is not None
+    dropped = dropped_imports(exporter)
     proposed = proposals(exporter)
     return Built(
         kind=kind,
@@ -158,19 +179,40 @@ def export(job: BuildJob) -> Built:
         serving=serving,
         warnings=[
             *in_training,
-            *dropped_imports(exporter),
+            *dropped.at_import,
             *_outside(files),
             *_in_name_only(exporter),
             *_hardly_tested(spec, opaque),
             *_unused_globs(rules, exporter.verdicts, planned),
             *(_unplanned(proposed, job.decisions) if planned else ()),
         ],
+        lazy=dropped.lazy,
         unseen=_unseen(exporter, spec, job.inputs),
         sources={
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
+        bases=rules.trees.bases(),
         seconds=clock.seconds,
     )
+
+
+def _given(trees: WorkingTrees, globs: Iterable[str]) -> list[str]:
+    """What --data names, below the root or else in another working tree, by its names in the archive."""
+    elsewhere = sorted({Path(base) for base in trees.bases().values()} - {trees.root})
+    return [name for pattern in globs for name in _named(trees, pattern, elsewhere)]
+
+
+def _named(trees: WorkingTrees, pattern: str, elsewhere: list[Path]) -> list[str]:
+    try:
+        base, names = trees.root, find_data(trees.root, [pattern])
+    except PackError:
+        for base in elsewhere:
+            with contextlib.suppress(PackError):
+                names = find_data(base, [pattern])
+                break
+        else:
+            raise
+    return [trees.member(base / name) + ("/" if name.endswith("/") else "") for name in names]
 
 
 class _Clock:
@@ -295,7 +337,7 @@ def _unseen(exporter: HermeticExporter, *specs: str) -> list[str]:
         if name not in exporter.verdicts
         and name not in asked
         and isinstance(getattr(module, "__file__", None), str)
-        and exporter.rules.is_own(Path(str(module.__file__)))
+        and exporter.rules.trees.owns(Path(str(module.__file__)))
     )
 
 
@@ -318,7 +360,9 @@ def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -
         raise
 
 
-def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> PackError:
+def _scan_error(
+    exporter: HermeticExporter, spec: str, error: BaseException, data: dict[str, str]
+) -> Unpackable:
     """torch.package imports what it scans, with all that happens then."""
     scanned = _last_local(error, "_get_dependencies")
     imported = _last_local(error, "_import_module") or scanned
@@ -330,6 +374,8 @@ def _scan_error(exporter: HermeticExporter, spec: str, error: BaseException) -> 
         "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
         "nothing needs it, remove the import",
         {name: error_text for name in (imported, scanned) if may_change(exporter, name)},
+        proposals(exporter),
+        data,
         readable_traceback(error),
     )
 
@@ -366,9 +412,13 @@ def build(job: BuildJob) -> Iterator[BuildResult]:
     allow_torchscript()
     try:
         yield BuildResult(built=export(job))
+    except Unpackable as error:
+        refusal = BuildRefusal(
+            error.message, error.user_traceback, error.modules, error.proposals, error.data
+        )
+        yield BuildResult(refusal=refusal)
     except PackError as error:
-        broken = error.modules if isinstance(error, Unpackable) else {}
-        yield BuildResult(refusal=BuildRefusal(error.message, error.user_traceback, broken))
+        yield BuildResult(refusal=BuildRefusal(error.message, error.user_traceback, {}, [], {}))
 
 
 if __name__ == "__main__":

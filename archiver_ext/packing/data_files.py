@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from interpool.archiver_ext.packing.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.working_trees import WorkingTrees
 
 _COMPILED = "__pycache__"
 _LONGEST_NAME = 480
@@ -23,8 +24,9 @@ _LONGEST_NAME = 480
 def find_data(root: Path, globs: Iterable[str]) -> list[str]:
     """The files that the user's globs name, as paths relative to the project's root, sorted.
 
-    ``**`` stands for any number of folders. Python's own caches are left out, and so are
-    Python sources, unless a glob ends in ``.py``.
+    ``**`` stands for any number of folders. A glob that ends in a slash stands for folders with all
+    that is in them, be it nothing; then the name of an empty folder ends in a slash, too. Python's
+    own caches are left out, and so are Python sources, unless a glob ends in ``.py``.
 
     Args:
         root: the project's directory.
@@ -41,12 +43,22 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
             )
         matches = [os.path.normpath(name) for name in glob.iglob(pattern, root_dir=root, recursive=True)]
         files = {name for name in matches if _is_wanted(root, name, pattern)}
+        if pattern.endswith("/"):
+            files = {name for folder in matches for name in _whole_folder(root, folder)}
         if not files:
             folder = next((name for name in matches if (root / name).is_dir()), "")
-            hint = f"; {folder} is a folder, whose files are --data '{folder}/**'" if folder else ""
+            hint = f"; {folder} is a folder: --data '{folder}/' is all that is in it" if folder else ""
             raise PackError(f"--data {pattern}: no file below {root} has such a name{hint}")
         found |= files
     return sorted(found)
+
+
+def _whole_folder(root: Path, folder: str) -> set[str]:
+    """The files at any depth, and the empty folders."""
+    below = glob.iglob(f"{glob.escape(folder)}/**", root_dir=root, recursive=True)
+    names = {os.path.normpath(name) for name in below}
+    empty = {name for name in names if (root / name).is_dir() and not any((root / name).iterdir())}
+    return {name for name in names if _is_wanted(root, name, folder)} | {f"{name}/" for name in empty}
 
 
 def _is_wanted(root: Path, name: str, pattern: str) -> bool:
@@ -55,16 +67,16 @@ def _is_wanted(root: Path, name: str, pattern: str) -> bool:
     return not name.endswith(".py") or pattern.endswith(".py")
 
 
-def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> list[str]:
+def save_data(exporter: HermeticExporter, names: Iterable[str]) -> list[str]:
     """Put files of the project into the archive, at the paths that they have in it.
 
     There importlib.resources finds them too. A file that is the source of a module in the
-    archive is in it already, and only listed.
+    archive is in it already, and only listed; so is an empty folder, which is no member.
 
     Args:
         exporter: not closed yet; all objects and modules have been saved.
-        root: the project's directory, resolved.
-        names: the files, as paths relative to the root.
+        names: the files' names in the archive: relative to what is on ``sys.path``. Those of empty
+            folders end in a slash.
 
     Returns:
         The members' names, for the manifest's ``data``: sorted.
@@ -75,8 +87,8 @@ def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> l
     """
     saved: list[str] = []
     known = {_member(exporter, module).lower(): "" for module in exporter.names("intern")}
-    for name in sorted({Path(name).as_posix() for name in names}):
-        file = _checked(root, name)
+    for name in sorted({f"{Path(name).as_posix()}{'/' * name.endswith('/')}" for name in names}):
+        file = _checked(exporter.rules.trees, name)
         taken = _taken_by(exporter, name)
         if not taken and not _is_source(exporter, name):
             # torch finds members without regard to case.
@@ -87,7 +99,7 @@ def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> l
                 f"{name}: this data file cannot be in the archive, where {taken}\n"
                 "  What to do: move or rename the file, or the folder that it is in"
             )
-        if not _is_source(exporter, name):
+        if not _is_source(exporter, name) and not name.endswith("/"):
             try:
                 exporter.save_file(name, file.read_bytes())
             except OSError as error:
@@ -96,8 +108,8 @@ def save_data(exporter: HermeticExporter, root: Path, names: Iterable[str]) -> l
     return saved
 
 
-def _checked(root: Path, name: str) -> Path:
-    path = root / name
+def _checked(trees: WorkingTrees, name: str) -> Path:
+    path = trees.file(name)
     normal = unicodedata.normalize("NFC", name)
     if not name.isprintable() or "\\" in name or name != normal or len(name.encode()) > _LONGEST_NAME:
         raise PackError(
@@ -105,18 +117,23 @@ def _checked(root: Path, name: str) -> Path:
             "composed form, without backslashes\n  What to do: rename the file"
         )
     if os.path.isabs(name) or ".." in Path(name).parts:
-        raise PackError(f"{name}: a data file must lie in the project, below {root}")
+        raise PackError(f"{name}: a data file must lie in the project, below {trees.root}")
     if not path.exists():
         raise PackError(
-            f"{name}: there is no such data file below {root}\n"
+            f"{name}: there is no such data file below {trees.root}\n"
             "  What to do: put it there, or remove it from the plan's [data], or from --data"
         )
-    if not path.resolve().is_relative_to(root):
+    if not trees.owns(path):
         raise PackError(
             f"{name}: this data file is a link that leads out of the project, to {path.resolve()}\n"
             "  What to do: copy the file into the project"
         )
-    if not path.is_file():
+    if name.endswith("/") and (not path.is_dir() or any(path.iterdir())):
+        raise PackError(
+            f"{name}: only the name of an empty folder ends in a slash here\n"
+            f"  What to do: name the files that are in it, or --data '{name}', which stands for them all"
+        )
+    if not path.is_file() and not name.endswith("/"):
         raise PackError(
             f"{name}: a data file must be a plain file, and this is "
             f"{f'a folder, whose files are {name}/**' if path.is_dir() else 'none'}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -31,12 +33,15 @@ class Distribution:
     Attributes:
         obstacle: why it had better stay outside of archives, or "".
         python_files: how many it has.
+        from_index: whether its name and version are enough to install it; a working tree's or a
+            repository's may be somebody else's there.
     """
 
     name: str
     version: str
     obstacle: str
     python_files: int
+    from_index: bool = True
 
     @property
     def label(self) -> str:
@@ -54,6 +59,28 @@ def distribution_of(top_level: str) -> Distribution | None:
     """The distribution that installs the top-level module, or None."""
     names = _providers().get(top_level)
     return _examine(names[0]) if names else None
+
+
+def installs(top_level: str, path: Path) -> bool:
+    """Whether a distribution has put the file, or directory, where it is: pip noted it in a RECORD.
+
+    Of an editable install it notes a pointer to the files only.
+    """
+    return path in _recorded(top_level)
+
+
+@cache
+def _recorded(top_level: str) -> frozenset[Path]:
+    """The files below a top-level name that pip noted, and their directories."""
+    noted: set[Path] = set()
+    for name in _providers().get(top_level, ()):
+        found = metadata.distribution(name)
+        files = found.files if found.read_text("RECORD") is not None else ()
+        for file in files or ():
+            if file.parts[0] in (top_level, f"{top_level}.py"):
+                placed = Path(str(found.locate_file(file))).resolve()
+                noted |= {placed, *placed.parents[: len(file.parts) - 1]}
+    return frozenset(noted)
 
 
 @cache
@@ -77,7 +104,15 @@ def _examine(name: str) -> Distribution:
         or _requirements(name)
         or _self_lookup(sources)
     )
-    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources))
+    return Distribution(found.metadata["Name"], found.version, obstacle, len(sources), _from_index(found))
+
+
+def _from_index(found: metadata.Distribution) -> bool:
+    # PEP 610. `setup.py develop`, which is older, makes no RECORD.
+    text = found.read_text("direct_url.json")
+    if text is None:
+        return found.read_text("RECORD") is not None or found.read_text("SOURCES.txt") is None
+    return not {"dir_info", "vcs_info"}.intersection(json.loads(text))
 
 
 def _bigness(sources: list[metadata.PackagePath]) -> str:

@@ -181,33 +181,44 @@ def shown_path(exporter: HermeticExporter, module: str) -> str:
         return str(path)
 
 
-def dropped_imports(exporter: HermeticExporter) -> list[str]:
-    """Warnings about the project's imports that the archive cannot honour.
+@dataclass(frozen=True)
+class Dropped:
+    """The project's imports that the archive cannot honour, one text for each line.
+
+    Attributes:
+        at_import: those that run when their module is imported.
+        lazy: those in functions, which nothing has called while packing.
+    """
+
+    at_import: list[str]
+    lazy: list[str]
+
+
+def dropped_imports(exporter: HermeticExporter) -> Dropped:
+    """The project's imports of what cannot be imported here.
 
     torch.package leaves out, without a word, what cannot be imported while packing,
     and so does ours with ``importlib.import_module``.
     """
-    warnings = []
+    lines: dict[str, tuple[bool, list[str]]] = {}
     for name in exporter.names("intern"):
         if not exporter.is_own(name):
             continue
         for site in exporter.import_sites(name):
+            if (site.guarded and not site.dynamic) or _known(exporter, site.modules):
+                continue
+            if site.dynamic and exporter.rules.verdict(site.modules[0]).action not in ("intern", "mock"):
+                continue  # taken from the server, where it may be
             where = source_line(shown_path(exporter, name), site.line, site.text)
-            if site.dynamic:
-                if not _known(exporter, site.modules) and exporter.rules.verdict(site.modules[0]).action in (
-                    "intern",
-                    "mock",
-                ):
-                    warnings.append(
-                        f"{where}\n  {site.modules[0]} cannot be found here, so it is not in the archive: "
-                        "the line will fail where the model is served"
-                    )
-            elif not site.guarded and not _known(exporter, site.modules):
-                warnings.append(
-                    f"{where}\n  could not be imported here, so it is not in the archive: "
-                    "the line will fail where the model is served"
-                )
-    return warnings
+            lines.setdefault(where, (site.lazy, []))[1].append(site.modules[0])
+    found = Dropped([], [])
+    for where, (lazy, names) in lines.items():
+        said = (
+            f"{where}\n  {', '.join(names)} could not be imported here, so it is not in the archive: "
+            "the line will fail where the model is served"
+        )
+        (found.lazy if lazy else found.at_import).append(said)
+    return found
 
 
 def _known(exporter: HermeticExporter, modules: tuple[str, ...]) -> bool:

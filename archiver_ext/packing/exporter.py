@@ -11,11 +11,11 @@ from torch.package import PackageExporter
 
 from interpool.archiver_ext.packing.imports import ImportSite, find_imports
 from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
-from interpool.native.archive.format import ENTRY_PACKAGE, Origin
+from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE, Origin
 from interpool.native.upstream.torch_private import OWN_MODULES, REDUCED, PackagingErrorReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from types import ModuleType
 
@@ -37,12 +37,14 @@ class HermeticExporter(PackageExporter):
 
     Attributes:
         verdicts: what was decided for each module met, by dotted name.
+        computed: what was seen to be imported by names that no source holds, with the line, by importer.
     """
 
     def __init__(self, archive: Path, rules: Rules) -> None:
         super().__init__(str(archive))
         self.rules = rules
         self.verdicts: dict[str, Verdict] = {}
+        self.computed: Mapping[str, Mapping[str, int]] = {}
         self._deferred: dict[str, bool] | None = None
         self._reduced: dict[int, int] = {}
         if rules.globs.mock:
@@ -94,7 +96,7 @@ class HermeticExporter(PackageExporter):
     def _add_source(self, module_name: str, dependencies: bool) -> None:
         module = sys.modules.get(module_name)
         if module is not None and _is_namespace(module):
-            self.save_source_string(module_name, "", is_package=True, dependencies=False)
+            self.save_source_string(module_name, NAMESPACE_SOURCE, is_package=True, dependencies=False)
         else:
             self.save_module(module_name, dependencies)
         parent = module_name.rpartition(".")[0]
@@ -104,6 +106,10 @@ class HermeticExporter(PackageExporter):
             self.dependency_graph.add_edge(module_name, parent)
             self.add_dependency(parent)
         self._follow_import_module(module_name)
+        # In a fixed order: a directory's is the file system's.
+        for imported in sorted(self.computed.get(module_name, ())):
+            self.dependency_graph.add_edge(module_name, imported)
+            self.add_dependency(imported)
 
     def _get_source_of_module(self, module: ModuleType) -> str | None:
         # Archives hold sources as UTF-8, whatever the file's first lines say.

@@ -52,6 +52,9 @@ def _lines(exporter: HermeticExporter, user: str, modules: set[str]) -> dict[str
         module = next((name for name in site.modules if name in modules), None)
         if module is not None:
             lines[module].append(site.line)
+    for module, line in exporter.computed.get(user, {}).items():
+        if module in modules and module not in lines:
+            lines[module].append(line)
     return lines
 
 

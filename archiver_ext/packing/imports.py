@@ -25,6 +25,7 @@ class ImportSite:
         text: the line itself, stripped.
         guarded: inside ``try`` or ``if TYPE_CHECKING``, so that it may fail.
         dynamic: an ``importlib.import_module`` call with a literal name.
+        lazy: in a function's body, so that importing the module does not run it.
     """
 
     modules: tuple[str, ...]
@@ -32,6 +33,7 @@ class ImportSite:
     text: str
     guarded: bool
     dynamic: bool
+    lazy: bool
 
 
 def find_imports(source: str, module: str, is_package: bool) -> list[ImportSite]:
@@ -42,7 +44,7 @@ def find_imports(source: str, module: str, is_package: bool) -> list[ImportSite]
         return []
     package = module if is_package else module.rpartition(".")[0]
     lines = source.splitlines()
-    return list(_Walker(package, lines).walk(tree, guarded=False))
+    return list(_Walker(package, lines).walk(tree, guarded=False, lazy=False))
 
 
 class _Walker:
@@ -50,24 +52,26 @@ class _Walker:
         self._package = package
         self._lines = lines
 
-    def walk(self, node: ast.AST, guarded: bool) -> Iterator[ImportSite]:
+    def walk(self, node: ast.AST, guarded: bool, lazy: bool) -> Iterator[ImportSite]:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield self._site(node, (alias.name,), guarded)
+                yield self._site(node, (alias.name,), guarded, lazy)
         elif isinstance(node, ast.ImportFrom):
             base = self._absolute(node)
             for alias in node.names:
                 both = (base,) if alias.name == "*" else (f"{base}.{alias.name}", base)
-                yield self._site(node, both, guarded)
+                yield self._site(node, both, guarded, lazy)
         elif isinstance(node, ast.Call) and (name := _first_argument(node, "import_module")):
-            yield self._site(node, (name,), guarded, dynamic=True)
+            yield self._site(node, (name,), guarded, lazy, dynamic=True)
         elif isinstance(node, ast.Call) and (name := _first_argument(node, "__import__")):
             # torch.package follows these, and the packaged code's __import__ is the archive's.
-            yield self._site(node, (name,), guarded)
+            yield self._site(node, (name,), guarded, lazy)
         elif isinstance(node, ast.Try) or _is_type_checking(node):
             guarded = True
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            lazy = True
         for child in ast.iter_child_nodes(node):
-            yield from self.walk(child, guarded)
+            yield from self.walk(child, guarded, lazy)
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -81,10 +85,11 @@ class _Walker:
         node: ast.Import | ast.ImportFrom | ast.Call,
         modules: tuple[str, ...],
         guarded: bool,
+        lazy: bool,
         dynamic: bool = False,
     ) -> ImportSite:
         text = self._lines[node.lineno - 1].strip() if node.lineno <= len(self._lines) else ""
-        return ImportSite(modules, node.lineno, text, guarded, dynamic)
+        return ImportSite(modules, node.lineno, text, guarded, dynamic, lazy)
 
 
 def _first_argument(node: ast.Call, function: str) -> str:

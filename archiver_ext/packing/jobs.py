@@ -15,7 +15,7 @@ from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.plan import Proposal
 from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
 from interpool.archiver_ext.verify.serving_side import FoundRequest
-from interpool.native.archive.format import EntryKind, Extern, ModuleRecord, Serving
+from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord, Serving
 from interpool.native.child_process import ChildError, Job, Program, Result, run
 
 # torch names the directory in the zip after the file: always this one.
@@ -71,8 +71,11 @@ class Built:
         inputs: the example inputs, described; None without any.
         serving: how it is to be served, as far as the user says so.
         warnings: what the archive cannot honour, each starting with the user's line.
+        lazy: imports in functions that could not be followed here, and that did not run.
         unseen: the project's modules that were imported and that nothing in the archive imports.
         sources: the project's own files, by module.
+        bases: the directories that the names of the project's files start at, by the name's first
+            part; those of all other names, by "".
         seconds: wall time by step.
     """
 
@@ -84,8 +87,10 @@ class Built:
     inputs: Any
     serving: Serving
     warnings: list[str]
+    lazy: list[str]
     unseen: list[str]
     sources: dict[str, str]
+    bases: dict[str, str]
     seconds: dict[str, float]
 
 
@@ -97,11 +102,15 @@ class BuildRefusal:
         message: PackError's.
         user_traceback: PackError's.
         broken: modules that cannot be packed as the rules decided, and why not.
+        proposals: what had been decided until then.
+        data: files that would have gone in, with the line that reads each.
     """
 
     message: str
     user_traceback: str
     broken: dict[str, str]
+    proposals: list[Proposal]
+    data: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,9 @@ class TrialJob:
         installed: top-level names of other modules that went into the archive.
         extern: modules that the archive takes from the server.
         sources: the project's own files, by module, for messages.
+        bases: where they lie, as in Built.
+        open_to: what the rules have done with packages, by top-level name: those that turn out to
+            be needed from outside are taken from there, and the trial goes on.
         serve_check: whether its example inputs must be answered as requests, too.
     """
 
@@ -132,6 +144,8 @@ class TrialJob:
     installed: list[str]
     extern: list[str]
     sources: dict[str, str]
+    bases: dict[str, str]
+    open_to: dict[str, Action]
     serve_check: bool = False
 
 
@@ -164,6 +178,8 @@ class TrialFailure:
         user_traceback: without the machinery; "" if nothing was raised.
         modules: those of the archive's in the traceback, innermost last.
         mocked: the object that was mocked and used, by its dotted name, or "".
+        missing: files and folders that the project has and the archive has not, and that its code
+            looked for beside itself, as ``--data`` takes them, with the line.
     """
 
     doing: str
@@ -173,13 +189,20 @@ class TrialFailure:
     user_traceback: str = ""
     modules: list[str] = field(default_factory=list)
     mocked: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial went: without a failure, well. With the request that was found, if one was looked for."""
+    """How a trial went.
 
-    failure: TrialFailure | None = None
+    Attributes:
+        failures: none, if it went well. Each but the first is a package's fault, and what failed next
+            when those to blame for the ones before it were taken from outside.
+        request: the one that was found, if one was looked for.
+    """
+
+    failures: list[TrialFailure] = field(default_factory=list)
     request: FoundRequest | None = None
 
 

@@ -119,7 +119,9 @@ def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
     for top in sorted(tops):
         found = distribution_of(top)
         if found is not None:
-            externs.append({"module": top, "distribution": found.name, "version": found.version})
+            named = found.from_index or top in ("torch", "numpy")
+            name, version = (found.name, found.version) if named else ("", "")
+            externs.append({"module": top, "distribution": name, "version": version})
     return externs
 
 

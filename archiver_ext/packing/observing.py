@@ -36,7 +36,8 @@ class Calls:
         self.ran: set[str] = set()
         self.called: dict[str, str] = {}
         self._root = rules.root
-        self._is_own = cache(lambda filename: rules.is_own(Path(filename)))
+        self._is_own = cache(lambda filename: rules.trees.owns(Path(filename)))
+        self._may_be_own = cache(rules.trees.holds_name)
 
     @contextmanager
     def importing(self) -> Iterator[None]:
@@ -68,9 +69,6 @@ class Calls:
         finally:
             sys.setprofile(None)
             builtins.__import__ = import_anything
-
-    def _may_be_own(self, top: str) -> bool:
-        return (self._root / top).exists() or (self._root / f"{top}.py").exists()
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -28,8 +28,8 @@ class OpenedFiles:
     """Notes files that are opened for reading.
 
     Attributes:
-        inside: those under the project's root, relative to it, with the project's line.
-        outside: those elsewhere that the project's own code opened.
+        inside: the user's own, by their names in an archive, with the user's line.
+        outside: those elsewhere that the user's own code opened.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -78,8 +78,8 @@ class OpenedFiles:
         if owner is None:
             return
         root = self._rules.root
-        if self._rules.is_own(path):
-            self.inside.setdefault(str(path.relative_to(root)), frame_line(owner, root))
+        if self._rules.trees.owns(path):
+            self.inside.setdefault(self._rules.trees.member(path), frame_line(owner, root))
         elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
             self.outside.setdefault(str(path), frame_line(owner, root))
 
@@ -104,4 +104,4 @@ def _beyond_standard_library(frame: FrameType | None) -> FrameType | None:
 
 
 def _is_project(filename: str, rules: Rules) -> bool:
-    return not filename.startswith("<") and rules.is_own(Path(filename))
+    return not filename.startswith("<") and rules.trees.owns(Path(filename))

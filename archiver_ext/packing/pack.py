@@ -40,6 +40,8 @@ class PlanReport:
         externs: third-party top-level modules that the server must have.
         inputs: the example inputs' signature, or None.
         warnings: what the archive cannot honour, each starting with the user's line.
+        lazy: imports in functions of what cannot be imported here, each starting with the user's line;
+            they did not run.
         attempts: how often the archive was built until it held.
         corrections: what the rules had decided wrongly, and what showed it.
         seconds: wall time of build, export (writing the object), run (on the example inputs), scan (of
@@ -55,6 +57,7 @@ class PlanReport:
     externs: list[Extern]
     inputs: Any
     warnings: list[str]
+    lazy: list[str]
     attempts: int
     corrections: list[str]
     seconds: dict[str, float]
@@ -225,6 +228,7 @@ def _facts(spec: str, settled: Settled) -> dict[str, Any]:
         "externs": built.externs,
         "inputs": built.inputs,
         "warnings": [*built.warnings, *(settled.request.notes if settled.request is not None else ())],
+        "lazy": built.lazy,
         "attempts": settled.attempts,
         "corrections": settled.corrections,
         "seconds": settled.seconds,

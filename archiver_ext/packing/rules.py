@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from packaging.utils import canonicalize_name
 
 from interpool.archiver_ext.packing.distributions import distribution_of, required_by
+from interpool.archiver_ext.packing.working_trees import WorkingTrees
 from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import GlobGroup
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 RuleAction = Literal["intern", "extern", "mock", "deny"]
 
 _ALWAYS_THERE = ("torch", "numpy")
-_INSTALLED_DIRECTORIES = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,14 @@ class Usage:
     Attributes:
         ran: code that ran on the example inputs; None if there were none.
         called: called while the project's modules were imported, with the project's line.
+        used: of which more than stand-ins is used then, with the project's line.
         pickled: its classes or functions are in the pickle.
         needed: what a trial load could not do without, and why.
     """
 
     ran: frozenset[str] | None = None
     called: Mapping[str, str] = field(default_factory=dict)
+    used: Mapping[str, str] = field(default_factory=dict)
     pickled: frozenset[str] = frozenset()
     needed: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,6 +94,8 @@ class Usage:
             return "it ran on the example inputs"
         if top in self.called:
             return f"it is called at import ({self.called[top]})"
+        if top in self.used:
+            return f"it is used at import ({self.used[top]})"
         if top in self.needed:
             return self.needed[top]
         return "" if self.ran is None else None
@@ -106,6 +110,7 @@ class Rules:
         globs: the user's patterns.
         decisions: a plan's or a trial's, for what no pattern of the user's matches.
         usage: what is known of third-party modules.
+        trees: the user's own files: the project's, and what lies in working trees.
     """
 
     root: Path
@@ -114,6 +119,7 @@ class Rules:
     usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
+        self.trees = WorkingTrees(self.root)
         self._groups = [
             (Verdict(action, f"--{action} {glob}", Origin.USER, glob), GlobGroup(glob))
             for action, globs in self._ordered()
@@ -153,21 +159,15 @@ class Rules:
         if top == "__main__":
             return Verdict("extern", "the program that runs the model, whichever", Origin.SERVER)
         path = module_file(module) or module_file(top)
-        if path is not None and self.is_own(path):
+        if path is not None and self.trees.in_project(path):
             return Verdict("intern", "in the project", Origin.PROJECT)
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
             return Verdict("extern", "standard library", Origin.STANDARD_LIBRARY)
         if top in _ALWAYS_THERE:
             return Verdict("extern", "every server has it", Origin.SERVER)
+        if path is not None and self.trees.elsewhere(top, path):
+            return Verdict("intern", "in a working tree, so it is the project's code too", Origin.PROJECT)
         return _third_party(top, path, self.usage.of(top))
-
-    def is_own(self, path: Path) -> bool:
-        """Whether a file is the user's: under the root, but not installed there."""
-        try:
-            relative = path.resolve().relative_to(self.root)
-        except ValueError:
-            return False
-        return not _INSTALLED_DIRECTORIES.intersection(relative.parts)
 
 
 def module_file(module: str) -> Path | None:
@@ -188,6 +188,8 @@ def module_file(module: str) -> Path | None:
 
 def _third_party(top: str, path: Path | None, used: str | None) -> Verdict:
     found = distribution_of(top)
+    if found is not None and found.name == "torch":
+        return Verdict("extern", "ships with torch, so every server has it", Origin.SERVER)
     if found is not None and canonicalize_name(found.name) in required_by("torch"):
         return Verdict("extern", f"{found.label}: torch needs it, so every server has it", Origin.SERVER)
     return Verdict(*_action(top, path, found, used), Origin.RULES, f"{top}.**")

@@ -21,6 +21,7 @@ from interpool.archiver_ext.packing.jobs import (
     BUILDING,
     TRIAL_LOAD,
     BuildJob,
+    BuildRefusal,
     BuildResult,
     Built,
     TrialFailure,
@@ -29,8 +30,10 @@ from interpool.archiver_ext.packing.jobs import (
     Trouble,
     run_step,
 )
+from interpool.archiver_ext.packing.known_failures import row_for
+from interpool.archiver_ext.packing.lessons import Lessons, open_decisions, top_of
 from interpool.archiver_ext.packing.members import add_request
-from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.archiver_ext.packing.plan import Plan
 from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.archiver_ext.verify.serving_side import FoundRequest
 from interpool.native.archive.format import Origin, Serving
@@ -120,10 +123,11 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
 
     Raises:
         PackError: it cannot be packed as asked.
+        NotHeldError: it can be built, and other decisions may make it hold.
     """
     # Whoever decided when the plan was made, now the plan does.
     proposals = request.plan.proposals if request.plan is not None else ()
-    lessons = _Lessons([replace(each, origin=Origin.PLAN) for each in proposals])
+    lessons = Lessons([replace(each, origin=Origin.PLAN) for each in proposals])
     seconds: dict[str, float] = {}
     for attempt in range(1, ATTEMPTS + 1):
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
@@ -131,84 +135,52 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
         if result.refusal is not None:
             learned = lessons.of_building(result.refusal.broken)
             error = PackError(result.refusal.message, result.refusal.user_traceback)
+            known: BuildRefusal | Built = result.refusal
         else:
-            built = result.built
-            assert built is not None
+            known = built = _built(result)
             _add(seconds, built.seconds)
             progress(f"loading {request.spec} in a fresh process")
             started = time.monotonic()
             tried = _try(request, workdir, built)
             _add(seconds, {"trial": time.monotonic() - started})
-            failure = tried.failure
-            if failure is None:
+            if not tried.failures:
                 if tried.request is not None:
                     add_request(workdir / ARCHIVE_NAME, tried.request)
                 serving = _served(built, tried.request)
-                plan = Plan(
-                    request.spec, request.inputs, built.data, tuple(built.proposals), _choices(serving)
-                )
+                plan = _plan(request, built, serving)
                 return Settled(built, plan, attempt, lessons.corrections, serving, tried.request, seconds)
-            learned = lessons.of_trial(failure, built.proposals)
-            error = _trial_error(request.spec, failure, built.unseen)
+            learned = lessons.of_trial(tried.failures, built.proposals)
+            error = _trial_error(request.spec, tried.failures[0], built.unseen)
         if request.plan is not None or not learned:
-            raise error
-    raise PackError(
-        f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}\n"
-        "  What to do: decide about the packages above with --extern, --intern or --mock"
-    )
+            raise NotHeldError(error, _plan(request, known)) if known.proposals or known.data else error
+    said = f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}"
+    advice = "  What to do: decide about the packages above with --extern, --intern or --mock"
+    raise NotHeldError(PackError(f"{said}\n{advice}"), _plan(request, known))
 
 
-class _Lessons:
-    """The decisions that failed attempts have changed.
+class NotHeldError(PackError):
+    """No archive was made that holds, and what was decided for it until then may be changed.
 
     Attributes:
-        decisions: by glob.
-        needed: packages that must not be mocked, and why.
-        corrections: in words.
+        plan: those decisions.
     """
 
-    def __init__(self, decisions: Sequence[Proposal]) -> None:
-        self.decisions = {each.glob: each for each in decisions}
-        self.needed: dict[str, str] = {}
-        self.corrections: list[str] = []
-
-    def of_building(self, broken: Mapping[str, str]) -> bool:
-        """Take what cannot be in an archive from the server; returns whether a decision changed."""
-        taken = [self._extern(_top(name), f"{name} {why}") for name, why in broken.items()]
-        return any(taken)
-
-    def of_trial(self, failed: TrialFailure, proposals: Sequence[Proposal]) -> bool:
-        """Change decisions after a trial that failed; returns whether any changed."""
-        if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
-            return False
-        open_to = {_top(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
-        if open_to.get(_top(failed.mocked)) == "mock":
-            return self._need(_top(failed.mocked), f"the archive needs {failed.mocked} to {failed.doing}")
-        said = failed.error.splitlines()[0][:160]
-        why = f"without it the archive does not {failed.doing}: {said}"
-        for top in map(_top, reversed(failed.modules)):
-            if open_to.get(top) == "intern":
-                return self._extern(top, f"its code does not work from an archive: {said}")
-        needed = [self._need(top, why) for top, action in open_to.items() if action == "mock"]
-        return any(needed)
-
-    def _extern(self, top: str, why: str) -> bool:
-        glob = f"{top}.**"
-        if glob in self.decisions:
-            return False
-        self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
-        self.corrections.append(f"{top} is taken from the server: {why}")
-        return True
-
-    def _need(self, top: str, why: str) -> bool:
-        if top in self.needed:
-            return False
-        self.needed[top] = why
-        self.corrections.append(f"{top} is not mocked: {why}")
-        return True
+    def __init__(self, error: PackError, plan: Plan) -> None:
+        super().__init__(error.message, error.user_traceback)
+        self.plan = plan
 
 
-def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
+def _built(result: BuildResult) -> Built:
+    assert result.built is not None
+    return result.built
+
+
+def _plan(request: Request, known: Built | BuildRefusal, serving: Serving | None = None) -> Plan:
+    choices = request.serving if serving is None else _choices(serving)
+    return Plan(request.spec, request.inputs, known.data, tuple(known.proposals), choices)
+
+
+def _build(request: Request, lessons: Lessons, workdir: Path) -> BuildResult:
     job = BuildJob(
         spec=request.spec,
         root=request.root,
@@ -229,14 +201,16 @@ def _build(request: Request, lessons: _Lessons, workdir: Path) -> BuildResult:
 
 def _try(request: Request, workdir: Path, built: Built) -> TrialResult:
     inside = {name for name, done in built.modules.items() if done["action"] in ("intern", "mock")}
-    own = {_top(name) for name in built.sources} - sys.stdlib_module_names
+    own = {top_of(name) for name in built.sources} - sys.stdlib_module_names
     job = TrialJob(
         archive=workdir / ARCHIVE_NAME,
         root=request.root,
         project=sorted(own),
-        installed=sorted({_top(name) for name in inside} - own),
+        installed=sorted({top_of(name) for name in inside} - own),
         extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
         sources=built.sources,
+        bases=built.bases,
+        open_to={} if request.plan is not None else open_decisions(built.proposals),
         serve_check=request.serve_check,
     )
     return run_step(TRIAL_LOAD, job, "loading", cwd=workdir)
@@ -263,8 +237,12 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
     else:
         what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"
     message = f"{failed.line}\n  {what}" if failed.line else what
-    if failed.trouble in _ADVICE:
+    if failed.missing:
+        message += _missing(failed.missing)
+    elif failed.trouble in _ADVICE:
         message += f"\n  What to do: {_ADVICE[failed.trouble]}"
+    if not failed.missing:
+        message += row_for(failed.error)
     if unseen and failed.trouble is not Trouble.NOT_SERVED:
         message += (
             f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
@@ -275,8 +253,17 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
     return PackError(message, failed.user_traceback)
 
 
-def _top(module: str) -> str:
-    return module.partition(".")[0]
+def _missing(missing: Mapping[str, str]) -> str:
+    """What the archive's code did not find beside itself, and how it gets there."""
+    shown = list(missing.items())[:_SHOWN]
+    said = "".join(f"\n    {name} ({line})" for name, line in shown)
+    more = f"\n    and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    options = " ".join(f"--data '{name}'" for name, _ in shown)
+    return (
+        f"\n  Its code looked for what your project has and the archive has not:{said}{more}\n"
+        f"  What to do: {options}, and have the code look beside __file__, not in the working "
+        "directory; a name that ends in a slash is a folder with all that is in it"
+    )
 
 
 def _add(seconds: dict[str, float], more: Mapping[str, float]) -> None:

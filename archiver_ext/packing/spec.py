@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.known_failures import row_for
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import readable_traceback
 
@@ -158,6 +159,7 @@ def user_error(error: BaseException, root: Path, what: str) -> PackError:
             "\n  What to do: put what is for the command line (parse_args, sys.exit, training) under "
             "if __name__ == '__main__'"
         )
+    message += row_for(said)
     return PackError(message, readable_traceback(error))
 
 

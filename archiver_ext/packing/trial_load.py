@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
+from interpool.archiver_ext.packing.lessons import blamed
+from interpool.archiver_ext.packing.looked_for import LookedFor
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
@@ -27,6 +29,7 @@ from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
     FROM_PACKAGE,
     TYPED_STORAGE_WARNING,
+    ExternNode,
     PyTorchFileReader,
     mocked_in,
 )
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import FrameType, ModuleType, TracebackType
 
+    from interpool.archiver_ext.verify.serving_side import FoundRequest
     from interpool.native.archive.format import Manifest, SelfTest
 
 
@@ -50,6 +54,7 @@ class Blocker(importlib.abc.MetaPathFinder):
 
     Attributes:
         refusals: every error that it has raised.
+        let_through_by_archive: top-level names that the archive takes from outside after all.
     """
 
     def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
@@ -57,6 +62,12 @@ class Blocker(importlib.abc.MetaPathFinder):
         self._installed = frozenset(installed)
         self._extern = frozenset(each for name in extern for each in _with_parents(name))
         self.refusals: list[ModuleNotFoundError] = []
+        self.let_through_by_archive: list[str] = []
+
+    def let_through(self, top: str) -> None:
+        """Refuse a package no longer, which is to be taken from outside after all."""
+        self._installed -= {top}
+        self.let_through_by_archive.append(top)
 
     def find_spec(
         self,
@@ -87,32 +98,43 @@ def _asked_by_archive() -> bool:
     return frame is not None and bool(frame.f_globals.get(FROM_PACKAGE))
 
 
-def trial_load(job: TrialJob, blocker: Blocker) -> TrialResult:
-    """Load the archive's entry as a server does, and run the self-test if there is one.
+def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialFailure | FoundRequest | None:
+    """Load the archive's entry as a server does, and run the self-test if there is one; how that failed.
+
+    If it did not, and example inputs must be answered as requests, the request that was found.
 
     Args:
         job: the archive, and where its sources came from.
         blocker: what refuses imports meanwhile.
+        looked_for: what notes the files that are looked for meanwhile.
     """
     doing = "load"
+    importer = None
     archive = job.archive
+    bases = {name: Path(base) for name, base in job.bases.items()}
     with archive.open("rb") as file:
         manifest = read_manifest(archive.name, file, read_records(archive.name, file))
     assert manifest is not None, "the building step has just written it"
     try:
         importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
+        for top in blocker.let_through_by_archive:
+            importer.root.children[top] = ExternNode()
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
-            return TrialResult()
+            return None
         doing = "answer"
         differing = _self_test(importer, entry, manifest, manifest["self_test"])
+        if differing:
+            missing = looked_for.missing(_folder_of(importer), bases)
+            return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3]), missing=missing)
         del entry
-        if not differing and job.serve_check:
-            doing = "answer requests"
-            return _serve_check(importer, manifest, manifest["self_test"])
+        if not job.serve_check:
+            return None
+        doing = "answer requests"
+        return _serve_check(importer, manifest, manifest["self_test"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
         trouble, mocked = find_trouble(error, blocker)
-        failure = TrialFailure(
+        return TrialFailure(
             doing,
             trouble,
             f"{type(error).__name__}: {error}",
@@ -120,13 +142,16 @@ def trial_load(job: TrialJob, blocker: Blocker) -> TrialResult:
             user_traceback=readable_traceback(error, lambda name: _shown(name, job.sources)),
             modules=_modules(error.__traceback__),
             mocked=mocked,
+            missing=looked_for.missing(_folder_of(importer), bases),
         )
-        return TrialResult(failure)
-    failed = TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3])) if differing else None
-    return TrialResult(failed)
+    finally:
+        if importer is not None:
+            importer.close()
 
 
-def _serve_check(importer: HermeticImporter, manifest: Manifest, test: SelfTest) -> TrialResult:
+def _serve_check(
+    importer: HermeticImporter, manifest: Manifest, test: SelfTest
+) -> TrialFailure | FoundRequest:
     entry, held = manifest["entry"], importer.load_pickle(test["package"], test["resource"])
     checked = serving_side().find_request(
         lambda: importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE),
@@ -135,9 +160,12 @@ def _serve_check(importer: HermeticImporter, manifest: Manifest, test: SelfTest)
         test,
         manifest["serving"],
     )
-    if checked.found is None:
-        return TrialResult(TrialFailure("answer requests", Trouble.NOT_SERVED, checked.refusal))
-    return TrialResult(request=checked.found)
+    return checked.found or TrialFailure("answer requests", Trouble.NOT_SERVED, checked.refusal)
+
+
+def _folder_of(importer: HermeticImporter | None) -> Path:
+    """Where the archive's files are laid out."""
+    return Path.cwd() if importer is None or importer.folder is None else importer.folder
 
 
 def find_trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
@@ -217,7 +245,28 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)
-    yield trial_load(job, blocker)
+    yield try_all(job, blocker)
+
+
+def try_all(job: TrialJob, blocker: Blocker) -> TrialResult:
+    """All that can be found out in one trial: what a package is to blame for does not end it.
+
+    Args:
+        job: as in trial_load.
+        blocker: as in trial_load.
+    """
+    failures: list[TrialFailure] = []
+    open_to = dict(job.open_to)
+    looked_for = LookedFor(_members(job.sources))
+    while isinstance(outcome := trial_load(job, blocker, looked_for), TrialFailure):
+        top = blamed(outcome, open_to)
+        if top or not failures:
+            failures.append(outcome)
+        if not top:
+            return TrialResult(failures)
+        del open_to[top]
+        blocker.let_through(top)
+    return TrialResult(failures, outcome)
 
 
 if __name__ == "__main__":

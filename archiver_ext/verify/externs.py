@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from interpool.native.archive.format import Origin
 from interpool.native.errors import ExternError
+from interpool.native.known_libraries import known_library
 
 if TYPE_CHECKING:
     from interpool.native.archive.format import Extern, Manifest
@@ -40,7 +41,7 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
             pip command.
     """
     found = [problem for extern in manifest["externs"] if (problem := _problem(extern)) is not None]
-    errors = [problem for problem in found if problem.command]
+    errors = [problem for problem in found if problem.command or problem.rule == "extern-missing"]
     gone = _gone_from_standard_library(manifest)
     if gone:
         said = (
@@ -53,7 +54,8 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
         hint = f". Install what it was made with: pip install {commands}" if commands else ""
         said = "; ".join(problem.said for problem in errors)
         raise ExternError(f"{archive}: {said}{hint}", errors[0].rule)
-    return _python_warnings(manifest) + [f"[{problem.rule}] {problem.said}" for problem in found]
+    warnings = [f"[{problem.rule}] {problem.said}" for problem in found]
+    return _python_warnings(manifest) + warnings + _unsafe_warnings(manifest)
 
 
 class _Problem(NamedTuple):
@@ -72,6 +74,8 @@ class _Problem(NamedTuple):
 
 def _problem(extern: Extern) -> _Problem | None:
     name, made_with = extern["distribution"], extern["version"]
+    if not name:
+        return None if _is_found(extern["module"]) else _Problem("extern-missing", _from_elsewhere(extern))
     pinned = f"'{name}=={made_with.partition('+')[0]}'"
     try:
         here = metadata.version(name)
@@ -85,6 +89,13 @@ def _problem(extern: Extern) -> _Problem | None:
         return None
     said = f"{name} is here in version {here}, and the archive was made with {made_with}"
     return _Problem("extern-version", said, pinned if name == "torch" else "")
+
+
+def _from_elsewhere(extern: Extern) -> str:
+    return (
+        f"module {extern['module']} is not installed; it was installed from a directory or a repository "
+        "where the archive was made, and is to be installed from there"
+    )
 
 
 def _line_of(name: str, version: str) -> tuple[int, ...] | str:
@@ -108,6 +119,13 @@ def _python_warnings(manifest: Manifest) -> list[str]:
         "source that chooses by the version, or uses what this one lacks, fails when it is loaded"
     )
     return [said]
+
+
+def _unsafe_warnings(manifest: Manifest) -> list[str]:
+    """What is known not to compute in private interpreters."""
+    names = dict.fromkeys(extern["distribution"] for extern in manifest["externs"])
+    known = [found for name in names if (found := known_library(name)) is not None and not found.computes]
+    return [f"[extern-unsafe] {found.said}" for found in known]
 
 
 def _gone_from_standard_library(manifest: Manifest) -> list[str]:

@@ -238,7 +238,7 @@ class WorkerService:
         name = _model_name(self._key.load_command)
         text = f"Model {name!r}: the call took longer than it may, and was interrupted"
         logger.error("interpool: %s. The model is loaded anew in this interpreter", text, exc_info=error)
-        _unload([key for key in _models if key == self._key])
+        _unload(_models.keys() & {self._key})
         return _refusal(batch, text, CALL_LIMIT_CODE)
 
     def _load(self) -> tuple[bytes, bool]:

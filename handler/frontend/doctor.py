@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
+from interpool.handler.frontend import shim
 from interpool.handler.frontend.overlay import overlay
 from interpool.handler.torchserve import (
     JAVA,
@@ -32,7 +33,33 @@ def java_path() -> str | None:
 
 def checks() -> list[Check]:
     """Look at everything that serving needs; never raises, imports no TorchServe."""
-    return [_java(), _torchserve(), _torchserve_names(), _yaml(), _archiver(), _overlay()]
+    return [
+        _java(),
+        _torchserve(),
+        _torchserve_names(),
+        _yaml(),
+        _archiver(),
+        _overlay(),
+        runtime_directory(),
+    ]
+
+
+def runtime_directory() -> Check:
+    """Whether shims and hosts can meet where they will; makes nothing."""
+    name, path = "runtime directory", shim.runtime_base()
+    hint = f"remove it, chmod 700 {path}, or set INTERPOOL_RUNTIME_DIR to a directory of this user"
+    try:
+        shim.check_private(path, os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        parent = next(each for each in Path(path).parents if each.exists())
+        ok = os.access(parent, os.W_OK | os.X_OK)
+        said = f"{path}, made when it is needed" if ok else f"{path} cannot be made in {parent}"
+        return Check(name, ok, said, "" if ok else hint)
+    except shim.Refused as error:
+        return Check(name, False, str(error).partition(";")[0], hint)
+    except OSError as error:
+        return Check(name, False, f"{path}: {error.strerror}", hint)
+    return Check(name, True, path)
 
 
 def _java() -> Check:

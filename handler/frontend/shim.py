@@ -185,6 +185,11 @@ def make_private(path: str) -> None:
                 continue  # a host that leaves has just removed it
     except OSError as error:
         raise Refused(f"cannot create the runtime directory {path}: {error.strerror}") from None
+    check_private(path, found)
+
+
+def check_private(path: str, found: os.stat_result) -> None:
+    """Raise Refused unless the runtime directory is this user's alone."""
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or os.path.islink(path):
         raise Refused(
             f"the runtime directory {path} must be a directory of this user with mode 0700; "
@@ -401,16 +406,9 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     return name
 
 
-def start_host(
-    frontend: int, runtime_dir: str, pool: str, python: str, environment: dict[str, str], *options: str
-) -> None:
-    """Start the pool host, in its own session, and wait until it listens. Needs the lock."""
-    log = log_path(frontend, runtime_dir, pool)
-    log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    log_start = os.fstat(log_file).st_size
-    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-    read_end, write_end = os.pipe()
-    command = [
+def host_command(frontend: int, runtime_dir: str, pool: str, python: str, *options: str) -> list[str]:
+    """What starts the pool's host."""
+    return [
         python,
         "-P",
         "-m",
@@ -420,10 +418,21 @@ def start_host(
         f"--pool={pool}",
         *options,
     ]
+
+
+def start_host(
+    frontend: int, runtime_dir: str, pool: str, python: str, environment: dict[str, str], *options: str
+) -> None:
+    """Start the pool host, in its own session, and wait until it listens. Needs the lock."""
+    log = log_path(frontend, runtime_dir, pool)
+    log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log_start = os.fstat(log_file).st_size
+    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    read_end, write_end = os.pipe()
     try:
         os.posix_spawn(
             python,
-            command,
+            host_command(frontend, runtime_dir, pool, python, *options),
             environment,
             file_actions=[
                 # In this order: stdout is where "listening" goes until the host points it
@@ -447,6 +456,25 @@ def start_host(
         file.seek(log_start)
         said = file.read().decode(errors="replace").strip()
     raise Refused(f"the pool host did not start; its log {log} says:\n{said}")
+
+
+SUCCESSOR_VARIABLE = "INTERPOOL_SUCCESSOR"  # in standby.cc as well
+SUCCESSOR_LOCK = 3  # the descriptor that the successor has the lock as; in standby.cc as well
+
+
+def successor_environment(frontend: int, pool: str, record: dict[str, str]) -> dict[str, str]:
+    """The environment of a program that stands by: the host's, and how the next host is started.
+
+    TorchServe starts the workers of a host that died anew after a second at the earliest. By then the
+    next host's first interpreter can be ready, so the first program that sees its host's end starts it.
+    """
+    runtime_dir = os.path.join(runtime_base(), instance_key(frontend, pool))
+    how = [
+        os.path.join(runtime_dir, "lock"),
+        log_path(frontend, runtime_dir, pool),
+        *host_command(frontend, runtime_dir, pool, record["python"], f"--lock={SUCCESSOR_LOCK}"),
+    ]
+    return {**host_environment(record), SUCCESSOR_VARIABLE: ARGUMENT_SEPARATOR.join(how)}
 
 
 def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.socket:
@@ -549,30 +577,39 @@ def serve_from_pool(arguments: Arguments, cwd: str, record: dict[str, str], herm
     control.settimeout(None)
     path = address.removeprefix("unix:")
     mine = file_identity(path)
+    environment = successor_environment(frontend, pool, record)
     if hermetic:
-        stand_by(control, path, mine, record)
-    return wait_for_end(control, path, mine, record)
+        stand_by(control, path, mine, record, environment)
+    return wait_for_end(control, path, mine, record, environment)
 
 
 def stand_by(
-    control: _socket.socket, path: str, mine: tuple[int, int] | None, record: dict[str, str]
+    control: _socket.socket,
+    path: str,
+    mine: tuple[int, int] | None,
+    record: dict[str, str],
+    environment: dict[str, str],
 ) -> None:
     """Become a program that does what ``wait_for_end`` does, in a tenth of a Python's memory.
 
     It keeps this process's arguments, so that it looks like what TorchServe started. Returns if it
-    cannot be run.
+    cannot be run. Where its host dies, it starts the next one (``successor_environment``).
     """
     inode, changed = mine or (0, 0)
     task = f"{control.fileno()}:{inode}:{changed}:{path}"
     os.set_inheritable(control.fileno(), True)
     try:
-        os.execv(record.get("standby", ""), [*sys.orig_argv, task])
+        os.execve(record.get("standby", ""), [*sys.orig_argv, task], environment)
     except OSError:
         os.set_inheritable(control.fileno(), False)
 
 
 def wait_for_end(
-    control: _socket.socket, path: str, mine: tuple[int, int] | None, record: dict[str, str]
+    control: _socket.socket,
+    path: str,
+    mine: tuple[int, int] | None,
+    record: dict[str, str],
+    environment: dict[str, str],
 ) -> int:
     """Live as long as the host serves this worker; returns the exit status.
 
@@ -581,6 +618,7 @@ def wait_for_end(
         path: of the socket that the host listens on.
         mine: that file's identity; None where there is none.
         record: of the overlay.
+        environment: of the program that stands by, once the pool has loaded its model.
 
     Raises:
         LeftToStock: the pool could not load its model.
@@ -595,7 +633,7 @@ def wait_for_end(
         for _level, _kind, descriptors in ancillary:
             raise LeftToStock(text, int.from_bytes(descriptors[:4], sys.byteorder))
         if last == "served":
-            stand_by(control, path, mine, record)
+            stand_by(control, path, mine, record, environment)
     if last:  # "bye": an end that is not a failure
         return 0
     # By now TorchServe may have given the name to the next worker.

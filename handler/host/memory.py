@@ -1,31 +1,62 @@
-"""How much memory is left for this process: the machine's, or its control group's if that is less."""
+"""How much memory is left for this process: of the machine's, its control group's, or its own limit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+_PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def free_part(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> float:
-    """The part, 0 to 1, of the memory that this process may use and that is still to be had.
+class Room(NamedTuple):
+    """What is left of a limit, in bytes."""
 
-    The least of the machine's (``MemAvailable``) and of every control group's above this process
-    that has a limit (version 2: ``memory.max``, less ``memory.current`` without the file pages
-    that the kernel would give back first). 1 where nothing can be read.
+    free: int
+    most: int
+
+    @property
+    def part(self) -> float:
+        """What is left, 0 to 1."""
+        return min(1.0, self.free / self.most)
+
+
+def rooms(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> list[Room]:
+    """What is left of each limit that there is.
+
+    The machine's (``MemAvailable``), that of every control group above this process
+    that has one (version 2: ``memory.max``, less ``memory.current`` without the file pages
+    that the kernel would give back first), and ``own_limit`` in bytes, of what this process has that is no
+    file's. None where nothing can be read.
     """
-    return min(1.0, *_machine(proc), *_groups(proc, cgroups))
+    return [*_own(proc, own_limit), *_machine(proc), *_groups(proc, cgroups)]
 
 
-def _machine(proc: Path) -> Iterator[float]:
+def free_part(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float:
+    """The part, 0 to 1, of the memory that this process may use and that is still to be had."""
+    return min((room.part for room in rooms(own_limit, proc, cgroups)), default=1.0)
+
+
+def data_size(proc: Path = _PROC) -> int:
+    """The bytes of this process that ``RLIMIT_DATA`` is a limit of; 0 where they cannot be read."""
+    return _fields(proc / "self" / "status").get("VmData:", 0) * 1024
+
+
+def _own(proc: Path, limit: int | None) -> Iterator[Room]:
+    if limit is not None:
+        sizes = _fields(proc / "self" / "status")
+        used = (sizes.get("RssAnon:", 0) + sizes.get("RssShmem:", 0)) * 1024
+        yield Room(max(0, limit - used), limit)
+
+
+def _machine(proc: Path) -> Iterator[Room]:
     sizes = _fields(proc / "meminfo")
     if sizes.get("MemTotal:") and "MemAvailable:" in sizes:
-        yield sizes["MemAvailable:"] / sizes["MemTotal:"]
-    yield 1.0
+        yield Room(sizes["MemAvailable:"] * 1024, sizes["MemTotal:"] * 1024)
 
 
-def _groups(proc: Path, cgroups: Path) -> Iterator[float]:
+def _groups(proc: Path, cgroups: Path) -> Iterator[Room]:
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -38,7 +69,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[float]:
                     yield from _group(directory)
 
 
-def _group(directory: Path) -> Iterator[float]:
+def _group(directory: Path) -> Iterator[Room]:
     try:
         most = int((directory / "memory.max").read_text())  # "max" where there is no limit
         used = int((directory / "memory.current").read_text())
@@ -46,7 +77,7 @@ def _group(directory: Path) -> Iterator[float]:
         return
     cache = _fields(directory / "memory.stat").get("inactive_file", 0)
     if most > 0:
-        yield max(0.0, 1.0 - max(0, used - cache) / most)
+        yield Room(max(0, most - max(0, used - cache)), most)
 
 
 def _fields(file: Path) -> dict[str, int]:

@@ -165,6 +165,11 @@ class Pool:
             if any((entry["seconds"] or 0) >= LASTING_S for entry in entries):
                 self.manager.tell_all(STDIO_MODULE, "write_held", "")
 
+    def retire(self, interpreter: int) -> None:
+        """Have that interpreter replaced by another one, once it is free."""
+        if self.manager is not None:
+            threading.Thread(target=_retire, args=(self.manager, interpreter), daemon=True).start()
+
     def forget_models(self) -> None:
         """Have the interpreters unload models that were unregistered."""
         gone = {directory for directory in self._model_dirs if not os.path.isdir(directory)}
@@ -189,6 +194,13 @@ class Pool:
                 "`interpool doctor` says what is missing on this machine"
             )
         self._wake()
+
+
+def _retire(manager: Manager, interpreter: int) -> None:
+    for instance in manager.all_instances():
+        if instance.interpreter_id == interpreter:
+            with contextlib.suppress(InterpoolError), instance.acquire_session() as session:
+                session.global_("_interpool", "retire_interpreter")()
 
 
 def _sweep(manager: Manager) -> None:

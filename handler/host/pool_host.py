@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from interpool.handler.frontend import shim
 from interpool.handler.host import control, memory, relief
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
+from interpool.handler.host.failing import FailingInterpreters
 from interpool.handler.host.keeping import SHORT, Keeper
+from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
@@ -97,7 +100,12 @@ class PoolHost:
         self._is_ahead = ahead
         if ahead:
             pool.resize(*self._settings.pool_size(None))
-        self._keeper = Keeper(self._settings.idle_model_s, self._wake)
+        own = self._settings.memory_mb
+        own_limit = own << 20 if own is not None else None
+        self._free_memory = partial(memory.free_part, own_limit)
+        MemoryBrake(partial(memory.rooms, own_limit)).start()
+        self._failing = FailingInterpreters()
+        self._keeper = Keeper(self._settings.idle_model_s, self._wake, self._free_memory)
         try:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
@@ -229,11 +237,22 @@ class PoolHost:
                         self._keeper.hurry()
                         if model := self._models.get(worker.registration.model_dir):
                             model.note(report)
+                        if report.kind in ("loaded", "load_failed"):
+                            self._note_load(worker, report)
                         if report.kind == "rebound" and worker in self._workers.values():
                             moving[worker] = report.reason
         for worker, reason in moving.items():
             self._isolate(worker, reason)
             self._end(worker, End.ISOLATED)
+
+    def _note_load(self, worker: Worker, report: Report) -> None:
+        """Have an interpreter retired in which models fail that load elsewhere."""
+        loaded = report.kind == "loaded"
+        if not loaded and self._free_memory() < SHORT:
+            return  # which is nobody's fault
+        for broken in self._failing.note(worker.registration.model_dir, report.interpreter, loaded=loaded):
+            logger.error("interpreter %d is retired: models fail there that load in others", broken)
+            self._pool.retire(broken)
 
     def _on_failed_load(self, worker: Worker) -> None:
         """The worker's load has failed, and its interpreter waits for the end of shims."""
@@ -314,6 +333,7 @@ class PoolHost:
             self._pool.forget_models()
             self._ordinary.forget_models()
             self._models.forget()
+            self._failing.forget_gone()
             self._isolated = {each: why for each, why in self._isolated.items() if os.path.isdir(each)}
         self._pool.drop_ended_states()
         self._pool.write_held_lines()
@@ -350,7 +370,7 @@ class PoolHost:
         if manager is None or size is None:
             return
         stats = manager.stats()
-        wanted = relief.relieved_size(stats, size, memory.free_part() >= SHORT)
+        wanted = relief.relieved_size(stats, size, lambda: self._free_memory() >= SHORT)
         if wanted[1] != stats["max_size"]:
             logger.warning("the pool has at most %d interpreters from now on", wanted[1])
             manager.resize(*wanted)
@@ -378,20 +398,14 @@ class PoolHost:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
-        if registration.model_dir in self._isolated:
-            _close_all(descriptors)
-            control.send(peer, "pool", own_pool(registration.model_dir))
-            self._drop(peer)
-            return
         if reason := self._ordinary.parked(registration.model_dir):
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
         ordinary = not shim.is_hermetic(registration.model_dir)
-        reason = self._ordinary.left_to_stock(registration.model_dir, ordinary=ordinary)
-        if reason:
+        if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
-            control.send(peer, "stock", reason)
+            control.send(peer, *elsewhere)
             self._drop(peer)
             return
         stdout, stderr = descriptors
@@ -433,6 +447,13 @@ class PoolHost:
         self._watch(listener, lambda: self._on_frontend(worker))
         if not control.send(worker.peer, "ready"):
             self._end(worker, End.SHIM_GONE)
+
+    def _served_elsewhere(self, model_dir: str, *, ordinary: bool) -> tuple[str, str] | None:
+        """What a worker of the model is answered (see control.py) that is not this pool's."""
+        if model_dir in self._isolated:
+            return "pool", own_pool(model_dir)
+        reason = self._ordinary.left_to_stock(model_dir, ordinary=ordinary)
+        return ("stock", reason) if reason else None
 
     def _refuse(self, peer: socket.socket, reason: str) -> None:
         logger.error("worker refused: %s", reason)

@@ -8,6 +8,7 @@ that have no interpreter at all; and by another one if that is held by such a ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 HELD_S = 5.0
@@ -25,18 +26,20 @@ def holders(stats: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def relieved_size(stats: dict[str, Any], size: tuple[int, int], has_memory: bool) -> tuple[int, int]:
+def relieved_size(
+    stats: dict[str, Any], size: tuple[int, int], has_memory: Callable[[], bool]
+) -> tuple[int, int]:
     """The minimum and maximum size that the pool should have now.
 
     Args:
         stats: what the pool does.
         size: what it has without need.
-        has_memory: for one more interpreter.
+        has_memory: for one more interpreter; asked only where one is needed.
     """
     smallest, largest = size
     active = sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
     starved = [name for name, model in stats["models"].items() if model["waiting"] and not model["running"]]
-    if starved and has_memory and holders(stats):
+    if starved and holders(stats) and has_memory():
         return smallest, max(largest, active + 1)
     is_calm = not stats["waiting"] and any(one["state"] == "free" for one in stats["interpreters"])
     return size if is_calm else (smallest, max(largest, stats["max_size"]))

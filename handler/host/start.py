@@ -1,7 +1,8 @@
 """The pool host's process: started by the first shim that finds no host, or ahead of it.
 
-``python -m interpool.handler.host.start --frontend=PID --runtime-dir=DIR --pool=NAME [--ahead]``, under the
-instance's lock and with a pipe as stdout, on which it says ``listening``.
+``python -m interpool.handler.host.start --frontend=PID --runtime-dir=DIR --pool=NAME [--ahead]
+[--lock=FD]``, under the instance's lock and with a pipe as stdout, on which it says ``listening``. One that
+is started in the place of a host that died has the lock itself, as nobody waits for it yet.
 
 The first interpreter is what takes longest, so it is started before the rest of the host is imported.
 """
@@ -15,6 +16,7 @@ import resource
 import sys
 from pathlib import Path
 
+from interpool.handler.frontend import shim
 from interpool.handler.host.pool import Pool
 from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
@@ -33,7 +35,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runtime-dir", type=Path, required=True)
     parser.add_argument("--pool", required=True)
     parser.add_argument("--ahead", action="store_true", help="no worker needs it yet")
+    parser.add_argument(
+        "--lock", type=int, default=-1, help="descriptor of the instance's lock, to be let go of"
+    )
     options = parser.parse_args(arguments)
+    if options.lock >= 0:
+        os.set_inheritable(options.lock, False)
+        if _is_there(str(options.runtime_dir)):  # a shim was faster
+            return 0
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     # A worker takes five descriptors, and the usual limit would do for two hundred workers.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -53,6 +62,8 @@ def main(arguments: list[str]) -> int:
         os._exit(1)  # nothing else can be ended while an interpreter starts
     logger.info("pool %r, pid %d, in %s", options.pool, os.getpid(), options.runtime_dir)
     os.write(1, b"listening\n")
+    if options.lock >= 0:
+        os.close(options.lock)
     # From here on stdout is the log too; closing the pipe is what the shim waits for.
     os.dup2(2, 1)
     host.leave_on_sigterm()
@@ -60,6 +71,14 @@ def main(arguments: list[str]) -> int:
     # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
+
+
+def _is_there(runtime_dir: str) -> bool:
+    try:
+        shim.connect_control(runtime_dir).close()
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

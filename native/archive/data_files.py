@@ -1,6 +1,6 @@
-"""Real files for code that finds its data through ``__file__``.
+"""Real files for code that finds its data, or its modules, through ``__file__``.
 
-An archive's data files are laid out once for all interpreters and processes of a user that
+An archive's data files, and its sources, are laid out once for all interpreters and processes of a user that
 have it open, in a folder named after their content. Each user of a folder holds a shared
 lock on it, so that a folder without a lock is garbage, even after a process was killed.
 The next process that lays files out removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
@@ -69,7 +69,8 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
     """Lay an archive's data files out.
 
     Args:
-        digests: SHA-256 in hex of each file's content, by its name: a relative path.
+        digests: SHA-256 in hex of each file's content, by its name: a relative path. A name that
+            ends in a slash is an empty folder's.
         read: gives the content of a file of that name.
         archive: its path, for messages.
 
@@ -95,9 +96,15 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
         _write(folder / _LIBRARY, take(name))
 
     def fill(folder: Path) -> None:
+        # Each by itself: those that mkdir makes on its way have another mode.
+        for parent in sorted(
+            {name[:end] for name in digests for end, each in enumerate(name) if each == "/"}
+        ):
+            (folder / parent).mkdir(mode=0o700)
         for name, digest in digests.items():
             file = folder / name
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if name.endswith("/"):
+                continue  # made above
             if _is_library(name):
                 os.link(_libraries[digest].path / _LIBRARY, file)
             else:
@@ -113,7 +120,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
             return _folder(base / _name_of(digests), fill)
     except OSError as error:
         raise ArchiveError(
-            f"{archive}: its {len(digests)} data files, which its code expects beside itself, cannot "
+            f"{archive}: its {len(digests)} files, which its code expects beside itself, cannot "
             f"be written below {tempfile.gettempdir()}: {error.strerror or error}. Make room there, or set "
             "TMPDIR to a directory that this process may write to.",
             "data-files",
@@ -163,9 +170,11 @@ def _is_library(name: str) -> bool:
 
 
 def _write(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
-    os.utime(file, _NO_DATE)
-    file.chmod(0o400)
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    with open(handle, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.utime(handle, _NO_DATE)
 
 
 def _folder(path: Path, fill: Fill) -> Folder:

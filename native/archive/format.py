@@ -25,6 +25,9 @@ REQUEST_RESOURCE: Final = "request"
 """Its suffix says what it holds."""
 SIGNATURE_RESOURCE: Final = "signature.json"
 
+NAMESPACE_SOURCE: Final = "# A namespace package: a folder without an __init__.py.\n"
+"""What stands in an archive for the ``__init__.py`` that such a folder has not."""
+
 SCHEMA: Final = 4
 _SCHEMAS_READ: Final = (2, 3, SCHEMA)
 KNOWS_SERVING: Final = 4
@@ -77,7 +80,11 @@ class MadeWith(TypedDict):
 
 
 class Extern(TypedDict):
-    """A third-party top-level module that the archive takes from where it is served."""
+    """A third-party top-level module that the archive takes from where it is served.
+
+    Distribution and version are "" where they would not say what it is: it was installed from a
+    directory or a repository, and an index may know the name as somebody else's.
+    """
 
     module: str
     distribution: str
@@ -150,10 +157,10 @@ class Manifest(TypedDict):
     ``modules`` says of each module met what was done with it. ``externs`` names what must be
     installed where the archive is served, the standard library left out. ``globals`` lists,
     as ``module:name``, what its pickles take from external modules, and they get nothing
-    else. ``data`` lists members that code finds through ``__file__``. ``inputs`` describes
-    the example inputs, ``request`` is one made of them. ``files`` maps each member's name,
-    without the zip's root directory, to the SHA-256 of its content in hex; the manifest itself and
-    its signature are the only members left out.
+    else. ``data`` lists members that code finds through ``__file__``, and empty folders, whose
+    names end in a slash. ``inputs`` describes the example inputs, ``request`` is one made of
+    them. ``files`` maps each member's name, without the zip's root directory, to the SHA-256 of
+    its content in hex; the manifest itself and its signature are the only members left out.
     """
 
     schema: int

@@ -8,6 +8,7 @@ failed to import is not there half made.
 from __future__ import annotations
 
 import builtins
+import hashlib
 import importlib.machinery
 import importlib.util
 import os
@@ -18,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from torch.package import PackageImporter
 
 from interpool.native.archive.data_files import Folder, extract
-from interpool.native.archive.format import MANIFEST_PACKAGE
+from interpool.native.archive.format import MANIFEST_PACKAGE, NAMESPACE_SOURCE
 from interpool.native.archive.import_views import VIEWED, View, views
 from interpool.native.archive.resources import ArchivePath, ArchiveResources
 from interpool.native.archive.unpickler import restrict
+from interpool.native.archive.whole_names import WholeNames
 from interpool.native.errors import ManifestError
 from interpool.native.upstream.cpython_private import ModuleLock, forget_source_lines
 from interpool.native.upstream.torch_private import (
@@ -33,17 +35,21 @@ from interpool.native.upstream.torch_private import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from interpool.native.archive.format import Manifest
     from interpool.native.upstream.torch_private import PyTorchFileReader
+
+_NAMESPACE_DIGEST = hashlib.sha256(NAMESPACE_SOURCE.encode()).hexdigest()
 
 
 class HermeticImporter(PackageImporter):
     """Imports and unpickles from one archive.
 
     Its modules stand in sys.modules under their mangled names (``<torch_package_0>.pkg.mod``)
-    until ``close()``. If the manifest lists data files, these are laid out in a folder of
-    their own when the first module is imported, and ``__file__`` of all modules is there.
+    until ``close()``. What its manifest lists as data, and the sources of the modules that went in, are
+    laid out in a folder of their own when the first module is imported, and ``__file__`` of
+    all modules is there: code that lists its own folder sees what was packed.
 
     Args:
         reader: the archive. Its structure has been checked.
@@ -63,8 +69,10 @@ class HermeticImporter(PackageImporter):
         self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
         super().__init__(reader)
         self.filename = path
+        self._whole_names = WholeNames(self)
         restrict(self, manifest, path)
         self._add_data_folders()
+        self._files = self._data if manifest is None else self._data | self._source_digests(manifest)
 
     # ---- what archived code, and importlib's machinery, ask --------------------------------
 
@@ -72,6 +80,11 @@ class HermeticImporter(PackageImporter):
         """What the names of its modules start with: ``<torch_package_0>``."""
         name: str = self._mangler.parent_name()
         return name
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files are laid out; None before any of its modules ran, or if it has no files."""
+        return None if self._folder is None else self._folder.path
 
     def plain_name(self, module: str) -> str:
         """A module's name as the archive's sources write it."""
@@ -145,6 +158,17 @@ class HermeticImporter(PackageImporter):
         if filename not in self._data or filename.endswith(".py"):
             super()._add_file(filename)
 
+    def _source_digests(self, manifest: Manifest) -> dict[str, str]:
+        """The digests of the members that hold the sources of modules, by name."""
+        digests = {}
+        for name, done in manifest["modules"].items():
+            node = self._node(name) if done["action"] == "intern" else None
+            source = getattr(node, "source_file", None) or ""
+            # What stands for the __init__.py of a folder that has none is no file of the user's.
+            if manifest["files"].get(source, _NAMESPACE_DIGEST) != _NAMESPACE_DIGEST:
+                digests[source] = manifest["files"][source]
+        return digests
+
     def _add_data_folders(self) -> None:
         """Where no module has its name, a folder of data can be imported, as in Python."""
         for name in self._data:
@@ -166,13 +190,18 @@ class HermeticImporter(PackageImporter):
         self._sources[name] = source
         if self._closed:
             return  # an object that outlived its package: nobody would remove the module again
-        if self._data and self._folder is None:
-            self._folder = extract(self._data, self.zip_reader.get_record, self.filename)
+        if self._files and self._folder is None:
+            self._folder = extract(self._files, self.zip_reader.get_record, self.filename)
         # Importing a module by name gets the first part of its name, too.
         sys.modules.setdefault(self.id(), ModuleType(self.id())).__path__ = []
         sys.modules[module.__name__] = module
-        if source and self._folder is not None:
+        if self._folder is None:
+            return
+        self._whole_names.add()
+        if source:
             module.__file__ = str(self._folder.path / source)
+        if isinstance(vars(module).get("__path__"), list):
+            module.__path__[:] = [str(self._folder.path / name.replace(".", "/"))]
 
     def __import__(
         self,
@@ -255,6 +284,7 @@ class HermeticImporter(PackageImporter):
     def close(self) -> None:
         """Remove the modules and the data files. Objects made from the archive still work."""
         self._closed = True
+        self._whole_names.remove()
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)
@@ -274,16 +304,19 @@ def _is_inside(node: Any) -> bool:
 
 
 def _data_digests(reader: Any, path: str, manifest: Manifest) -> dict[str, str]:
-    """The digests of the members that the manifest lists as data, by name."""
+    """The digests of what the manifest lists as data, by name; "" for an empty folder."""
     digests = {}
     for name in manifest["data"]:
-        parts = name.split("/")
+        # One that ends in a slash is a folder with nothing in it, and no member.
+        empty_folder = name.endswith("/")
+        parts = name.removesuffix("/").split("/")
         strange = not {"", ".", ".."}.isdisjoint(parts) or parts[0] in (".data", MANIFEST_PACKAGE)
-        if strange or name not in manifest["files"] or not reader.has_record(name):
+        held = empty_folder or (name in manifest["files"] and reader.has_record(name))
+        if strange or not held or "\0" in name:
             raise ManifestError(
                 f"{path}: its manifest lists {name!r} as a data file, and it holds none of that name. "
                 "Pack it again with `interpool pack`.",
                 "data",
             )
-        digests[name] = manifest["files"][name]
+        digests[name] = "" if empty_folder else manifest["files"][name]
     return digests

@@ -19,6 +19,7 @@ from interpool.native.archive.format import (
     member_name,
     parse_manifest,
 )
+from interpool.native.archive.member_names import checked_names
 from interpool.native.archive.typed_json import shown
 from interpool.native.archive.zip_structure import Record, read_member, read_structure
 from interpool.native.errors import DigestError, ManifestError, StructureError
@@ -28,6 +29,7 @@ __all__ = ["Record", "check_digests", "digest_of", "read_manifest", "read_member
 MANIFEST_MEMBER: Final = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
 SIGNATURE_MEMBER: Final = f"{MANIFEST_PACKAGE}/{SIGNATURE_RESOURCE}"
 
+_IN_FOLDER = "_"  # stands for a file in a folder that is empty
 _VERSION, _EXTERNS, _BYTE_ORDER = ".data/version", ".data/extern_modules", "byteorder"
 _MOST_EXTERN_BYTES = 1 << 20
 _CHUNK = 256 << 10  # what stays in a core's cache between being read and being hashed
@@ -196,9 +198,14 @@ def _check_members(path: str, records: dict[str, Record], manifest: Manifest) ->
         _lies(path, "files", f"lists {shown(name)}, which is not in the archive")
     for name in sorted(present - listed):
         _lies(path, "files", f"does not list {name}, which is in the archive")
+    folders = [name for name in manifest["data"] if name.endswith("/")]
     for name in manifest["data"]:
-        if name not in present:
+        if name not in present and name not in folders:
             _lies(path, "data", f"names the data file {shown(name)}, which is not in the archive")
+    if folders:
+        # No members, but they are made on disk: the rules for names hold for a file in each.
+        places = [*present, *(f"{name}{_IN_FOLDER}" for name in folders)]
+        checked_names(path, [(f"_/{name}".encode(errors="replace"), True) for name in places])
     named = {what: manifest[what] for what in ("entry", "self_test", "request")}
     for what, where in named.items():
         if where is None:

@@ -1,5 +1,8 @@
 """Can a module be imported into private interpreters? Tried, in processes that may crash.
 
+Whether it then computes there is another question, which the table of known libraries answers, and
+``run_trial.py`` for a function.
+
 Two interpreters of a pool import it at once, as they would while they serve. What then
 goes wrong is compared with an ordinary Python, and with a pool of one, to say why.
 
@@ -10,7 +13,7 @@ has started; one for each name follows.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.metadata
 import re
 import sys
 import threading
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import InterpoolError, RemoteError
+from interpool.native.known_libraries import known_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,10 +34,11 @@ if TYPE_CHECKING:
 _SECONDS = 120
 _START_SECONDS = 300  # a first start makes all private copies
 
-_STOCK = (
+STOCK_WORKERS = (
     "serve the models that need it by TorchServe's stock workers (an archive that is not hermetic), "
     "and report this line to interpool"
 )
+SHARED_STATE = "it has state that all interpreters of a process share"
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def checks(names: Sequence[str], seconds: float = _SECONDS) -> Iterator[Check]:
 def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
     what = f"import {name}"
     if not outcome.failure:
-        return Check(what, True, f"two interpreters at once, {outcome.seconds:.1f} s")
+        return _imported(name, outcome.seconds)
     ordinary = _ordinary(name, seconds)
     if ordinary.not_found:
         detail = f"an ordinary Python does not find it either: {ordinary.failure}"
@@ -96,13 +101,28 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
         return Check(what, False, detail, "fix that first; it has nothing to do with private interpreters")
     alone = next(_try([name], 1, seconds))
     if not alone.failure:
-        detail = (
-            f"{outcome.failure} with two interpreters; with one it works: it has state that all "
-            "interpreters of a process share"
-        )
-        return Check(what, False, detail, f"use a pool of one interpreter, or {_STOCK}")
+        detail = f"{outcome.failure} with two interpreters; with one it works: {SHARED_STATE}"
+        return Check(what, False, detail, f"use a pool of one interpreter, or {STOCK_WORKERS}")
     # The stack of one that crashes alone is not cut short by the other's crash.
-    return Check(what, False, f"{alone.failure}; an ordinary Python imports it", _STOCK)
+    return Check(what, False, f"{alone.failure}; an ordinary Python imports it", STOCK_WORKERS)
+
+
+def _imported(name: str, seconds: float) -> Check:
+    """That it can be imported, and what is known about it once it works."""
+    detail = f"into two interpreters at once, {seconds:.1f} s"
+    known = [found for each in _distributions(name) if (found := known_library(each)) is not None]
+    bad = [found for found in known if not found.computes]
+    if bad:
+        return Check(name, False, f"it imports, but {bad[0].said}", STOCK_WORKERS, word="WARN")
+    if known:
+        return Check(name, True, f"{detail}; {known[0].said}", word="imports")
+    detail += "; whether it computes there, `interpool doctor --run module:function` tells"
+    return Check(name, True, detail, word="imports")
+
+
+def _distributions(name: str) -> list[str]:
+    """Those that bring a module."""
+    return importlib.metadata.packages_distributions().get(name.partition(".")[0], [])
 
 
 def _ordinary(name: str, seconds: float) -> _Outcome:

@@ -286,6 +286,9 @@ class InterpreterManager:
         Warns with ResourceWarning, which Python shows under ``-X dev`` or ``-W default``,
         of leases that have not been given back, and what they hold. A manager that is
         never closed does so when the process ends.
+
+        The interpreters stay until then. Those that nobody has leased serve a later manager; the others are
+        not given to anybody, as nobody can tell what was left in them.
         """
         if not self._pool.is_closed:
             self._pool.close()

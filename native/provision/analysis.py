@@ -15,6 +15,7 @@ from interpool.native.provision.elf import (
     DT_RUNPATH,
     SharedObject,
 )
+from interpool.native.provision.unshared import is_of_a_wheel
 
 if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
@@ -33,7 +34,7 @@ class Facts:
         interposed: imports or defines a name that the interposer defines.
         needed: DT_NEEDED names, in order.
         search: directories of its RPATH or RUNPATH, ``$ORIGIN`` expanded.
-        found: the needed names that ``search`` (or torch/lib) answers, with their paths.
+        found: the needed names that ``search`` (or torch/lib, or its wheel's folder) answers, with paths.
         libpython: the needed names that mean libpython.
     """
 
@@ -75,6 +76,9 @@ def examine(path: str, env: Environment) -> Facts:
             symbol.name in env.interposed for symbol in library.symbols()
         )
     search = _expand(path, paths)
+    # Some wheels tell only their extension modules where these lie: DT_RPATH holds for all that is needed.
+    elsewhere = [os.path.dirname(path)] if is_of_a_wheel(path) else []
+    elsewhere += [str(env.torch_libraries)] if env.torch_libraries else []
     found: dict[str, str] = {}
     try:
         libpython = [name for name in needed if means_libpython(name)]
@@ -85,7 +89,7 @@ def examine(path: str, env: Environment) -> Facts:
     for name in needed:
         if name in libpython:
             continue
-        for directory in [*search, *([str(env.torch_libraries)] if env.torch_libraries else [])]:
+        for directory in [*search, *elsewhere]:
             candidate = os.path.join(directory, name)
             if os.path.isfile(candidate):
                 found[name] = candidate

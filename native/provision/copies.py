@@ -3,7 +3,7 @@
 Layout of an environment's directory::
 
     environment.json                 what the directory's name was made of
-    names.map                        the renamed symbols, for patchelf
+    names.map                        the renamed symbols, for patchelf; libpython's own: names-libpython.map
     imports/                         what imports of torch told: inside/import_notes.py
     locks/                           held while something is made
     files/<key>/record.json          the verdict on one original file

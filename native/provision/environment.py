@@ -27,7 +27,7 @@ SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
 
 # Raised whenever the same input would be patched differently.
-_TOOL_VERSION = 4
+_TOOL_VERSION = 5
 
 _INTERPOSER = Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
 
@@ -48,7 +48,7 @@ class Environment:
 
     @functools.cached_property
     def python_names(self) -> frozenset[bytes]:
-        """The Py*/_Py* names that libpython defines: these, and no others, are renamed."""
+        """The Py*/_Py* names that libpython defines: these, and no others, are renamed in it."""
         with SharedObject(self.libpython) as library:
             return frozenset(
                 symbol.name

@@ -71,7 +71,7 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
     if facts.search:
         command += ["--force-rpath", "--set-rpath", ":".join(facts.search)]
     if change.rename:
-        command += ["--rename-dynamic-symbols", str(_name_map(env))]
+        command += ["--rename-dynamic-symbols", str(_name_map(env, of_libpython=change.libpython is None))]
     command.append(source)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -100,17 +100,26 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
 
 def _renamed(env: Environment) -> frozenset[bytes]:
     """What libpython's names are called in private copies."""
-    return frozenset(SYMBOL_PREFIX.encode() + name for name in env.python_names)
+    return frozenset(SYMBOL_PREFIX.encode() + name for name in _shared_names(env))
 
 
-def _name_map(env: Environment) -> Path:
-    """The file of old and new names for patchelf, made once per environment."""
-    path = env.directory / "names.map"
+def _shared_names(env: Environment) -> frozenset[bytes]:
+    """Those of libpython's names that mean the same in an extension.
+
+    ``PyInit_`` does not: ``package._io`` has an init function of the name that the standard library's has.
+    """
+    return frozenset(name for name in env.python_names if not name.startswith(b"PyInit_"))
+
+
+def _name_map(env: Environment, of_libpython: bool) -> Path:
+    """A file of old and new names for patchelf, made once per environment."""
+    path = env.directory / ("names-libpython.map" if of_libpython else "names.map")
     if path.exists():
         return path
     # A prefixed name of the interposer's can be found nowhere else: not in a libtorch that
     # the program has in its global scope, which comes before any library's own.
-    names = sorted(name.decode() for name in env.python_names | env.interposed)
+    of_python = env.python_names if of_libpython else _shared_names(env)
+    names = sorted(name.decode() for name in of_python | env.interposed)
     with locked(env.directory, "names"), new_file(path) as draft:
         draft.write_text("".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names))
     return path

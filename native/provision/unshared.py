@@ -28,7 +28,10 @@ _SHARED = re.compile(
 
 def relies_on_one_gil(path: str) -> bool:
     """Whether the library at ``path`` is to be private although it need not use Python."""
-    folder, name = os.path.split(path)
-    if _PRIVATE.fullmatch(name):
-        return True
-    return folder.endswith(_OF_A_WHEEL) and not _SHARED.match(name)
+    name = os.path.basename(path)
+    return bool(_PRIVATE.fullmatch(name)) or (is_of_a_wheel(path) and not _SHARED.match(name))
+
+
+def is_of_a_wheel(path: str) -> bool:
+    """Whether the library at ``path`` is what a wheel brings for its extension modules."""
+    return os.path.dirname(path).endswith(_OF_A_WHEEL)

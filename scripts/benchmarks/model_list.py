@@ -20,6 +20,7 @@ class Model:
         needs: modules that must be importable, besides torch; without them the row says so.
         build: scripts to run first, below the root.
         by_hand: what else the user had to write, in words.
+        paper: what the paper's Figure 4 calls the model of this kind; "" if it has none.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Model:
     needs: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
     by_hand: str = ""
+    paper: str = ""
 
     @property
     def factory(self) -> Path:
@@ -36,23 +38,34 @@ class Model:
         return self.root / f"{self.spec.partition(':')[0].replace('.', '/')}.py"
 
 
-def _recipe(name: str, what: str, *needs: str, build: tuple[str, ...] = ()) -> Model:
-    return Model(name, what, STORE / name, "project.factory:build", needs, build)
+def _recipe(name: str, paper: str, what: str, *needs: str, build: tuple[str, ...] = ()) -> Model:
+    return Model(name, what, STORE / name, "project.factory:build", needs, build, paper=paper)
 
 
 def _zoo(name: str, what: str, *needs: str, by_hand: str = "") -> Model:
     return Model(name, what, STORE / "third_party", f"{name}:build", needs, by_hand=by_hand)
 
 
+# The models of Figure 4 of "Using Python for Model Inference in Deep Learning" (DeVito et al., 2021,
+# arXiv:2104.00254), each as a recipe of its kind.
 RECIPES = (
-    _recipe("bert", "text classifier: Hugging Face BERT with its tokenizer", "transformers", "tokenizers"),
-    _recipe("mobilenet", "image classifier: MobileNetV3-Small", "PIL"),
-    _recipe("dlrm", "recommendation: DLRM"),
-    _recipe("translator", "encoder-decoder that generates token by token"),
-    _recipe("tacotron", "speech: Tacotron 2"),
-    _recipe("tagger", "structured prediction: BiLSTM-CRF on torch-struct", "torch_struct"),
-    _recipe("detector", "Faster R-CNN with region operators in C++", build=("build_ops.py",)),
-)
+    _recipe("bert", "BERT", "text classifier: Hugging Face BERT with its tokenizer", "transformers",
+            "tokenizers"),
+    _recipe("mobilenet", "MobileNetV3", "image classifier: MobileNetV3-Small", "PIL"),
+    _recipe("dlrm", "DLRM", "recommendation: DLRM"),
+    _recipe("translator", "Attention is all you need", "encoder-decoder that generates token by token"),
+    _recipe("tacotron", "Tacotron 2", "speech: Tacotron 2"),
+    _recipe("tagger", "Struct", "structured prediction: BiLSTM-CRF on torch-struct", "torch_struct"),
+    _recipe("detector", "Mask R-CNN", "Faster R-CNN with region operators in C++", build=("build_ops.py",)),
+    _recipe("slomo", "Super SloMo", "frames between frames: optical flow by two U-Nets"),
+    _recipe("stargan", "StarGAN", "faces with other attributes: StarGAN"),
+    _recipe("cyclegan", "CycleGAN", "images as another kind of images: CycleGAN"),
+    _recipe("demucs", "Demucs", "sources of music: a U-Net on waveforms"),
+    _recipe("yolo", "YOLOv3", "detector made from a Darknet description: YOLOv3"),
+    _recipe("painter", "Learning to Paint", "agent that paints: actor and neural renderer"),
+    _recipe("matting", "Background Matting", "people cut out: context switching network"),
+    _recipe("moco", "MoCo", "views of the same image: MoCo with its queue"),
+)  # fmt: skip
 
 THIRD_PARTY = (
     _zoo("efficientnet_b0", "efficientnet_pytorch: EfficientNet-B0", "efficientnet_pytorch"),

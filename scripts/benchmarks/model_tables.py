@@ -1,4 +1,4 @@
-"""The tables of docs/models.md, from what the benchmark measured."""
+"""Tables in pages of docs/: those of docs/models.md, from what the benchmark measured."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 NONE = "-"
+BEGIN, END = "<!-- {}: begin (scripts/bench {}) -->", "<!-- {}: end -->"
 _MOST_SHOWN = 60  # bytes
-BEGIN, END = "<!-- {}: begin (scripts/bench models) -->", "<!-- {}: end -->"
 
 
 @dataclass
@@ -29,11 +29,13 @@ class Row:
         externs: distributions that the server must have, besides torch and numpy.
         size: of the archive, in bytes.
         weights: of what torch.save writes of the same object, in bytes.
-        pack_seconds: the whole of pack.
+        pack_seconds: CPU time of the whole of pack.
         archive, torch: seconds of each load, by round.
         verified, equal: whether verify passed; whether both interpreters' answers equal the stock one's.
         mar: bytes of the .mar.
         request: the one that works, in words.
+        paper: what the paper calls the model of this kind.
+        exported: what TorchScript and torch.export make of it: see exported.py.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Row:
     equal: bool = False
     mar: int = 0
     request: str = ""
+    paper: str = ""
+    exported: dict[str, Any] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -90,25 +94,41 @@ def recipes_table(rows: list[Row]) -> str:
         "model", "export code", "interned / extern / mocked", "plan held", "archive", "pack", "load",
         "times torch.load", "verified", "equal in 2 interpreters", "a request that works",
     ]  # fmt: skip
-    return _table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
+    return table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
+
+
+def suite_table(rows: list[Row]) -> str:
+    """The paper's models, each beside what its kind takes: as an archive, and as a graph."""
+    head = ["the paper's model", "recipe", "as an archive", "TorchScript, or torch.export"]
+    return table(head, [[row.paper, f"`{row.name}`", _as_archive(row), _as_graph(row)] for row in rows])
 
 
 def third_party_table(rows: list[Row]) -> str:
     """What it took to pack models that nobody wrote for this."""
     head = ["model", "what it took", "interned / extern / mocked", "the server must have", "archive",
             "equal in 2 interpreters", "a request that works"]  # fmt: skip
-    return _table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
+    return table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
 
 
-def put(page: Path, name: str, table: str) -> None:
-    """Replace what stands between the markers of this name. Raises ValueError where there are none."""
-    text = page.read_text(encoding="utf-8")
-    begin, end = BEGIN.format(name), END.format(name)
-    before, marked, rest = text.partition(begin)
+def put(page: Path, name: str, text: str, by: str = "models") -> None:
+    """Replace what stands between the markers of this name.
+
+    Args:
+        page: the file.
+        name: in the markers.
+        text: what is to stand there.
+        by: the benchmark that writes it.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = page.read_text(encoding="utf-8")
+    begin, end = BEGIN.format(name, by), END.format(name)
+    before, marked, rest = found.partition(begin)
     _, ended, after = rest.partition(end)
     if not (marked and ended):
         raise ValueError(f"{page} has no {begin} … {end}")
-    page.write_text(f"{before}{begin}\n{table}\n{end}{after}", encoding="utf-8")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def _recipe_cells(row: Row) -> list[str]:
@@ -126,6 +146,29 @@ def _recipe_cells(row: Row) -> list[str]:
         _yes(row.equal),
         row.request or NONE,
     ]
+
+
+def _as_archive(row: Row) -> str:
+    if row.failed:
+        return row.failed
+    mocked = row.counts.get("mock", 0)
+    return f"{_took(row)}, nothing mocked" if not mocked else f"{_took(row)}, {mocked} mocked"
+
+
+def _as_graph(row: Row) -> str:
+    how, part = row.exported.get("how"), row.exported.get("part")
+    reasons = row.exported.get("reasons", {})
+    if how:
+        named = {"script": "compiled by TorchScript", "trace": "traced by TorchScript",
+                 "export": "by torch.export"}[how]  # fmt: skip
+        return named + (f", {part}" if part else "")
+    return "no: " + "; ".join(f"{way}: {_short(said)}" for way, said in reasons.items()) if reasons else NONE
+
+
+def _short(said: str) -> str:
+    """An error's first words, as code in a table."""
+    text = said.partition(": ")[2].replace("`", "'").rstrip(": ")
+    return f"`{text if len(text) <= 70 else f'{text[:67]}...'}`"
 
 
 def _zoo_cells(row: Row) -> list[str]:
@@ -178,7 +221,8 @@ def _yes(value: bool) -> str:
     return "yes" if value else "**no**"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
                      for line in lines)  # fmt: skip

@@ -7,6 +7,8 @@ ordinary process with two threads. The paper's Figure 5, at two cores.
 Then the same of a packaged module that two threads of the process call, in their own
 inference mode, as ``load_pickle`` gives it and as a movable object, beside two
 processes that have the module themselves.
+
+With ``--models`` it is the paper's figure for models of the store: see scaling_suite.py.
 """
 
 from __future__ import annotations
@@ -17,58 +19,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import report
+import scaling_suite
+from model_list import RECIPES
+from scaling_process import Worker, counted
 
 HERE = Path(__file__).resolve().parent
 WORKER = HERE / "scaling_worker.py"
+PLOT = HERE.parents[1] / "results" / "scaling-suite.svg"
 SCALES = 1.8  # two processes below this times one: the machine itself does not scale
 
 
-class Worker:
-    """A process that runs loops on demand."""
-
-    def __init__(self, mode: str, width: int, *arguments: str) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), mode, str(width), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        if self._read() != "ready":
-            raise RuntimeError(f"the {mode} process did not start")
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line:
-            raise RuntimeError(f"a benchmark process ended with status {self._process.wait()}")
-        return line
-
-    def begin(self, seconds: float, start: float) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seconds} {start}\n")
-        self._process.stdin.flush()
-
-    def count(self) -> int:
-        return int(self._read())
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
-
-
-def rate(workers: list[Worker], seconds: float) -> float:
-    """Iterations per second of all workers together."""
-    start = time.time() + 0.05
-    for worker in workers:
-        worker.begin(seconds, start)
-    return sum(worker.count() for worker in workers) / seconds
+def started(*arguments: object) -> Worker:
+    """A process of the benchmark that has begun to wait."""
+    worker = Worker(WORKER, *map(str, arguments))
+    worker.wait_ready()
+    return worker
 
 
 def measure(configurations: dict[str, list[Worker]], rounds: int, seconds: float) -> dict[str, list[float]]:
@@ -78,7 +46,7 @@ def measure(configurations: dict[str, list[Worker]], rounds: int, seconds: float
     for round_number in range(rounds):
         turn = round_number % len(order)
         for name in order[turn:] + order[:turn]:
-            measured[name].append(rate(configurations[name], seconds))
+            measured[name].append(counted(configurations[name], seconds) / seconds)
     for worker in {id(w): w for group in configurations.values() for w in group}.values():
         worker.stop()
     return measured
@@ -92,27 +60,53 @@ def pack(folder: str) -> str:
     return archive
 
 
+def doubled(most: int) -> list[int]:
+    """1, 2, 4, … and ``most``."""
+    return sorted({most, *(2**power for power in range(most.bit_length()))})
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench scaling")
+    cores = os.cpu_count() or 1
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench scaling",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rounds", type=int, default=9, help="rounds, all configurations in each")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
+    names = [model.name for model in RECIPES]
+    parser.add_argument(
+        "--models", nargs="+", choices=["all", *names], metavar="NAME", help=f"all, or of {', '.join(names)}"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=doubled(2 * cores),
+        help="with --models; 1 to twice the cores",
+    )
+    parser.add_argument("--plot", type=Path, default=PLOT, help="the figure of --models")
     options = parser.parse_args()
+    if options.models:
+        models = [model for model in RECIPES if {"all", model.name} & {*options.models}]
+        widths = sorted({1, *options.threads})
+        scaling_suite.run(models, widths, cores, options.rounds, options.seconds, options.plot)
 
-    first, second = Worker("process", 1), Worker("process", 1)
+    first, second = started("process", 1), started("process", 1)
     configurations = {
         "one process": [first],
         "two processes": [first, second],
-        "two interpreters": [Worker("pool", 2)],
-        "two threads": [Worker("threads", 2)],
+        "two interpreters": [started("pool", 2)],
+        "two threads": [started("threads", 2)],
     }
     measured = measure(configurations, options.rounds, options.seconds)
     with tempfile.TemporaryDirectory() as folder:
         archive = pack(folder)
         packaged = {
-            "packaged: one process": [tower := Worker("tower", 1)],
-            "packaged: two processes": [tower, Worker("tower", 1)],
-            "packaged: load_pickle": [Worker("load_pickle", 2, archive)],
-            "packaged: movable object": [Worker("movable", 2, archive)],
+            "packaged: one process": [tower := started("tower", 1)],
+            "packaged: two processes": [tower, started("tower", 1)],
+            "packaged: load_pickle": [started("load_pickle", 2, archive)],
+            "packaged: movable object": [started("movable", 2, archive)],
         }
         measured |= measure(packaged, options.rounds, options.seconds)
 

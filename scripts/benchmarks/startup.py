@@ -2,7 +2,8 @@
 
 For the first model, a server is started for each figure: stock TorchServe; the pool with a
 host that was started with the server, or by the model's worker, of two interpreters and of
-64. Then 200 requests are sent, and 200 more, and the host is killed (startup_first.py).
+64. Then 200 requests are sent, and 200 more, and the host is killed, or stock's one worker
+(startup_first.py).
 
 For the workers, both servers run the same model, side by side; each round scales each of them
 from no worker to four with ``PUT /models/m?min_worker=4&synchronous=true`` and
@@ -139,7 +140,7 @@ FIRST, BY_SERVE, BY_WORKER, MANY = (
 
 def first_bars(measured: dict[str, list[float]]) -> list[report.Bar]:
     """What is asked of the first model."""
-    kill = statistics.median(measured["pool: after a kill"])
+    kill = max(1e-3, statistics.median(measured["pool: after a kill"]))
     return [
         report.Bar("0.5 x stock over the host by serve", 0.5 * middle(measured, FIRST, BY_SERVE), 1.0),
         report.Bar("1.2 x stock over the host by its worker", 1.2 * middle(measured, FIRST, BY_WORKER), 1.0),
@@ -150,6 +151,11 @@ def first_bars(measured: dict[str, list[float]]) -> list[report.Bar]:
             1.0,
         ),
         report.Bar("2 s over a killed host's absence, less the back-off", 2.0 / kill, 1.0),
+        report.Bar(
+            "a killed stock worker's absence over a killed host's",
+            max(1e-3, statistics.median(measured["stock: after a kill"])) / kill,
+            1.0,
+        ),
     ]
 
 

@@ -168,6 +168,17 @@ class TorchServe:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """What `interpool status --json` prints of this server's pools, by their names."""
+        printed = subprocess.run(
+            [*INTERPOOL, "status", "--json"],
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return {pool["pool"]: pool for pool in json.loads(printed.stdout)}
+
     # ---- processes -------------------------------------------------------------------------
 
     def processes(self) -> list[psutil.Process]:
@@ -267,6 +278,11 @@ class TorchServe:
             lambda: all(text in self.host_log() for text in ("all of 2 interpreters", " ahead")),
             lambda: f"the pool to be complete: {self.host_log()}",
         )
+
+    def wait_for_interpreters(self, count: int) -> None:
+        """Until the host that started last has so many."""
+        text = f"all of {count} interpreters"
+        wait_for(lambda: text in self.host_log().rpartition(": pool '")[2], lambda: self.host_log()[-2000:])
 
     def kill_host(self) -> int:
         """kill -9 the one pool host; gives its pid."""

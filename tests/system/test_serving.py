@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -382,14 +381,7 @@ def _without_places(found: dict[str, Any], server: TorchServe) -> str:
 
 
 def test_status_shows_the_pool(server: TorchServe, inside: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "from interpool.handler.cli import main; main()", "status", "--json"],
-        env=server._environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (pool,) = json.loads(done.stdout)
+    (pool,) = server.pools().values()
     (host,) = server.hosts()
     assert pool["pid"] == host.pid
     assert pool["frontend_pid"] == server.frontend.pid

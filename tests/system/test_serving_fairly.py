@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import INTERPOOL, TorchServe, torchserve
+from local_server import TorchServe, torchserve
 from system.conftest import Mar
 from waiting import wait_for
 
@@ -22,11 +20,7 @@ def _register(server: TorchServe, mar: Mar, name: str, workers: int = 1, config:
 
 def _stats(server: TorchServe) -> dict[str, Any]:
     """What the one pool's interpreters do."""
-    environment = server._environment()
-    printed = subprocess.run(
-        [*INTERPOOL, "status", "--json"], env=environment, capture_output=True, text=True, check=True
-    )
-    (pool,) = json.loads(printed.stdout)
+    (pool,) = server.pools().values()
     found: dict[str, Any] = pool["interpreters"]
     return found
 

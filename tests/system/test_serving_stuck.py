@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_server import INTERPOOL, Answer, TorchServe, torchserve
+from local_server import Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
@@ -39,15 +37,8 @@ def server(mar: Mar) -> Iterator[TorchServe]:
 
 
 def _pool(server: TorchServe) -> dict[str, Any]:
-    printed = subprocess.run(
-        [*INTERPOOL, "status", "--json"],
-        env=server._environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (pool,) = json.loads(printed.stdout)
-    return dict(pool)
+    (pool,) = server.pools().values()
+    return pool
 
 
 def _count(server: TorchServe, state: str) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from local_server import INTERPOOL, TorchServe, torchserve
+from local_server import TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
@@ -23,22 +20,11 @@ def server(mar: Mar, packed: Pack) -> Iterator[TorchServe]:
         yield running
 
 
-def _pools(server: TorchServe) -> dict[str, dict[str, Any]]:
-    printed = subprocess.run(
-        [*INTERPOOL, "status", "--json"],
-        env=server._environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {pool["pool"]: pool for pool in json.loads(printed.stdout)}
-
-
 def _served_by(server: TorchServe, name: str) -> list[str]:
     """The pools that serve a model."""
     return [
         pool
-        for pool, state in _pools(server).items()
+        for pool, state in server.pools().items()
         if any(one["model"] == f"{name}/1.0" and one["state"] == "connected" for one in state["workers"])
     ]
 
@@ -106,12 +92,12 @@ def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
     server: TorchServe, mar: Mar, packed: Pack
 ) -> None:
     _register(server, mar, packed, "alone", config="interpool: {isolation: own}")
-    retired = _pools(server)["default"]["interpreters"]["interpreters"]
+    retired = server.pools()["default"]["interpreters"]["interpreters"]
     assert server.predict("alone", {"way": "patch torch"}).json == {"relu": -1.0}
     (pool,) = _served_by(server, "alone")
     assert pool.startswith("own-")
     assert server.predict("alone", {}).json == {"relu": -1.0}
-    after = _pools(server)["default"]["interpreters"]["interpreters"]
+    after = server.pools()["default"]["interpreters"]["interpreters"]
     assert [one["state"] == "retired" for one in after] == [one["state"] == "retired" for one in retired]
     server.unregister("alone")
 

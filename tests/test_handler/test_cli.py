@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from archives import archive_of
 from click.testing import CliRunner, Result
 
@@ -49,6 +50,35 @@ def test_commands_end_with_them(tmp_path: Path) -> None:
     assert run("handler").exit_code == 0
     with patch("interpool.handler.frontend.doctor.java_path", return_value=None):
         assert run("serve").exit_code == 5
+
+
+@pytest.mark.parametrize("command", ["serve", "status", "doctor"])
+def test_a_runtime_directory_that_shims_would_refuse_is_told_before_a_model_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o755)
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(runtime))
+    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
+    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    with patch("os.execv") as started:
+        done = run(command)
+    assert not started.called
+    assert done.exit_code == (1 if command == "doctor" else 5)
+    assert f"the runtime directory {runtime} must be a directory of this user with mode 0700" in done.output
+    assert f"chmod 700 {runtime}" in done.output
+
+
+def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("INTERPOOL_INTERPRETERS", "many")
+    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    with patch("os.execv") as started:
+        done = run("serve")
+    assert (started.called, done.exit_code) == (False, 5)
+    assert "INTERPOOL_INTERPRETERS" in done.output
 
 
 def test_an_unknown_module_is_no_fault_of_the_archive(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,19 @@ INTERNED = {
     "tacotron": {"project"},
     "tagger": {"project", "torch_struct"},
     "detector": {"project"},
+    "slomo": {"project"},
+    "stargan": {"project"},
+    "cyclegan": {"project"},
+    "demucs": {"project"},
+    "yolo": {"project"},
+    "painter": {"project"},
+    "matting": {"project"},
+    "moco": {"project"},
 }
+DATA = {"detector": ["project/region_ops.so"], "yolo": ["project/names.txt"]}
+# Kinds of their own: handlers, objects of packages' compiled code, a package that is interned, operators
+# of the model's own, a model that changes as it answers. The rest is packed where there is time for it.
+FEW = ("bert", "convnet", "tagger", "detector", "moco")
 EXTERN = {"bert": {"tokenizers", "transformers"}, "convnet": {"PIL"}, "mobilenet": {"PIL"}}
 
 
@@ -58,6 +71,10 @@ def answer_from_archives(jobs: list[tuple[Path, Path]]) -> list[list[Any]]:
 def run_in(recipe: str, code: str) -> Any:
     """Run ``code``, which prints one line of JSON, where the recipe's modules can be imported."""
     command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, cwd=STORE / recipe, capture_output=True, text=True, timeout=120)
+    # One thread: several that wait for each other take long beside other work.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=STORE / recipe, env=environment, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

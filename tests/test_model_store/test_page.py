@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import ROOT
@@ -11,7 +12,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
 
 from model_list import RECIPES, THIRD_PARTY
-from model_tables import Row, code_lines, put, recipes_table, request_words, third_party_table
+from model_tables import Row, code_lines, put, recipes_table, request_words, suite_table, third_party_table
 
 SOURCE = '''"""A docstring
 of two lines."""
@@ -87,3 +88,19 @@ def test_the_page_has_every_model() -> None:
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
     for model in (*RECIPES, *THIRD_PARTY):
         assert f"\n| **{model.name}**: {model.what} |" in page, "run scripts/bench models"
+    for model in RECIPES:
+        assert f"\n| {model.paper} | `{model.name}` |" in page, "run scripts/bench models --recipes"
+
+
+def test_a_row_says_what_becomes_of_a_model_as_a_graph() -> None:
+    def last(**facts: Any) -> str:
+        row = Row("m", "a model", paper="M", attempts=1, **facts)
+        return suite_table([row]).splitlines()[-1]
+
+    assert last(exported={"how": "script", "part": "its network"}) == (
+        "| M | `m` | at once, nothing mocked | compiled by TorchScript, its network |"
+    )
+    reasons = {"script": "RuntimeError: a | b:", "trace": f"TypeError: {'x' * 90}"}
+    assert last(exported={"how": "", "reasons": reasons}, counts={"mock": 2}) == (
+        f"| M | `m` | at once, 2 mocked | no: script: `a \\| b`; trace: `{'x' * 67}...` |"
+    )

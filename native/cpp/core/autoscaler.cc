@@ -15,6 +15,7 @@
 #include "../seam/guest_modules.h"
 #include "../seam/thread.h"
 #include "load_sampler.h"
+#include "model_thread.h"
 #include "movable.h"
 #include "pool.h"
 #include "visits.h"
@@ -305,6 +306,7 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
 void Pool::free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters) {
   for (const Interpreter* interpreter : interpreters) {
     Movable::unload_all(interpreter->id());
+    ModelThread::forget_all(*interpreter);
   }
   visit_each(
       interpreters,

@@ -12,6 +12,7 @@
 
 #include "../seam/thread.h"
 #include "deadline.h"
+#include "model_thread.h"
 #include "otf_frames.h"
 
 namespace interpool {
@@ -54,7 +55,7 @@ class Connection::Lease {
   Lease(Connection& connection, Interpreter& interpreter)
       : connection_(connection), interpreter_(interpreter) {
     const std::lock_guard lock(connection_.mutex_);
-    connection_.running_ = Running{&interpreter, new_call_number(), Clock::now()};
+    connection_.running_ = Running{&interpreter, new_call_number(), Clock::now(), 0};
     call_ = connection_.running_->call;
     connection_.where_.clear();
   }
@@ -73,6 +74,12 @@ class Connection::Lease {
 
   Interpreter& interpreter() const { return interpreter_; }
   uint64_t call() const { return call_; }
+  void is_on(int thread) const {
+    const std::lock_guard lock(connection_.mutex_);
+    if (connection_.running_.has_value()) {
+      connection_.running_->thread = thread;
+    }
+  }
 
  private:
   Connection& connection_;
@@ -81,7 +88,6 @@ class Connection::Lease {
 };
 
 void Connection::run() {
-  thread_ = static_cast<int>(syscall(SYS_gettid));
   try {
     FrameReader reader(fd_);
     while (const auto frame = reader.next()) {
@@ -125,20 +131,32 @@ bool Connection::answer(std::string_view frame) {
     if (is_closing()) {
       return false;  // nobody waits for the answer
     }
-    const Entered entered(interpreter);
-    void*& service = services_[&interpreter];
-    if (service == nullptr) {
-      const Held factory(interpreter, interpreter.global(service_.module, service_.function));
-      service = interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
+    if (service_.pinned) {
+      lease.is_on(static_cast<int>(syscall(SYS_gettid)));
+      result = answer_in(lease, frame);
+    } else {
+      const auto thread = ModelThread::of(interpreter, service_.affinity);
+      lease.is_on(thread->number());
+      thread->run([&] { result = answer_in(lease, frame); });
     }
-    const Interruptible here(interpreter, lease.call(), /*shielded=*/true);
-    result = interpreter.answer(service, frame);
     if (result.elsewhere && !interpreter.wants_to_retire()) {
       throw Error(
           "a service answers (bytes, keep the connection open), or None where it retires its interpreter");
     }
   } while (result.elsewhere);
   return send_all(fd_, result.bytes) && result.keep_open;
+}
+
+Interpreter::Answer Connection::answer_in(const Lease& lease, std::string_view frame) {
+  Interpreter& interpreter = lease.interpreter();
+  const Entered entered(interpreter);
+  void*& service = services_[&interpreter];
+  if (service == nullptr) {
+    const Held factory(interpreter, interpreter.global(service_.module, service_.function));
+    service = interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
+  }
+  const Interruptible here(interpreter, lease.call(), /*shielded=*/true);
+  return interpreter.answer(service, frame);
 }
 
 // On their interpreters' own threads: others may have leased these, or have retired them with the
@@ -218,17 +236,21 @@ std::string Connection::where() const {
 
 std::optional<int> Connection::give_up() {
   Interpreter* interpreter = nullptr;
+  int thread = 0;
   {
     const std::lock_guard lock(mutex_);
     if (!running_.has_value()) {
       return std::nullopt;
     }
     interpreter = running_->interpreter;
+    thread = running_->thread;
     running_.reset();  // the thread has no lease any more
     closing_ = true;
     ::shutdown(fd_, SHUT_RDWR);
   }
-  leave_spare_time_to(thread_);
+  if (thread != 0) {  // 0 would be this one
+    leave_spare_time_to(thread);
+  }
   pool_->retire(*interpreter);
   return interpreter->id();
 }

@@ -1,7 +1,6 @@
 // One of TorchServe's worker connections, served by a thread of its own.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -28,7 +27,8 @@ struct Service {
 };
 
 // The thread waits for a message without an interpreter and without any GIL, and
-// leases an interpreter only while one is being answered. `mutex_` guards what stands
+// leases an interpreter only while one is being answered: by the model's own thread there, or by
+// this one if it is pinned, as the model is then loaded for it alone. `mutex_` guards what stands
 // below it, and orders shutdown against close of the descriptor; a leaf lock.
 class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -66,12 +66,14 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
     Interpreter* interpreter;
     uint64_t call;  // for Interruptible
     Clock::time_point since;
+    int thread;  // on which it runs, by the kernel's number
   };
   class Lease;
 
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
   bool answer(std::string_view frame);
+  Interpreter::Answer answer_in(const Lease& lease, std::string_view frame);
   Interpreter& lease();
   void release_services();
   bool is_closing() const;
@@ -87,8 +89,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   std::optional<Running> running_;
   std::string where_;
   bool importing_ = false;
-  std::atomic<int> thread_ = 0;  // by the kernel's number
-  std::string load_command_;     // written once, by the thread, which reads it without the lock
+  std::string load_command_;  // written once, by the thread, which reads it without the lock
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;
   std::map<Interpreter*, void*> services_;

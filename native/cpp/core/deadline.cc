@@ -9,6 +9,7 @@
 
 #include "../seam/thread.h"
 #include "clock.h"
+#include "model_thread.h"
 
 namespace interpool {
 namespace {
@@ -62,13 +63,17 @@ struct Deadline::Job {
   bool told = false;       // by this interruption
 };
 
-std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, Limits limits,
+std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, const std::string& model, Limits limits,
                                           std::function<void()> given_up) {
   std::shared_ptr<Deadline> deadline(new Deadline(interpreter, limits, std::move(given_up)));
-  start_model_thread([deadline] {
-    pthread_setname_np(pthread_self(), "interpool-call");
-    deadline->loop();
-  });
+  if (model.empty()) {
+    start_model_thread([deadline] {
+      pthread_setname_np(pthread_self(), "interpool-call");
+      deadline->loop();
+    });
+  } else {
+    ModelThread::of(interpreter, model)->post([deadline] { deadline->loop(); });
+  }
   return deadline;
 }
 

@@ -18,8 +18,8 @@ namespace interpool {
 uint64_t new_call_number();  // for Interruptible
 
 // Runs one session's calls on a thread of their own, one after another, so that the
-// caller can come back from a call that does not. `mutex_` guards all state and is a
-// leaf lock. Any thread may call; it holds no GIL.
+// caller can come back from a call that does not. That thread is its model's, if it is for one. `mutex_`
+// guards all state and is a leaf lock. Any thread may call; it holds no GIL.
 class Deadline : public std::enable_shared_from_this<Deadline> {
  public:
   // A call under way, for the work that makes it. `mutex_`, a leaf lock, guards `what_`.
@@ -44,7 +44,7 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   };
 
   // `given_up` is called, once, when a call has not come back.
-  static std::shared_ptr<Deadline> start(Interpreter& interpreter, Limits limits,
+  static std::shared_ptr<Deadline> start(Interpreter& interpreter, const std::string& model, Limits limits,
                                          std::function<void()> given_up);
 
   // Runs `work`, which owns all that it touches, and throws what it threw. A call past

@@ -57,7 +57,7 @@ OpenPackage::~OpenPackage() {
     table().erase(found);
   }
   pool_->forget(path_);
-  pool_->tell_all(guest::kClosePackage.module, guest::kClosePackage.name, number());
+  pool_->tell_all(guest::kClosePackage.module, guest::kClosePackage.name, number(), 0, true);
 }
 
 void OpenPackage::check() {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "model_thread.h"
 #include "visits.h"
 
 namespace interpool {
@@ -56,7 +57,7 @@ void Pool::refuse_if_hopeless(std::optional<int> only) const {
     return;
   }
   for (const Slot& slot : slots_) {
-    if (slot.interpreter->id() == *only && slot.state != State::kRetired) {
+    if (slot.interpreter->id() == *only && !is_gone(slot)) {
       return;
     }
   }
@@ -282,6 +283,7 @@ void Pool::release(Interpreter& interpreter) {
 }
 
 void Pool::retire(Interpreter& interpreter) {
+  ModelThread::forget_all(interpreter);
   const std::lock_guard lock(mutex_);
   Slot* slot = slot_of(interpreter);
   if (slot == nullptr || slot->state != State::kLeased) {
@@ -349,7 +351,7 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
   const std::lock_guard lock(mutex_);
   const auto found = sources_.find(name);
   if (found == sources_.end() || std::none_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-        return slot.interpreter->id() == interpreter;
+        return slot.interpreter->id() == interpreter && slot.state != State::kGivenUp;
       })) {
     return std::nullopt;
   }
@@ -402,17 +404,39 @@ void Pool::wake_all() {
 }
 
 void Pool::close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  wake_all();
-  autoscaler_.notify_one();
-  started_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    wake_all();
+    autoscaler_.notify_one();
+    started_.notify_all();
+  }
+  for (const Status& slot : status()) {
+    ModelThread::forget_all(*slot.interpreter);
+  }
 }
 
 void Pool::close_for_good() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   autoscaler_.notify_one();
+}
+
+std::vector<Interpreter*> Pool::give_up(const Origin& origin, size_t most) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Interpreter*> given;
+  if (!closed_ || told_ || origin != options_.origin) {
+    return given;
+  }
+  for (Slot& slot : slots_) {
+    const bool idle = slot.state == State::kFree || slot.state == State::kParked;
+    if (given.size() < most && idle && slot.leases == 0 && !slot.interpreter->wants_to_retire()) {
+      active_ -= slot.state == State::kFree ? 1 : 0;
+      slot.state = State::kGivenUp;
+      given.push_back(slot.interpreter);
+    }
+  }
+  return given;
 }
 
 bool Pool::is_closed() const {
@@ -425,7 +449,7 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
   {
     const std::lock_guard lock(mutex_);
     for (Slot& slot : slots_) {
-      if (!only.has_value() || slot.interpreter->id() == *only) {
+      if (slot.state != State::kGivenUp && (!only.has_value() || slot.interpreter->id() == *only)) {
         slot.affinities.erase(affinity);
         interpreters.push_back(slot.interpreter);
       }
@@ -437,15 +461,20 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
     }
   }
   for (Interpreter* interpreter : interpreters) {
+    ModelThread::forget(*interpreter, affinity);
     interpreter->forget_model(affinity, !only.has_value());
   }
 }
 
 void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument,
-                    double patience) {
+                    double patience, bool leased) {
   std::vector<Interpreter*> interpreters;
+  if (!leased) {
+    const std::lock_guard lock(mutex_);
+    told_ = true;
+  }
   for (const Status& status : status()) {
-    if (status.state != State::kRetired) {
+    if (status.state != State::kRetired && (!leased || status.leases > 0)) {
       interpreters.push_back(status.interpreter);
     }
   }
@@ -461,6 +490,9 @@ std::vector<Pool::Status> Pool::status() const {
   const auto now = Clock::now();
   std::vector<Status> all;
   for (const Slot& slot : slots_) {
+    if (slot.state == State::kGivenUp) {
+      continue;
+    }
     const double since = in_seconds(now - slot.leased_at);
     Status& one = all.emplace_back(Status{
         slot.interpreter, slot.state, slot.leases, {}, {}, slot.model, slot.thread, since, slot.holder});
@@ -504,7 +536,7 @@ std::vector<int> Pool::instances() const {
   const std::lock_guard lock(mutex_);
   std::vector<int> all;
   for (const Slot& slot : slots_) {
-    if (slot.state != State::kRetired) {
+    if (!is_gone(slot)) {
       all.push_back(slot.interpreter->id());
     }
   }

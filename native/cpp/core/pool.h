@@ -49,10 +49,20 @@ class INTERPOOL_PUBLIC WatchedWait {
   WatchedWait* const outer_;
 };
 
+// What an interpreter is made of at its start. Interpreters of equal origin that nobody has leased are equal.
+struct Origin {
+  std::vector<std::string> search_path;
+  std::vector<std::string> preload;
+  std::vector<std::string> environment;  // the process's, sorted: Python keeps a copy of it
+
+  bool operator==(const Origin&) const = default;
+};
+
 struct PoolOptions {
   size_t max_size = 0;     // 0: as many interpreters as there are
   double park_after = 60;  // seconds without need, for one above the minimum size
   double grace = 5;        // seconds that an interrupted call has to come back
+  Origin origin;           // of the interpreters that it is given
   // Starts one more. None: the pool neither grows nor replaces what is retired.
   std::function<Interpreter*()> start;
 };
@@ -103,6 +113,11 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void close_for_good();
   bool is_closed() const;
 
+  // Up to so many of its interpreters, for another pool, which has them alone from then on: those of a
+  // closed pool that are of this origin, and in which nothing has run since their start. What was leased is
+  // no longer as it was then, and stays.
+  std::vector<Interpreter*> give_up(const Origin& origin, size_t most);
+
   // The sizes from now on. What is missing of the minimum is started in the background, what is
   // above it is parked. Callers are served by those that there are. Throws ArgumentError.
   void resize(int64_t min_size, int64_t max_size);
@@ -126,13 +141,13 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
   // thread and beside whoever leases it. Waits at most `patience` seconds for all
-  // to be done; what it raises goes to stderr.
+  // to be done; what it raises goes to stderr. `leased`: only in those that anybody has leased yet.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
-                double patience = 0);
+                double patience = 0, bool leased = false);
 
   // Parked: idle above the minimum size and kept warm, without models; leased again when
-  // the pool next grows. Retired: lost.
-  enum class State : uint8_t { kFree, kLeased, kParked, kRetired };
+  // the pool next grows. Retired: lost. Given up: another pool's.
+  enum class State : uint8_t { kFree, kLeased, kParked, kRetired, kGivenUp };
   struct Status {
     Interpreter* interpreter;
     State state;
@@ -188,6 +203,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // All below with `mutex_` held.
   void refuse_if_hopeless(std::optional<int> only) const;
+  static bool is_gone(const Slot& slot) {
+    return slot.state == State::kRetired || slot.state == State::kGivenUp;
+  }
   bool may_take(const Slot& slot, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?
   bool may_have_more(const Flow& flow) const;
@@ -249,6 +267,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Clock::time_point review_at_;    // when what is not needed is parked
   size_t growing_ = 0;             // interpreters that are being started
   bool closed_ = false;
+  bool told_ = false;  // something runs or has run in all of them
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
   std::condition_variable started_;  // an interpreter has started, or has not

@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -43,6 +45,23 @@ Function find(void* handle, const char* name) {
                                 "; reinstall interpool.");
   }
   return reinterpret_cast<Function>(found);
+}
+
+// Where the process is about to have as many mappings as it may: that, and what to do. An interpreter's
+// libraries take some 300, and those of one that failed are gone again when this is asked.
+std::string why_no_room() {
+  constexpr size_t kNeeded = 600;
+  size_t most = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  std::ifstream maps("/proc/self/maps");
+  const auto count = static_cast<size_t>(
+      std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
+  if (count + kNeeded < most) {
+    return "";
+  }
+  return "\nThis process has " + std::to_string(count) + " memory mappings, of the " + std::to_string(most) +
+         " that vm.max_map_count allows, and an interpreter takes some 300: raise that, or have fewer "
+         "interpreters.";
 }
 
 void import_into(Interpreter& interpreter, const std::vector<std::string>& modules) {
@@ -275,10 +294,38 @@ size_t Process::startable() {
   return slots - std::min(slots, static_cast<size_t>(slots_));
 }
 
+Origin Process::origin(const std::vector<std::string>& search_path, const std::vector<std::string>& preload) {
+  Origin origin{search_path, preload, {}};
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    origin.environment.emplace_back(*variable);
+  }
+  std::sort(origin.environment.begin(), origin.environment.end());
+  return origin;
+}
+
+void Process::keep(std::vector<Interpreter*> interpreters, const Origin& origin) {
+  if (interpreters.empty()) {
+    return;
+  }
+  PoolOptions options;
+  options.origin = origin;
+  const auto spare = std::make_shared<Pool>(std::move(interpreters), std::move(options));
+  spare->close();
+  remember(spare);
+}
+
 std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path,
                                          const std::vector<std::string>& preload) {
   prepared();  // or throws, before a number is used up
-  std::vector<Interpreter*> started(count);
+  std::vector<Interpreter*> started;
+  const Origin wanted = origin(search_path, preload);
+  for (const auto& pool : pools()) {
+    for (Interpreter* interpreter : pool->give_up(wanted, count - started.size())) {
+      started.push_back(interpreter);
+    }
+  }
+  const size_t given = started.size();
+  started.resize(count);
   std::vector<std::exception_ptr> failures(count);
   // On a thread of a model's stack, whatever the caller's is: imports go deep.
   const auto begin = [&](size_t i, int slot) {
@@ -287,13 +334,16 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
     try {
       start_model_thread([&, i, slot, done] {
         try {
-          started[i] = start_one(slot, search_path);
-          import_into(*started[i], preload);
+          Interpreter* const ready = start_one(slot, search_path);
+          import_into(*ready, preload);
+          started[i] = ready;
+        } catch (const InterpreterStartError& error) {
+          failures[i] = std::make_exception_ptr(InterpreterStartError(error.what() + why_no_room()));
         } catch (const Error&) {
           failures[i] = std::current_exception();
         } catch (const std::exception& error) {  // no memory, no threads, what torch says
-          failures[i] = std::make_exception_ptr(InterpreterStartError("interpreter " + std::to_string(slot) +
-                                                                      " did not start: " + error.what()));
+          failures[i] = std::make_exception_ptr(InterpreterStartError(
+              "interpreter " + std::to_string(slot) + " did not start: " + error.what() + why_no_room()));
         }
         done->set_value();
       });
@@ -307,7 +357,7 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
     return over;
   };
   std::vector<std::future<void>> starting;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = given; i < count; ++i) {
     int slot = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -325,6 +375,8 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
   }
   for (const std::exception_ptr& failure : failures) {
     if (failure) {
+      std::erase(started, nullptr);
+      keep(std::move(started), wanted);
       std::rethrow_exception(failure);
     }
   }

@@ -59,8 +59,11 @@ class INTERPOOL_PUBLIC Process final : public Services {
 
   // How many further interpreters there can be copies for. Throws as installation().
   size_t startable();
-  // Starts that many further interpreters, at the same time. When one fails,
-  // its error is thrown, and nobody uses the others. Each imports `preload` first.
+  // What an interpreter would be made of that is started now.
+  static Origin origin(const std::vector<std::string>& search_path, const std::vector<std::string>& preload);
+  // That many interpreters for a pool: those that closed pools give up, then new ones, which are started at
+  // the same time. When one fails, its error is thrown, and a later pool gets the others. Each imports
+  // `preload` first.
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path,
                                   const std::vector<std::string>& preload = {});
 
@@ -98,6 +101,8 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // Asks the provisioner; never returns once the process is leaving.
   template <typename Work>
   auto provision(const Work& work);
+  // For a later pool: the others of a start that failed.
+  void keep(std::vector<Interpreter*> interpreters, const Origin& origin);
   Interpreter* start_one(int slot, const std::vector<std::string>& search_path);
 
   struct Prepared {

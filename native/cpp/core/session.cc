@@ -51,7 +51,7 @@ std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std:
   session->pool_->introduce(interpreter, session);
   if (call_limit.has_value()) {
     session->deadline_ =
-        Deadline::start(interpreter, {*call_limit, session->pool_->grace()},
+        Deadline::start(interpreter, affinity, {*call_limit, session->pool_->grace()},
                         [pool = session->pool_, &interpreter, weak = session->weak_from_this()] {
                           if (const auto alive = weak.lock()) {
                             alive->open_ = false;

@@ -53,6 +53,7 @@ std::shared_ptr<Pool> start_pool(const PoolSettings& settings, const std::vector
   options.start = [search_path, preload = settings.preload] {
     return Process::get().start(1, search_path, preload).front();
   };
+  options.origin = Process::origin(search_path, settings.preload);
   auto pool = std::make_shared<Pool>(Process::get().start(size.min_size, search_path, settings.preload),
                                      std::move(options));
   Process::get().remember(pool);

@@ -4,14 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "../upstream/cpython_types.h"
+
 namespace interpool {
 namespace {
 
 constexpr const char* kWatch = "interpool.dict_watch";
-
-uint64_t dict_version(PyObject* dict) {
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-}
 
 struct Binding {
   Ref name;
@@ -25,11 +23,6 @@ struct Watched {
 };
 
 using Watch = std::vector<Watched>;
-
-Ref kept(PyObject* borrowed) {
-  Py_INCREF(borrowed);
-  return Ref(borrowed);
-}
 
 // Functions, classes, and what C code provides; no instance, which may be a state that changes.
 bool is_code(PyObject* value) {
@@ -57,12 +50,12 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
       PyErr_Format(PyExc_TypeError, "a dict or a class can be watched, and no %s", Py_TYPE(owner)->tp_name);
       return nullptr;
     }
-    Watched& watched = watch->emplace_back(Watched{kept(dict), dict_version(dict), {}});
+    Watched& watched = watch->emplace_back(Watched{Ref(Py_NewRef(dict)), version_of_dict(dict), {}});
     PyObject *name = nullptr, *value = nullptr;
     Py_ssize_t position = 0;
     while (values != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
       if (PyUnicode_CheckExact(name) != 0 && is_code(value)) {
-        watched.bindings.push_back({kept(name), kept(value)});
+        watched.bindings.push_back({Ref(Py_NewRef(name)), Ref(Py_NewRef(value))});
       }
     }
     watched.bindings.shrink_to_fit();
@@ -82,7 +75,7 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
   Ref changed(PyList_New(0));
   for (size_t i = 0; changed && i < watch->size(); ++i) {
     Watched& watched = (*watch)[i];
-    const uint64_t version = dict_version(watched.dict.get());
+    const uint64_t version = version_of_dict(watched.dict.get());
     if (version == watched.version) {
       continue;
     }

@@ -22,6 +22,13 @@ void* lookup(void* handle, const char* name) {
   }
   // What the whole program shows is the host's Python: its objects and GIL are not ours.
   const bool anywhere = handle == program || handle == RTLD_DEFAULT;
+  // An extension may be called as a module of Python's own (package._io): it has the init function that is
+  // meant.
+  if (!anywhere && std::string_view(name).starts_with(kInitFunction)) {
+    if (void* const own = dlsym(handle, name)) {
+      return own;
+    }
+  }
   void* const where = anywhere ? own_python : handle;
   void* const found = dlsym(where, (prefix + name).c_str());
   return found != nullptr ? found : dlsym(where, name);

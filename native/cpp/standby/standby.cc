@@ -4,7 +4,11 @@
 //
 // Its last argument is FD:INODE:CTIME_NS:PATH: the connection to the pool host, and which
 // file, by that name, TorchServe's socket is. INODE is 0 where there is none. The arguments
-// before it are the shim's own, for those who look at processes.
+// before it are the shim's own, for those who look at processes. How the next host is started
+// when this one dies stands in the environment.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +17,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace {
 
@@ -34,6 +39,51 @@ void remove_socket(const char* path, unsigned long long inode, unsigned long lon
   }
 }
 
+// The host's words, as handler/frontend/shim.py has them: the instance's lock, the log, and the command.
+constexpr char kSuccessor[] = "INTERPOOL_SUCCESSOR";
+constexpr char kSeparator = '\x1f';
+constexpr int kLock = 3;  // the descriptor that the host has the lock as
+
+// Starts the next host, unless another worker's program or shim does, which then has the lock. The
+// host has it from here on, until it listens.
+void start_successor() {
+  char* const how = std::getenv(kSuccessor);
+  if (how == nullptr) {
+    return;
+  }
+  std::vector<char*> words;
+  for (char* at = how; at != nullptr;) {
+    words.push_back(at);
+    at = std::strchr(at, kSeparator);
+    if (at != nullptr) {
+      *at++ = '\0';
+    }
+  }
+  words.push_back(nullptr);
+  const int lock = open(words[0], O_RDWR | O_CLOEXEC);
+  if (words.size() < 4 || lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    return;
+  }
+  std::vector<char*> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (std::strncmp(*variable, kSuccessor, std::strlen(kSuccessor)) != 0) {
+      environment.push_back(*variable);
+    }
+  }
+  environment.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, lock, kLock);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, words[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  pid_t child = 0;
+  static_cast<void>(posix_spawn(&child, words[2], &files, &attributes, words.data() + 2, environment.data()));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -48,6 +98,7 @@ int main(int argc, char** argv) {
     return value;
   };
   const int host = static_cast<int>(number());
+  static_cast<void>(fcntl(host, F_SETFD, FD_CLOEXEC));  // this program has got it over an exec
   const unsigned long long inode = number();
   const unsigned long long ctime_ns = number();
 
@@ -59,6 +110,8 @@ int main(int argc, char** argv) {
   if (size > 0) {
     return 0;  // "bye": an end that is not a failure
   }
+  // First, as TorchServe kills this program when it sees the worker's connection closed.
+  start_successor();
   remove_socket(rest, inode, ctime_ns);
   static_cast<void>(write(STDERR_FILENO, kGone, std::strlen(kGone)) < 0);
   static_cast<void>(write(STDOUT_FILENO, kLogGone, std::strlen(kLogGone)) < 0);

@@ -21,6 +21,9 @@ inline bool is_python_name(std::string_view symbol) {
   return symbol.starts_with("Py") || symbol.starts_with("_Py");
 }
 
+// What the name of an extension module's init function begins with.
+inline constexpr const char* kInitFunction = "PyInit_";
+
 // Libraries that look symbols up in Python code's name: ctypes, cffi, and LLVM for what numba compiles.
 inline bool is_foreign_function_module(std::string_view file) {
   return file.starts_with("_ctypes.") || file.starts_with("_cffi_backend.") ||

@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include <cstdint>
+
 namespace interpool {
 
 // os.environ's class, and where it keeps encoded names and values; what json.loads decodes by, and the
@@ -16,6 +18,11 @@ inline constexpr const char* kJsonScanner = "scan_once";
 // an attribute of it is looked up.
 inline unsigned version_of(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0 ? type->tp_version_tag : 0;
+}
+
+// A number that a dictionary never has again once it has changed.
+inline uint64_t version_of_dict(PyObject* dict) {
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 }
 
 }  // namespace interpool

@@ -36,6 +36,7 @@ def test_summary_counts_and_says_why() -> None:
         kind="module",
         plan=Plan(
             "mypkg.m:build",
+            data={f"mypkg/vocab/{number}.txt": "mypkg/m.py:7: open(file)" for number in range(100)},
             proposals=(Proposal("wandb.**", "mock", "never ran", "mypkg/m.py:9: import wandb"),),
         ),
         inputs=None,
@@ -55,10 +56,20 @@ def test_summary_counts_and_says_why() -> None:
                 "reason": "every server has it",
                 "imported_by": [],
             },
+            **{
+                name: {
+                    "action": "extern",
+                    "origin": "standard_library",
+                    "reason": "standard library",
+                    "imported_by": [],
+                }
+                for name in ("os", "os.path", "sys")
+            },
             "wandb": {"action": "mock", "origin": "user", "reason": "--mock wandb", "imported_by": []},
         },
         externs=[{"module": "torch", "distribution": "torch", "version": "2.13.0"}],
         warnings=["mypkg/m.py:3: import missing\n  could not be imported"],
+        lazy=["mypkg/m.py:5: import later", "mypkg/m.py:6: import later_still"],
         size=2_000_000,
         seconds={"build": 1.0, "export": 0.25, "digest": 0.5, "trial": 2.5},
         serving=SERVED_AS_KINDS_ARE,
@@ -68,7 +79,13 @@ def test_summary_counts_and_says_why() -> None:
         result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "--mock", "wandb"])
     assert packing.call_args.kwargs["mock"] == ("wandb",)
     said = " ".join(result.output.split())
-    assert "2 interned, 1 extern, 1 mocked" in said
+    assert "2 interned, 4 extern, 1 mocked" in said
+    assert "every server has them: torch, 2 more" in said
+    assert "standard library │" not in said
+    assert said.count("data: ") == 1
+    assert "data: 100 files in mypkg/vocab/ (mypkg/m.py:7: open(file))" in said
+    assert "2 lazy imports that did not run: interpool plan -v mypkg.m:build" in said
+    assert said.startswith("warning: mypkg/m.py:3: import missing"), "what matters stands first"
     assert "in the project" in said
     assert "the server must have: torch 2.13.0" in said
     assert "warning: mypkg/m.py:3: import missing" in said
@@ -77,6 +94,13 @@ def test_summary_counts_and_says_why() -> None:
     assert "corrected: einops is not mocked" in said
     assert "packed m.ptpkg (module, 2.00 MB; 0.8 s to write it, 3.5 s to build, run, scan and try it)" in said
     assert "no self-test" in said
+
+    with patch.object(pack_command, "pack", return_value=report):
+        result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "-v"])
+    said = " ".join(result.output.split())
+    assert said.count("data: ") == 100
+    assert "lazy import: mypkg/m.py:6: import later_still" in said
+    assert "every server has them" not in said
 
 
 def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
@@ -96,3 +120,14 @@ def test_refusal_is_left_to_the_command_group(tmp_path: Path) -> None:
     result = CliRunner().invoke(PACK, ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path)])
     assert isinstance(result.exception, PackError)
     assert result.exit_code == 1
+    assert result.stdout == ""
+
+
+def test_json_says_on_failure_what_failed(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        PACK, ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path), "--json"]
+    )
+    assert isinstance(result.exception, PackError)
+    failed = json.loads(result.stdout)["error"]
+    assert failed == {"message": result.exception.message, "traceback": ""}
+    assert "there is no module 'nopkg'" in failed["message"]

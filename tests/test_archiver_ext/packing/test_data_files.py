@@ -39,7 +39,9 @@ PROJECT = {
 
 @pytest.fixture
 def root(importable: Write) -> Path:
-    return importable(PROJECT)
+    root = importable(PROJECT)
+    (root / "mypkg" / "results").mkdir()
+    return root
 
 
 def exported(
@@ -50,7 +52,7 @@ def exported(
 
     exporter = HermeticExporter(folder / "archive.ptpkg", Rules(root, Globs(**globs)))
     exporter.save_pickle("model", "model.pkl", Entry())
-    listed = save_data(exporter, root, find_data(root, data))
+    listed = save_data(exporter, find_data(root, data))
     exporter.close()
     with zipfile.ZipFile(folder / "archive.ptpkg") as file:
         return listed, {name.partition("/")[2]: file.read(name) for name in file.namelist()}
@@ -68,6 +70,8 @@ def exported(
         (["mypkg/**"], ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt"]),
         (["mypkg/*.py"], ["mypkg/__init__.py", "mypkg/helper.py", "mypkg/m.py", "mypkg/script.py"]),
         (["top.*", "**/more.txt", "*.txt"], ["mypkg/vocab/deep/more.txt", "top.txt"]),
+        (["mypkg/vocab/"], ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt"]),
+        (["mypkg/*/"], ["mypkg/results/", "mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt"]),
     ],
 )
 def test_globs_name_files_below_the_root(root: Path, globs: list[str], found: list[str]) -> None:
@@ -78,7 +82,7 @@ def test_globs_name_files_below_the_root(root: Path, globs: list[str], found: li
     ("pattern", "said"),
     [
         ("*.json", "no file below .* has such a name"),
-        ("mypkg/vocab", r"mypkg/vocab is a folder, whose files are --data 'mypkg/vocab/\*\*'"),
+        ("mypkg/vocab", "mypkg/vocab is a folder: --data 'mypkg/vocab/' is all that is in it"),
         ("../*", "stay below it"),
         ("/etc/passwd", "must be relative"),
     ],
@@ -95,6 +99,12 @@ def test_data_lies_in_the_archive_where_it_lay_in_the_project(root: Path, tmp_pa
     listed, members = exported(root, tmp_path, "mypkg/vocab/**", "top.txt")
     assert listed == ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt", "top.txt"]
     assert [members[name] for name in listed] == [b"more", b"words", b"top"]
+
+
+def test_empty_folder_is_listed_and_is_no_member(root: Path, tmp_path: Path) -> None:
+    listed, members = exported(root, tmp_path, "mypkg/results/")
+    assert listed == ["mypkg/results/"]
+    assert not [name for name in members if "results" in name]
 
 
 def test_source_of_a_module_in_the_archive_is_only_listed(root: Path, tmp_path: Path) -> None:
@@ -126,7 +136,7 @@ def test_name_that_no_archive_can_hold_is_refused(root: Path, tmp_path: Path, na
     (root / name).parent.mkdir(exist_ok=True)
     (root / name).touch()
     with pytest.raises(PackError, match=r"(?s)a data file.s name must be .*What to do: rename"):
-        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), root, [name])
+        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), [name])
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ def test_name_that_no_archive_can_hold_is_refused(root: Path, tmp_path: Path, na
 )
 def test_what_is_no_file_of_the_project_is_refused(root: Path, tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(PackError, match=f"{name}: .*{said}"):
-        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), root, [name])
+        save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), [name])
 
 
 def refusal(root: Path, folder: Path, name: str, **globs: tuple[str, ...]) -> str:

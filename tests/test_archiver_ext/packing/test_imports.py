@@ -25,23 +25,23 @@ def late():
 
 def test_every_import_is_found_with_its_line() -> None:
     found = [
-        (site.modules, site.line, site.guarded, site.dynamic)
+        (site.modules, site.line, site.guarded, site.dynamic, site.lazy)
         for site in find_imports(SOURCE, "pkg.sub.mod", is_package=False)
     ]
     assert found == [
-        (("a",), 2, False, False),
-        (("b.c",), 2, False, False),
-        (("d.e", "d"), 3, False, False),
-        (("d.f", "d"), 3, False, False),
-        (("pkg.sub.g", "pkg.sub"), 4, False, False),
-        (("pkg.h.i", "pkg.h"), 5, False, False),
-        (("j",), 6, False, False),
-        (("k",), 8, True, False),
-        (("l",), 10, True, False),
-        (("m",), 14, False, False),
-        (("importlib",), 15, False, False),
-        (("n.o",), 16, False, True),
-        (("p.q",), 18, False, False),
+        (("a",), 2, False, False, False),
+        (("b.c",), 2, False, False, False),
+        (("d.e", "d"), 3, False, False, False),
+        (("d.f", "d"), 3, False, False, False),
+        (("pkg.sub.g", "pkg.sub"), 4, False, False, False),
+        (("pkg.h.i", "pkg.h"), 5, False, False, False),
+        (("j",), 6, False, False, False),
+        (("k",), 8, True, False, False),
+        (("l",), 10, True, False, False),
+        (("m",), 14, False, False, True),
+        (("importlib",), 15, False, False, True),
+        (("n.o",), 16, False, True, True),
+        (("p.q",), 18, False, False, True),
     ]
 
 

@@ -28,11 +28,13 @@ MODEL = """
     import torch
     from annotated_types import Gt
     from iniconfig import IniConfig
+    from mypkg.tables import table
 
     class Tagged(IniConfig):                 # no code of iniconfig's runs
         pass
 
     LIMIT = Gt(3)
+    table()                                  # at import, but not at the top level of any module
 
     class Net(torch.nn.Module):
         def __init__(self):
@@ -43,6 +45,15 @@ MODEL = """
             self.calls += 1
             return x * float(scipy.special.logsumexp([1.0, LIMIT.gt])) + self.calls
 """
+TABLES = """
+    import sortedcontainers
+    from annotated_doc import Doc
+
+    def table():
+        return {Doc: 1, sortedcontainers.SortedDict: 2}
+"""
+# What only loading needs.
+NEEDED = ["annotated_doc.**", "sortedcontainers.**"]
 FACTORY = """
     import torch
     from mypkg.model import Net
@@ -58,7 +69,12 @@ FACTORY = """
 @pytest.fixture(scope="module")
 def mypkg(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("project")
-    for name, text in {"__init__.py": "", "model.py": MODEL, "factory.py": FACTORY}.items():
+    for name, text in {
+        "__init__.py": "",
+        "model.py": MODEL,
+        "tables.py": TABLES,
+        "factory.py": FACTORY,
+    }.items():
         (root / "mypkg").mkdir(exist_ok=True)
         (root / "mypkg" / name).write_text(textwrap.dedent(text))
     return root
@@ -73,24 +89,31 @@ def packed(mypkg: Path, tmp_path_factory: pytest.TempPathFactory) -> PackReport:
 def test_what_runs_is_packed_or_extern_and_what_never_runs_is_mocked(packed: PackReport) -> None:
     found = {each.glob: each for each in packed.plan.proposals}
     assert {glob: each.action for glob, each in found.items()} == {
+        "annotated_doc.**": "intern",
         "annotated_types.**": "intern",
         "cffi.**": "mock",
         "iniconfig.**": "intern",
         "scipy.**": "extern",
+        "sortedcontainers.**": "intern",
     }
     assert "it ran on the example inputs" in found["scipy.**"].reason
     assert "ships compiled code" in found["scipy.**"].reason
     assert found["scipy.**"].line == "mypkg/model.py:3: import scipy.special"
-    assert "called at import (mypkg/model.py:11: LIMIT = Gt(3))" in found["annotated_types.**"].reason
+    assert "called at import (mypkg/model.py:12: LIMIT = Gt(3))" in found["annotated_types.**"].reason
     assert "what needs it will fail" in found["cffi.**"].reason
     assert found["cffi.**"].line.startswith("mypkg/model.py:2: import cffi")
     assert packed.inputs == {"args": [{"tensor": {"dtype": "float32", "shape": [2]}}], "kwargs": {}}
 
+    assert "used at import (mypkg/model.py:9: class Tagged(IniConfig):" in found["iniconfig.**"].reason
 
-def test_a_trial_load_finds_what_only_loading_needs(packed: PackReport) -> None:
+
+def test_one_trial_load_finds_all_that_only_loading_needs(packed: PackReport) -> None:
     assert packed.attempts == 2
-    assert packed.modules["iniconfig"]["origin"] is Origin.RULES
-    assert packed.corrections == ["iniconfig is not mocked: the archive needs iniconfig.IniConfig to load"]
+    assert packed.modules["annotated_doc"]["origin"] is Origin.RULES
+    assert packed.corrections == [
+        "annotated_doc is not mocked: the archive needs annotated_doc.Doc to load",
+        "sortedcontainers is not mocked: the archive needs sortedcontainers.SortedDict to load",
+    ]
 
 
 def test_what_is_packed_has_not_been_run(packed: PackReport) -> None:
@@ -137,8 +160,9 @@ def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_pa
         proposals=(Proposal("iniconfig.**", "mock", "mine"), Proposal("cffi.**", "extern", "mine")),
     )
     with pytest.raises(PackError, match=r"iniconfig\.IniConfig' was mocked out"):
-        pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan)
-    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=["iniconfig.**"])
+        pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=NEEDED)
+    extern = ["iniconfig.**", *NEEDED]
+    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=extern)
     assert report.modules["iniconfig"]["reason"] == "--extern iniconfig.**"
     assert report.modules["iniconfig"]["origin"] is Origin.USER
     assert (report.modules["cffi"]["action"], report.modules["cffi"]["reason"]) == ("extern", "mine")
@@ -155,7 +179,7 @@ def test_a_plan_from_a_report_decides_as_one_from_a_file(mypkg: Path, tmp_path: 
             Proposal("not_needed.**", "mock", "--mock not_needed.**", origin=origin),
         ),
     )
-    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, intern=["iniconfig.**"])
+    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=NEEDED)
     assert report.modules["cffi"]["origin"] is Origin.PLAN
     (unused,) = [warning for warning in report.warnings if "matches no module" in warning]
     assert unused.startswith("the plan's [mock] not_needed.** matches no module that the model needs")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from interpool.archiver_ext.verify.externs import check_externs
+from interpool.native import known_libraries
 from interpool.native.archive.format import Manifest, Origin
 from interpool.native.errors import ExternError
 
@@ -52,6 +55,15 @@ def test_another_major_version_is_a_warning(
     assert warnings in ([], [f"[extern-version] {said}"])
 
 
+def test_what_no_index_has_is_missing_without_a_pip_command() -> None:
+    with pytest.raises(
+        ExternError, match="module mylib is not installed; it was installed from a dir"
+    ) as caught:
+        check_externs("m", manifest(("mylib", "", "")))
+    assert "pip install" not in str(caught.value)
+    assert check_externs("m", manifest(("click", "", ""))) == []
+
+
 @pytest.mark.parametrize(
     ("made_with", "usable"), [("2.13.1+cu130", True), ("2.12.0", False), ("3.13.0", False)]
 )
@@ -93,3 +105,27 @@ def test_another_python_is_a_warning_and_a_module_that_it_lacks_an_error() -> No
     gone = {"asynchat_of_old": {"action": "extern", "origin": origin, "reason": why, "imported_by": []}}
     with pytest.raises(ExternError, match=r"has no module asynchat_of_old, which Python 3\.8\.19 had"):
         check_externs("m", manifest(python="3.8.19", modules=gone))
+
+
+def test_a_library_that_is_known_to_fail_in_private_interpreters_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"version": "8.0", "computes": False, "failure": "it crashed with SIGSEGV"}
+    table = tmp_path / "table.json"
+    table.write_text(
+        json.dumps(
+            {
+                "date": "2026-01-02",
+                "libraries": [
+                    {"distribution": "Click", **row},
+                    {"distribution": "numpy", **row, "computes": True, "failure": ""},
+                ],
+            }
+        )
+    )
+    monkeypatch.setattr(known_libraries, "TABLE", table)
+    here = [(name, name, metadata.version(name)) for name in ("torch", "numpy", "click", "click")]
+    said = f"[extern-unsafe] click {metadata.version('click')} is known to fail in private interpreters"
+    assert check_externs("m", manifest(*here)) == [
+        f"{said}: it crashed with SIGSEGV (tried with 8.0, 2026-01-02)"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -180,7 +181,8 @@ def test_the_servers_own_path_is_what_it_was_started_with(monkeypatch: pytest.Mo
     environment = {**os.environ, "PYTHONPATH": "/of/the/server:/and/more"}
     with subprocess.Popen(["sleep", "60"], env=environment) as server:
         try:
-            wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "sleep\n", "its start")
+            of_its_own = Path(f"/proc/{server.pid}/environ")  # Linux tells it a moment after the program
+            wait_for(lambda: b"/of/the/server" in of_its_own.read_bytes(), "its start")
             assert shim.frontend_path(server.pid, "/changed") == ["/of/the/server", "/and/more"]
         finally:
             server.kill()
@@ -188,14 +190,17 @@ def test_the_servers_own_path_is_what_it_was_started_with(monkeypatch: pytest.Mo
 
 
 @contextlib.contextmanager
-def _standby(address: str, program: str) -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
+def _standby(
+    address: str, program: str, successor: str = ""
+) -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
     """The host's end of a process that stands by for a worker: that program, or Python without one."""
     host, worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     code = (
         "import _socket, sys; from interpool.handler.frontend import shim;"
         f"control = _socket.socket(fileno={worker.fileno()}); path = {address.removeprefix('unix:')!r};"
-        f"mine = shim.file_identity(path); shim.stand_by(control, path, mine, {{'standby': {program!r}}});"
-        "print('none', flush=True); sys.exit(shim.wait_for_end(control, path, mine, {}))"
+        f"mine = shim.file_identity(path); how = {{'INTERPOOL_SUCCESSOR': {successor!r}, 'OF': 'the host'}};"
+        f"shim.stand_by(control, path, mine, {{'standby': {program!r}}}, how);"
+        "print('none', flush=True); sys.exit(shim.wait_for_end(control, path, mine, {}, {}))"
     )
     with (
         host,
@@ -274,6 +279,44 @@ def test_a_worker_that_stands_by_looks_like_what_was_started() -> None:
         words = Path(f"/proc/{process.pid}/cmdline")
         wait_for(lambda: words.read_bytes() != b"", "the arguments")
         assert words.read_text().split("\0")[:2] == [sys.executable, "-c"]
+
+
+def test_the_first_worker_whose_host_has_died_starts_the_next_one(tmp_path: Path) -> None:
+    """Which has the lock until it listens: neither another worker's program nor a shim starts one besides."""
+    lock, log, started = tmp_path / "lock", tmp_path / "log", tmp_path / "started"
+    lock.touch()
+    code = f"echo $OF $INTERPOOL_SUCCESSOR >>{started}; ls /proc/self/fd | wc -l >>{started}; echo said >&2; "
+    code += f"flock -n {lock} true || echo locked >&2; cat"
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    how = "\x1f".join([str(lock), str(log), "/bin/sh", "-c", code + f" {gate}"])
+    program = str(standby_path())
+    with (
+        _standby("tcp:127.0.0.1:9000", program, how) as (host, first),
+        _standby("tcp:127.0.0.1:9001", program, how) as (other_host, second),
+    ):
+        host.close()
+        assert first.wait(60) == 1
+        wait_for(lambda: log.exists() and log.read_text() == "said\nlocked\n", "the next host")
+        other_host.close()
+        assert second.wait(60) == 1
+        gate.write_text("")  # the next host ends
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    assert started.read_text().split() == ["the", "host", "5"]  # 0 to 3, and what ls reads
+
+
+def test_no_host_is_started_in_the_place_of_one_that_left(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    how = "\x1f".join([str(tmp_path / "lock"), str(tmp_path / "log"), "/bin/sh", "-c", f"touch {started}"])
+    with _standby("tcp:127.0.0.1:9000", str(standby_path()), how) as (host, process):
+        host.send(b"bye")
+        assert process.wait(60) == 0
+    with _standby("tcp:127.0.0.1:9000", str(standby_path()), how) as (host, process):
+        host.close()  # it has removed its directory
+        assert process.wait(60) == 1
+    assert not (tmp_path / "log").exists()
+    assert not started.exists()
 
 
 def test_a_complaint_has_been_read_before_the_workers_stdout_ends() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler.host.memory import free_part
+from interpool.handler.host.memory import data_size, free_part
 
 
 def _system(root: Path, available: int = 500, group: str = "0::/pods/one\n") -> tuple[Path, Path]:
@@ -26,33 +26,41 @@ def _limit(directory: Path, most: str, used: int, cache: int) -> None:
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
     proc, cgroups = _system(tmp_path)
-    assert free_part(proc, cgroups) == 0.5
+    assert free_part(None, proc, cgroups) == 0.5
     _limit(cgroups / "pods" / "one", "max", 999, 0)
-    assert free_part(proc, cgroups) == 0.5
+    assert free_part(None, proc, cgroups) == 0.5
 
 
 def test_a_groups_limit_counts_without_pages_that_can_be_given_back(tmp_path: Path) -> None:
     proc, cgroups = _system(tmp_path)
     _limit(cgroups / "pods" / "one", "100", 90, 20)
-    assert free_part(proc, cgroups) == pytest.approx(0.3)
+    assert free_part(None, proc, cgroups) == pytest.approx(0.3)
 
 
 def test_the_group_above_counts_too(tmp_path: Path) -> None:
     proc, cgroups = _system(tmp_path)
     _limit(cgroups / "pods" / "one", "100", 10, 0)
     _limit(cgroups / "pods", "200", 180, 0)
-    assert free_part(proc, cgroups) == pytest.approx(0.1)
+    assert free_part(None, proc, cgroups) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("group", ["", "4:memory:/old\n"])
 def test_where_there_is_no_group_the_machine_decides(tmp_path: Path, group: str) -> None:
     proc, cgroups = _system(tmp_path, available=40, group=group)
-    assert free_part(proc, cgroups) == 0.04
+    assert free_part(None, proc, cgroups) == 0.04
 
 
 def test_where_nothing_can_be_read_nothing_is_short(tmp_path: Path) -> None:
-    assert free_part(tmp_path / "none", tmp_path / "none") == 1.0
+    assert free_part(None, tmp_path / "none", tmp_path / "none") == 1.0
 
 
 def test_this_machine_has_some(tmp_path: Path) -> None:
     assert 0 < free_part() <= 1
+
+
+def test_a_limit_of_its_own_counts_what_is_no_files(tmp_path: Path) -> None:
+    proc, cgroups = _system(tmp_path)
+    (proc / "self" / "status").write_text("VmData: 7 kB\nRssAnon: 60 kB\nRssFile: 500 kB\nRssShmem: 20 kB\n")
+    assert free_part(100 * 1024, proc, cgroups) == pytest.approx(0.2)
+    assert free_part(50 * 1024, proc, cgroups) == 0.0
+    assert data_size(proc) == 7 * 1024

@@ -36,7 +36,7 @@ STUCK = (("/bad", 9.0), ("/bad", 30.0))
 def test_a_model_that_has_none_gets_one_more_while_calls_that_last_hold_them_all() -> None:
     stats = _stats(*STUCK, waiting={"/good": 1})
     assert holders(stats) == {"/bad": 30.0}
-    assert relieved_size(stats, SIZE, has_memory=True) == (2, 3)
+    assert relieved_size(stats, SIZE, has_memory=lambda: True) == (2, 3)
     assert "1 calls wait" in describe(stats, {"/bad": "bad/1.0"})
     assert "bad/1.0 for 30 s" in describe(stats, {"/bad": "bad/1.0"})
 
@@ -53,21 +53,21 @@ def test_a_model_that_has_none_gets_one_more_while_calls_that_last_hold_them_all
     ids=["one is short", "one is free", "only its own wait", "nobody waits", "no interpreter"],
 )
 def test_otherwise_it_has_its_size(stats: Any) -> None:
-    assert relieved_size(stats, SIZE, has_memory=True) == SIZE
+    assert relieved_size(stats, SIZE, has_memory=lambda: True) == SIZE
 
 
 def test_it_does_not_grow_where_memory_is_short() -> None:
-    assert relieved_size(_stats(*STUCK, waiting={"/good": 1}), SIZE, has_memory=False) == SIZE
+    assert relieved_size(_stats(*STUCK, waiting={"/good": 1}), SIZE, has_memory=lambda: False) == SIZE
 
 
 def test_a_second_model_whose_calls_last_has_the_pool_grow_again() -> None:
     stats = _stats(*STUCK, ("/worse", 6.0), waiting={"/good": 1}, most=3)
-    assert relieved_size(stats, SIZE, has_memory=True) == (2, 4)
+    assert relieved_size(stats, SIZE, has_memory=lambda: True) == (2, 4)
 
 
 def test_it_has_its_size_again_once_nobody_waits_and_one_is_free() -> None:
-    assert relieved_size(_stats(*STUCK, ("/good", 0.1), most=3), SIZE, has_memory=True) == (2, 3)
-    assert relieved_size(_stats(*STUCK, (None, 0.0), most=3), SIZE, has_memory=True) == SIZE
+    assert relieved_size(_stats(*STUCK, ("/good", 0.1), most=3), SIZE, has_memory=lambda: True) == (2, 3)
+    assert relieved_size(_stats(*STUCK, (None, 0.0), most=3), SIZE, has_memory=lambda: True) == SIZE
 
 
 def test_a_pool_that_serves_has_no_trouble() -> None:

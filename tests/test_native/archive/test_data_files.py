@@ -22,9 +22,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from archives import MANIFEST_MEMBER, add_manifest, add_members, build_package, manifest_of
+from archives import (
+    MANIFEST_MEMBER,
+    add_manifest,
+    add_members,
+    build_package,
+    manifest_of,
+    module_records,
+)
 
 from interpool.native.archive.data_files import base_folder
+from interpool.native.archive.format import NAMESPACE_SOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
 
@@ -158,6 +166,90 @@ def test_source_is_shown_though_the_file_is_not_there(archive: Archive, open_arc
     assert inspect.getsource(sys.modules[type(model).__module__]).startswith("\nimport os")
 
 
+def digests(members: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in members.items()}
+
+
+def test_sources_and_empty_folders_lie_beside_the_data(
+    plain: Path, archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    reader = torch._C.PyTorchFileReader(str(plain))
+    sources = {"data_model/net.py": reader.get_record("data_model/net.py")}
+    path = archive(
+        FILES,
+        data=[*FILES, "data_model/results/"],
+        modules=module_records((), {"data_model.net": []}),
+        files=digests(FILES | sources),
+    )
+    model = made(open_archive(path))
+    assert model.read()[3] == ["labels.txt", "net.py", "results", "table.npy", "vocab"]
+    (folder,) = folders(scratch)
+    assert (folder / "data_model" / "net.py").read_bytes() == sources["data_model/net.py"]
+    assert not list((folder / "data_model" / "results").iterdir())
+    assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
+
+
+WALKER = """
+    import importlib
+    import os
+    import pkgutil
+
+    class Walker:
+        def walk(self):
+            found = [info.name for info in pkgutil.walk_packages(__path__, __name__ + ".")]
+            modules = [importlib.import_module(name) for name in found]
+            again = [importlib.import_module(__name__ + ".deep.leaf"), *modules]
+            listed = sorted(os.listdir(__path__[0]))
+            return [module.NAME for module in modules], listed, len({id(module) for module in again})
+
+    def make():
+        return Walker()
+
+    def packed():
+        import walked.deep
+        import walked.deep.leaf
+    """
+
+
+def test_a_package_that_is_walked_gives_the_archives_own_modules(tmp_path: Path, open_archive: Open) -> None:
+    sources = {
+        "walked/__init__.py": textwrap.dedent(WALKER),
+        "walked/deep/__init__.py": "NAME = 'deep'\n",
+        "walked/deep/leaf.py": "NAME = 'leaf'\n",
+    }
+    extern = ("importlib", "os", "pkgutil")
+    path = build_package(tmp_path / "m.pt", sources, "walked:make", extern=extern)
+    reader = torch._C.PyTorchFileReader(str(path))
+    members = {name: reader.get_record(name) for name in sources}
+    modules = module_records(extern, {"walked": [], "walked.deep": [], "walked.deep.leaf": []})
+    add_manifest(path, manifest_of({}, modules=modules, files=digests(members)))
+    importer = open_archive(path)
+    finders = len(sys.meta_path)
+    names, listed, different = made(importer).walk()
+    assert (names, listed) == (["deep", "leaf"], ["__init__.py", "deep"])
+    assert different == 2, "no file was run twice"
+    with pytest.raises(ModuleNotFoundError):
+        __import__(f"{importer.id()}.walked.nothing")
+    importer.close()
+    assert len(sys.meta_path) == finders
+
+
+def test_a_folder_without_an_init_has_none_on_disk(tmp_path: Path, open_archive: Open, scratch: Path) -> None:
+    sources = {
+        "space/__init__.py": NAMESPACE_SOURCE,
+        "space/m.py": "class Net:\n    pass\ndef make():\n    return Net()\n",
+    }
+    path = build_package(tmp_path / "m.pt", sources, "space.m:make")
+    members = {name: source.encode() for name, source in sources.items()}
+    modules = module_records((), {"space": [], "space.m": []})
+    add_manifest(path, manifest_of({}, modules=modules, files=digests(members)))
+    importer = open_archive(path)
+    made(importer)
+    (folder,) = folders(scratch)
+    assert [each.name for each in (folder / "space").iterdir()] == ["m.py"]
+    assert importer.folder == folder
+
+
 def test_without_data_nothing_is_written_and_file_is_torch_packages(
     archive: Archive, open_archive: Open, scratch: Path
 ) -> None:
@@ -176,7 +268,8 @@ def test_a_folder_of_data_may_have_the_name_of_a_module(archive: Archive, open_a
 
 def test_a_folder_of_data_is_a_package_to_importlib(archive: Archive, open_archive: Open) -> None:
     importer = open_archive(archive())
-    assert importer.import_module("data_model.vocab").__spec__.submodule_search_locations == []
+    (place,) = importer.import_module("data_model.vocab").__spec__.submodule_search_locations
+    assert [each.name for each in Path(place).iterdir()] == ["words.txt"]
     assert importer.resources_of("data_model.vocab").joinpath("words.txt").read_text() == "words"
 
 
@@ -295,7 +388,19 @@ def test_data_that_is_not_what_the_manifest_says_is_refused(
 
 
 @pytest.mark.parametrize(
-    "name", ["missing.txt", "../outside", "/etc/passwd", "a//b", "model/./model.pkl", ".data/version", ""]
+    "name",
+    [
+        "missing.txt",
+        "../outside",
+        "/etc/passwd",
+        "a//b",
+        "model/./model.pkl",
+        ".data/version",
+        "",
+        "/",
+        "../",
+        "a//",
+    ],
 )
 def test_a_name_that_cannot_be_a_data_files_is_refused(
     archive: Archive, open_archive: Open, name: str
@@ -310,7 +415,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     path = archive()
-    with pytest.raises(ArchiveError, match=rf"{path}: its 4 data files.*below /proc: .*TMPDIR"):
+    with pytest.raises(ArchiveError, match=rf"{path}: its 4 files.*below /proc: .*TMPDIR"):
         made(open_archive(path))
 
 

@@ -3,11 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+
 #include <array>
+#include <atomic>
 #include <stdexcept>
 
 #include "synthetic_objects.h"
 #include "threads.h"
+
+// What private copies call instead of the C library's.
+extern "C" int ip_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                                 void* (*function)(void*), void* argument);
 
 namespace interpool::testing {
 namespace {
@@ -135,6 +142,46 @@ TEST_F(InterpretersTest, AreNotAskedForThreadsThatHaveNoStateInAny) {
   EXPECT_EQ(current_interpreter(), kHost);
   EXPECT_FALSE(may_have_states(true));
   EXPECT_EQ(current_interpreter(), kFirst);
+}
+
+std::atomic<int> asked{0};
+
+// The number of interpreters does not matter to a thread that a model has started, as none is asked.
+TEST_F(InterpretersTest, AreNotAskedForThreadsThatWereStartedInOne) {
+  for (InterpreterId id = 10; id < 200; ++id) {
+    Route route;
+    route.id = id;
+    route.type_type = &stranger_.object;
+    route.holds_gil = [] { return ++asked < 0; };
+    route.knows_thread = [] { return ++asked < 0; };
+    add_route(route);
+  }
+  enter_interpreter(kNone);
+  EXPECT_EQ(current_interpreter(), kNone);
+  EXPECT_GE(asked.exchange(0), 2 * 190);  // of a thread of nobody's, all are
+  enter_interpreter(kSecond);
+  pthread_t thread{};
+  const auto work = [](void* object) -> void* {
+    may_have_states(true);
+    intptr_t right = 0;
+    for (int i = 0; i < 100; ++i) {
+      const Route* owner = owner_of(static_cast<Object*>(object)->as_python());
+      right += current_interpreter() == kSecond && owner != nullptr && owner->id == kSecond ? 1 : 0;
+    }
+    return reinterpret_cast<void*>(right);
+  };
+  ASSERT_EQ(ip_pthread_create(&thread, nullptr, work, &second_.object), 0);
+  void* right = nullptr;
+  ASSERT_EQ(pthread_join(thread, &right), 0);
+  EXPECT_EQ(reinterpret_cast<intptr_t>(right), 100);
+  EXPECT_EQ(asked, 0);
+  for (InterpreterId id = 10; id < 200; ++id) {  // as before, for the other tests
+    Route route;
+    route.id = id;
+    route.holds_gil = [] { return false; };
+    route.knows_thread = [] { return false; };
+    add_route(route);
+  }
 }
 
 TEST_F(InterpretersTest, AreNotRemembered) {

@@ -5,6 +5,7 @@
 
 #include <latch>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "core/session.h"
@@ -324,6 +325,96 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   EXPECT_EQ(told, 2);
   EXPECT_NE(said.find("interpreter 1: ValueError: not me"), std::string::npos) << said;
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
+}
+
+std::set<int> ids_of(const std::vector<Interpreter*>& interpreters) {
+  std::set<int> ids;
+  for (const Interpreter* interpreter : interpreters) ids.insert(interpreter->id());
+  return ids;
+}
+
+PoolOptions of_origin(const Origin& origin) {
+  PoolOptions options;
+  options.origin = origin;
+  return options;
+}
+
+TEST(Pool, GivesUpWhatNobodyHasLeasedOnceItIsClosed) {
+  Fakes fakes(4);
+  const Origin origin{{"/path"}, {"preloaded"}, {"A=b"}};
+  const auto pool = std::make_shared<Pool>(fakes.all(), of_origin(origin));
+  Interpreter& leased = pool->acquire("", 0.0);
+  Interpreter& returned = pool->acquire("", 0.0);
+  pool->release(returned);
+  EXPECT_TRUE(pool->give_up(origin, 4).empty());
+  pool->close();
+  for (const Origin& other : {Origin{{}, {"preloaded"}, {"A=b"}}, Origin{{"/path"}, {}, {"A=b"}},
+                              Origin{{"/path"}, {"preloaded"}, {"A=c"}}, Origin{}}) {
+    EXPECT_TRUE(pool->give_up(other, 4).empty());
+  }
+  const auto first = ids_of(pool->give_up(origin, 1));
+  const auto second = ids_of(pool->give_up(origin, 4));
+  EXPECT_EQ(first, (std::set<int>{3}));
+  EXPECT_EQ(second, (std::set<int>{4}));
+  EXPECT_TRUE(pool->give_up(origin, 4).empty());
+  EXPECT_EQ(pool->instances(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(pool->status().size(), 2U);
+  EXPECT_EQ(pool->size(), 2U);
+  pool->release(leased);  // as good as ever
+  EXPECT_EQ(fakes[0].alive(), 0U);
+}
+
+TEST(Pool, NoLongerAnswersForWhatItGaveUp) {
+  Fakes fakes(1);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  pool->register_module_source("registered", "x = 1");
+  EXPECT_TRUE(pool->module_source("registered", 1).has_value());
+  pool->close();
+  ASSERT_EQ(pool->give_up({}, 1).size(), 1U);
+  EXPECT_FALSE(pool->module_source("registered", 1).has_value());
+  pool->forget("model");
+  pool->tell_all("module", "nobody_defines_it", None{}, 20.0);
+  EXPECT_TRUE(fakes[0].forgotten.empty());
+  EXPECT_EQ(fakes[0].visits(), 0);
+}
+
+TEST(Pool, GivesUpNothingThatWasToldToRunSomething) {
+  Fakes fakes(2);
+  for (auto& fake : fakes) {
+    fake->define("module", "note", [](const std::vector<Value>&) -> Value { return {}; });
+  }
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  pool->tell_all("module", "note", None{}, 20.0, true);  // where it was leased: nowhere
+  for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 0);
+  pool->tell_all("module", "note", None{}, 20.0);
+  for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 1);
+  pool->close();
+  EXPECT_TRUE(pool->give_up({}, 2).empty());
+}
+
+TEST(Pool, GivesEachInterpreterToOneTakerOnly) {
+  constexpr int kInterpreters = 64;
+  Fakes fakes(kInterpreters);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  pool->close();
+  std::vector<std::vector<Interpreter*>> taken(4);
+  std::vector<std::thread> takers;
+  for (auto& mine : taken) {
+    takers.emplace_back([&pool, &mine] {
+      for (int i = 0; i < kInterpreters; ++i) {
+        for (Interpreter* one : pool->give_up({}, 1)) mine.push_back(one);
+      }
+    });
+  }
+  for (std::thread& taker : takers) taker.join();
+  size_t count = 0;
+  std::set<int> all;
+  for (const auto& mine : taken) {
+    count += mine.size();
+    all.merge(ids_of(mine));
+  }
+  EXPECT_EQ(count, static_cast<size_t>(kInterpreters));
+  EXPECT_EQ(all.size(), static_cast<size_t>(kInterpreters));
 }
 
 // What `work` throws says that.

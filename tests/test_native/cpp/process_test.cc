@@ -96,6 +96,30 @@ TEST(Process, TellsWhyAnInterpreterDidNotStartAndStartsOthers) {
   EXPECT_EQ(process().start(2, {}).size(), 2U);
 }
 
+TEST(Process, KeepsTheOthersOfAStartThatFailedForTheNext) {
+  const int next = ids(process().start(1, {})).front() + 1;
+  const std::vector<std::string> path{"broken " + std::to_string(next + 1)};
+  EXPECT_THROW(process().start(3, path), InterpreterStartError);
+  EXPECT_EQ(ids(process().start(1, {})), (std::vector<int>{next + 3}));  // of another origin
+  EXPECT_EQ(ids(process().start(1, path)), (std::vector<int>{next}));
+  EXPECT_EQ(ids(process().start(2, path)), (std::vector<int>{next + 2, next + 4}));
+}
+
+TEST(Process, GivesAPoolWhatAClosedOneHasNotUsed) {
+  PoolOptions options;
+  options.origin = Process::origin({"/reused"}, {});
+  const auto pool = std::make_shared<Pool>(process().start(3, {"/reused"}), options);
+  process().remember(pool);
+  const std::vector<int> first = pool->instances();
+  pool->release(pool->acquire("", 0.0));
+  EXPECT_GT(ids(process().start(1, {"/reused"})).front(), first.back());  // it is open
+  pool->close();
+  ::setenv("INTERPOOL_TEST_OF_ORIGINS", "1", 1);
+  EXPECT_GT(ids(process().start(1, {"/reused"})).front(), first.back());
+  ::unsetenv("INTERPOOL_TEST_OF_ORIGINS");
+  EXPECT_EQ(ids(process().start(2, {"/reused"})), (std::vector<int>{first[1], first[2]}));
+}
+
 TEST(Process, TellsWhatAnInterpreterCannotImport) {
   try {
     process().start(1, {}, {"missing"});

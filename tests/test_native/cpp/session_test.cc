@@ -164,6 +164,19 @@ TEST_F(SessionTest, ReleasesWhatForeignThreadsDropInsideItsInterpreter) {
   EXPECT_EQ(fake().alive(), 1U);
 }
 
+// So many that work for each pair of them would not end.
+TEST_F(SessionTest, LooksAtEachDroppedObjectOnce) {
+  constexpr int kObjects = 300'000;
+  const auto session = acquire();
+  std::vector<PyObj> objects;
+  objects.reserve(kObjects);
+  for (int i = 0; i < kObjects; ++i) objects.push_back(session->from_value(i));
+  objects.clear();
+  session->from_value(1);
+  session->close();
+  EXPECT_EQ(fake().alive(), 0U);
+}
+
 TEST_F(SessionTest, ReleasesEachOnceWhileOthersDropAndItWorks) {
   const auto session = acquire();
   const PyObj echo = session->global("fake", "echo");

@@ -73,7 +73,7 @@ def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     done = CliRunner().invoke(main, ["doctor", "--imports", "numpy", "crashing", "no_such_module"])
     assert done.exit_code == 1, done.output
     good, crashed, stock, missing, install = done.output.splitlines()
-    assert good.startswith("ok    import numpy: two interpreters at once, ")
+    assert good.startswith("imports  import numpy: into two interpreters at once, ")
     reason = f"it crashed with SIGSEGV, at {path}:7 in <module>; an ordinary Python imports it"
     assert crashed == f"FAIL  import crashing: {reason}"
     assert stock.startswith("      fix: serve the models that need it by TorchServe's stock workers")
@@ -93,8 +93,8 @@ def test_the_command_succeeds_where_all_modules_work() -> None:
     done = CliRunner().invoke(main, ["doctor", "--imports", "yaml", "torch.distributed"])
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in done.output.splitlines()] == [
-        "ok    import yaml",
-        "ok    import torch.distributed",
+        "imports  import yaml",
+        "imports  import torch.distributed",
     ]
 
 

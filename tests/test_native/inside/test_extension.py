@@ -307,6 +307,25 @@ def test_a_library_that_uses_python_has_its_state_in_each_interpreter(manager: I
     assert host(1) == 1
 
 
+def test_an_extension_of_a_package_may_be_called_as_one_of_pythons_own(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    package = tmp_path / "package_with_io"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    built = build(EXTENSIONS / "named_io.c", "_io.so", with_torch=False, options=(python_headers(),))
+    (package / "_io.so").symlink_to(built)
+    source = """
+    import sys
+    def documents(folder):
+        sys.path.append(folder)
+        import _io
+        from package_with_io import _io as own
+        return own.__doc__, own is _io, _io.open is open
+    """
+    assert Code(session, source).call("documents", str(tmp_path)) == ("the package's", False, True)
+
+
 def test_a_library_without_python_has_one_state_in_the_process(
     manager: InterpreterManager, plain: Path
 ) -> None:

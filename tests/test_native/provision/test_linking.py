@@ -103,6 +103,20 @@ def test_a_library_between_two_private_ones_is_private_too(tmp_path: Path) -> No
     assert [load(path, 0).outer(), load(path, 1).outer(), load(path, 0).outer()] == [2, 2, 4]
 
 
+def test_libraries_of_a_wheel_find_each_other_where_only_their_extension_knows_their_folder(
+    tmp_path: Path,
+) -> None:
+    inner = build(tmp_path / "user.libs/libinner.so", COUNTER, "-Wl,-soname,libinner.so")
+    middle = 'extern "C" int count(); extern "C" int twice() { count(); return count(); }'
+    build(tmp_path / "user.libs/libmiddle.so", middle, inner, "-Wl,-soname,libmiddle.so")
+    outer = 'extern "C" int twice(); extern "C" int outer() { return twice(); }'
+    rpath = ("-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN/user.libs")
+    path = build(tmp_path / "_outer.so", outer, str(tmp_path / "user.libs/libmiddle.so"), *rpath)
+    names = [os.path.basename(copy) for copy in provision.private_copy(path, 0)]
+    assert names == [provision.libpython_path().name, "libinner.so", "libmiddle.so", "_outer.so"]
+    assert [load(path, 0).outer(), load(path, 1).outer(), load(path, 0).outer()] == [2, 2, 4]
+
+
 def test_a_private_library_of_the_system_is_found_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +207,13 @@ def test_an_extension_that_was_linked_with_parts_of_a_python_uses_the_running_on
 
     assert ask(path) == sys.version  # as everywhere: the process's own come first
     assert ask(*copies) == sys.version
+
+
+def test_an_extension_that_is_called_as_one_of_pythons_own_keeps_its_init_function(tmp_path: Path) -> None:
+    path = build(tmp_path / "_io.so", 'extern "C" int PyInit__io() { return 42; }')
+    program = "import ctypes, sys; print([ctypes.CDLL(path) for path in sys.argv[1:]][-1].PyInit__io())"
+    command = [sys.executable, "-c", program, *provision.private_copy(path, 0)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "42\n"
 
 
 def test_an_extension_that_is_bound_to_another_python_is_refused_by_name(tmp_path: Path) -> None:

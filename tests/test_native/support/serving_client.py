@@ -28,6 +28,7 @@ class Client:
         worker: str = "worker-1",
         affinity: str = "served model",
         module: str = "serving_guest",
+        pinned: bool = False,
     ) -> None:
         self.socket, there = socket.socketpair()
         self.socket.settimeout(60)
@@ -39,6 +40,7 @@ class Client:
             worker=worker,
             affinity=affinity,
             done_fd=self.done,
+            pinned=pinned,
         )
         self._lines = self.socket.makefile("rb")
         self._announced = False

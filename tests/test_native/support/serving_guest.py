@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import decimal
 import json
 import os
 import re
+import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 import _interpool
 from interpool.native.inside import interpreter_id
@@ -104,3 +109,41 @@ def answers_none(worker: str, fd: int, load_command: bytes, frame: bytes) -> Non
 @service
 def answers_text(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[str, bool]:
     return "text", True
+
+
+_of_models: dict[bytes, dict[str, Any]] = {}
+
+
+@service
+def bound_to_thread(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """The first message of a model makes what is bound to its thread; others use it."""
+    made = _of_models.get(load_command)
+    if made is None:
+        made = _of_models[load_command] = {
+            "local": threading.local(),
+            "database": sqlite3.connect(":memory:"),
+        }
+        made["local"].value = worker
+        made["database"].execute("create table made_by (worker)")
+        made["database"].execute("insert into made_by values (?)", (worker,))
+        decimal.getcontext().prec = 5
+        np.seterr(divide="raise")
+    told = {
+        "local": getattr(made["local"], "value", None),
+        "database": made["database"].execute("select worker from made_by").fetchone()[0],
+        "precision": decimal.getcontext().prec,
+        "numpy": np.geterr()["divide"],
+        "interpreter": interpreter_id(),
+    }
+    return json.dumps(told).encode() + b"\n", True
+
+
+@service
+def thread_state(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """What a model finds that has set nothing."""
+    told = {"precision": decimal.getcontext().prec, "numpy": np.geterr()["divide"]}
+    return json.dumps(told).encode() + b"\n", True
+
+
+def thread_number() -> int:
+    return threading.get_native_id()

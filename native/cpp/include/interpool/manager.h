@@ -84,6 +84,7 @@ class INTERPOOL_PUBLIC InterpreterManager {
 
   size_t size() const;
   // Leases no more: waiting callers get PoolClosedError, open sessions stay good.
+  // Interpreters that nobody has leased serve a later manager; the others stay unused until the process ends.
   void close();
 
  private:

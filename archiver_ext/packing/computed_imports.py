@@ -1,0 +1,71 @@
+"""Sees which modules are imported by a name that is computed, and by whom.
+
+Import statements and literal names stand in the source. What a package imports of what it finds in
+its own folder, or of what a configuration names, shows only when it does.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import importlib
+import importlib.util
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType, ModuleType
+
+_IMPORT_STATEMENT = dis.opmap["IMPORT_NAME"]
+
+
+class ComputedImports:
+    """Notes calls of ``importlib.import_module`` and ``__import__``.
+
+    Attributes:
+        by: of each module that made such calls, the modules that it imported so, and the line.
+    """
+
+    def __init__(self) -> None:
+        self.by: dict[str, dict[str, int]] = {}
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note the calls of whoever looks the two functions up in here."""
+        import_anything, import_module = builtins.__import__, importlib.import_module
+
+        def noted_import(
+            name: str,
+            globals: Mapping[str, object] | None = None,  # noqa: A002 -- as in builtins
+            locals: Mapping[str, object] | None = None,  # noqa: A002
+            fromlist: Sequence[str] | None = (),
+            level: int = 0,
+        ) -> ModuleType:
+            found = import_anything(name, globals, locals, fromlist, level)
+            caller = sys._getframe(1)
+            from_c = isinstance(fromlist, list) and not fromlist  # PyImport_Import, in its caller's name
+            if not level and not from_c and not _is_statement(caller):
+                self._note(caller, name)
+            return found
+
+        def noted_import_module(name: str, package: str | None = None) -> ModuleType:
+            found = import_module(name, package)
+            self._note(sys._getframe(1), importlib.util.resolve_name(name, package))
+            return found
+
+        builtins.__import__, importlib.import_module = noted_import, noted_import_module
+        try:
+            yield
+        finally:
+            builtins.__import__, importlib.import_module = import_anything, import_module
+
+    def _note(self, caller: FrameType, name: str) -> None:
+        user = caller.f_globals.get("__name__")
+        if isinstance(user, str):
+            self.by.setdefault(user, {}).setdefault(name, caller.f_lineno)
+
+
+def _is_statement(frame: FrameType) -> bool:
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_STATEMENT

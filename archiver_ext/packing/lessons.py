@@ -1,0 +1,109 @@
+"""What failed attempts teach about the rules' decisions.
+
+Imports neither torch nor the user's code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interpool.archiver_ext.packing.jobs import Trouble
+from interpool.archiver_ext.packing.plan import Proposal
+from interpool.native.archive.format import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from interpool.archiver_ext.packing.jobs import TrialFailure
+    from interpool.native.archive.format import Action
+
+_LONGEST = 160
+
+
+def top_of(module: str) -> str:
+    """The first part of a dotted name."""
+    return module.partition(".")[0]
+
+
+def open_decisions(proposals: Iterable[Proposal]) -> dict[str, Action]:
+    """What the rules decided about each package, and may decide otherwise, by its top-level name."""
+    return {top_of(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
+
+
+def blamed(failed: TrialFailure, open_to: Mapping[str, Action]) -> str:
+    """The package that a trial would have needed from outside of the archive; "" if none is seen to be.
+
+    Args:
+        failed: how it failed.
+        open_to: what was done with the packages that the rules decide about.
+    """
+    if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
+        return ""
+    if open_to.get(top_of(failed.mocked)) == "mock":
+        return top_of(failed.mocked)
+    tops = map(top_of, reversed(failed.modules))
+    return next((top for top in tops if open_to.get(top) == "intern"), "")
+
+
+class Lessons:
+    """The decisions that failed attempts have changed.
+
+    Attributes:
+        decisions: by glob.
+        needed: packages that must not be mocked, and why.
+        corrections: in words.
+    """
+
+    def __init__(self, decisions: Sequence[Proposal]) -> None:
+        self.decisions = {each.glob: each for each in decisions}
+        self.needed: dict[str, str] = {}
+        self.corrections: list[str] = []
+
+    def of_building(self, broken: Mapping[str, str]) -> bool:
+        """Take what cannot be in an archive from the server; returns whether a decision changed."""
+        taken = [self._extern(top_of(name), f"{name} {why}") for name, why in broken.items()]
+        return any(taken)
+
+    def of_trial(self, failures: Sequence[TrialFailure], proposals: Sequence[Proposal]) -> bool:
+        """Change decisions after a trial that failed; returns whether any changed.
+
+        Args:
+            failures: as TrialResult has them.
+            proposals: what had been decided.
+        """
+        open_to = open_decisions(proposals)
+        learned = [
+            self._blame(failed, top, open_to.pop(top))
+            for failed in failures
+            if (top := blamed(failed, open_to))
+        ]
+        first = failures[0]
+        without_fault = first.trouble in (Trouble.FILE_MISSING, Trouble.NOT_SERVED)
+        if not learned and not first.missing and not without_fault:
+            # Code in C may be given a stand-in, and say anything.
+            mocked = [top for top, action in open_to.items() if action == "mock"]
+            learned = [self._blame(first, top, "mock") for top in mocked]
+        return any(learned)
+
+    def _blame(self, failed: TrialFailure, top: str, action: Action) -> bool:
+        said = failed.error.splitlines()[0][:_LONGEST]
+        if action == "intern":
+            return self._extern(top, f"its code does not work from an archive: {said}")
+        if top == top_of(failed.mocked):
+            return self._need(top, f"the archive needs {failed.mocked} to {failed.doing}")
+        return self._need(top, f"without it the archive does not {failed.doing}: {said}")
+
+    def _extern(self, top: str, why: str) -> bool:
+        glob = f"{top}.**"
+        if glob in self.decisions:
+            return False
+        self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
+        self.corrections.append(f"{top} is taken from the server: {why}")
+        return True
+
+    def _need(self, top: str, why: str) -> bool:
+        if top in self.needed:
+            return False
+        self.needed[top] = why
+        self.corrections.append(f"{top} is not mocked: {why}")
+        return True

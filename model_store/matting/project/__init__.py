@@ -1,0 +1,1 @@
+"""A person before any background, cut out: background matting."""

@@ -1,0 +1,1 @@
+"""Images that are views of the same: MoCo."""

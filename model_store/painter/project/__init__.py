@@ -1,0 +1,1 @@
+"""An agent that paints an image stroke by stroke: Learning to Paint."""

@@ -1,0 +1,1 @@
+"""Frames between two frames of a film: Super SloMo."""

@@ -1,0 +1,1 @@
+"""Faces with other attributes: StarGAN."""

@@ -1,0 +1,1 @@
+"""Objects in images, found at one look: YOLOv3."""

@@ -1,0 +1,314 @@
+"""Innocent models under checked load, while everything around them is killed, and neighbours misbehave.
+
+A wrong answer, an outage longer than its bound, or something that is left at the end (a process, a socket, a
+file, a descriptor) fails. What is done follows from the seed, when it is done does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+import models  # noqa: E402
+import psutil  # noqa: E402
+from local_server import TorchServe  # noqa: E402
+from model_archiver.model_archiver_config import ModelArchiverConfig  # noqa: E402
+from model_archiver.model_packaging import generate_model_archive  # noqa: E402
+from waiting import wait_for  # noqa: E402
+
+from interpool.archiver_ext.packing.pack import pack  # noqa: E402
+from interpool.handler import interpool_handler  # noqa: E402
+
+INNOCENT = ("one", "two", "three")
+ENVIRONMENT = {"INTERPOOL_INTERPRETERS": "2", "INTERPOOL_MEMORY_MB": "1500", "INTERPOOL_CEILING": "4"}
+PATIENCE_S = 120.0  # for the innocent to be served again
+REQUEST_S = 90.0
+RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
+
+
+@dataclass
+class Checked:
+    """One innocent model's clients: what they met."""
+
+    server: TorchServe
+    name: str
+    wrong: list[str] = field(default_factory=list)
+    right: int = 0
+    failed: int = 0
+    outage: float = 0.0  # the longest between two right answers, since it was taken last
+    last: float = field(default_factory=time.monotonic)
+
+    def run(self, stop: threading.Event) -> None:
+        number = 0
+        while not stop.is_set():
+            number = (number + 1) % 50
+            try:
+                answer = self.server.predict(self.name, {"x": number}, timeout=REQUEST_S)
+            except (OSError, ValueError):  # the frontend is gone
+                answer = None
+            now = time.monotonic()
+            if answer is None or answer.status != 200:
+                self.failed += 1
+                time.sleep(0.05)
+                continue
+            if answer.json != models.answer_of(number):
+                self.wrong.append(f"{self.name} of {number}: {answer.text}")
+            self.right += 1
+            self.outage = max(self.outage, now - self.last)
+            self.last = now
+            time.sleep(0.01)  # the machine is for what is done to it
+
+    def take_outage(self, since: float) -> float:
+        """The longest since then, as nobody has answered rightly since either."""
+        longest, self.outage = max(self.outage, time.monotonic() - self.last), 0.0
+        self.last = max(self.last, since)
+        return longest
+
+
+class Chaos:
+    """Does things to a server, each by a method; ``random`` chooses what."""
+
+    def __init__(self, server: TorchServe, chance: random.Random) -> None:
+        self.server = server
+        self._chance = chance
+        self._number = 0
+        self._packed: dict[str, Path] = {}
+        self._read = 0  # of TorchServe's log
+
+    def archive(self, name: str, model: str) -> str:
+        if model not in self._packed:
+            self._packed[model] = self.server.root / f"{model}.ptpkg"
+            pack(f"models:{model}", self._packed[model], root=HERE)
+        config = self.server.root / f"{name}.yaml"
+        config.write_text(f"responseTimeout: {3 if model == 'evil' else 60}\n")
+        generate_model_archive(
+            ModelArchiverConfig(
+                model_name=name,
+                handler=str(interpool_handler.__file__),
+                version="1.0",
+                serialized_file=str(self._packed[model]),
+                export_path=str(self.server.store),
+                config_file=str(config),
+                force=True,
+            )
+        )
+        return f"{name}.mar"
+
+    def register_innocent(self) -> None:
+        for name in INNOCENT:
+            answer = self.server.register(self.archive(name, "innocent"), initial_workers=2)
+            if answer.status != 200:
+                raise RuntimeError(f"{name} was not registered: {answer.text}")
+
+    def kill_host(self) -> None:
+        for host in self.server.hosts():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                host.kill()
+
+    def kill_shim(self) -> None:
+        shims = sorted(self.server.shims(), key=lambda process: process.pid)
+        if shims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._chance.choice(shims).kill()
+
+    def kill_frontend(self) -> None:
+        self.server.frontend.send_signal(signal.SIGKILL)
+        wait_for(lambda: not self.server.hosts() and not self.server.shims(), "hosts and shims to end")
+        with contextlib.suppress(OSError):
+            (self.server.tmp / ".model_server.pid").unlink()
+        self.server.start()
+        self.register_innocent()
+
+    def churn(self) -> None:
+        with self._registered("innocent") as name:
+            if name:
+                answer = self.server.predict(name, {"x": 7}, timeout=REQUEST_S)
+                if answer.status == 200 and answer.json != models.answer_of(7):
+                    raise RuntimeError(f"a wrong answer of {name}: {answer.text}")
+
+    def hostile_archive(self) -> None:
+        good = (self.server.store / "one.mar").read_bytes()
+        at = self._chance.randrange(len(good))
+        bad = self._chance.choice([good[:at], b"", good[:at] + bytes(64) + good[at + 64 :]])
+        (self.server.store / "hostile.mar").write_bytes(bad)
+        before = set(self.server.tmp.iterdir())
+        self.server.register("hostile.mar", model_name="hostile")
+        self.server.unregister("hostile")
+        for path in set(self.server.tmp.glob("*.download")) - before:
+            shutil.rmtree(path)  # which TorchServe leaves behind
+
+    def misbehave(self, way: str) -> Callable[[], None]:
+        def misbehave() -> None:
+            with self._registered("evil") as name:
+                if name:
+                    with contextlib.suppress(OSError):
+                        self.server.predict(name, {"way": way}, timeout=REQUEST_S)
+
+        return misbehave
+
+    @contextlib.contextmanager
+    def _registered(self, model: str):  # type: ignore[no-untyped-def]
+        self._number += 1
+        name = f"{model}{self._number}"
+        archive = self.archive(name, model)
+        answer = self.server.register(archive)
+        try:
+            yield name if answer.status == 200 else ""
+        finally:
+            self.server.unregister(name)
+            (self.server.store / archive).unlink()
+
+    def take_back_off(self) -> int:
+        """The longest that TorchServe makes a worker wait, as its log says since this was asked last."""
+        with (self.server.logs / "ts_log.log").open() as file:
+            file.seek(self._read)
+            text = file.read()
+            self._read = file.tell()
+        return max(map(int, RETRY.findall(text)), default=0)
+
+    def deeds(self) -> dict[str, Callable[[], None]]:
+        named = {
+            "kill the host": self.kill_host,
+            "kill a shim": self.kill_shim,
+            "kill the frontend": self.kill_frontend,
+            "churn": self.churn,
+            "hostile archive": self.hostile_archive,
+        }
+        return named | {f"evil: {way}": self.misbehave(way) for way in models.WAYS}
+
+
+def counts(server: TorchServe) -> dict[str, object]:
+    """What there is of a server; of a host that has just started, as what a host has ends with it."""
+    hosts = server.hosts()
+    return {
+        "hosts": len(hosts),
+        "shims": len(server.shims()),
+        "other processes": len(server.processes()) - len(hosts) - len(server.shims()),
+        "sockets": len(server.sockets()),
+        "runtime files": len(list(server.runtime.rglob("*"))),
+        "extracted models": len(list((server.tmp / "models").iterdir())),
+        "other temporary files": sorted(
+            path.name for path in server.tmp.iterdir() if not path.name.startswith(".ts.sock")
+        ),
+        "descriptors of the host": [host.num_fds() for host in hosts],
+    }
+
+
+def settled(server: TorchServe, chaos: Chaos, checked: list[Checked]) -> dict[str, object]:
+    """Counts with a fresh host that serves everybody, once they are the same twice."""
+    chaos.kill_host()
+    _await_service(checked, time.monotonic())
+    server.wait_for_interpreters(2)
+    found: list[dict[str, object]] = [{}]
+
+    def same() -> bool:
+        found.append(counts(server))
+        time.sleep(0.5)
+        return found[-1] == found[-2]
+
+    wait_for(same, lambda: f"counts that stay: {found[-2:]}")
+    return found[-1]
+
+
+def _await_service(checked: list[Checked], since: float) -> None:
+    before = {one.name: one.right for one in checked}
+
+    def missing() -> list[str]:
+        return [one.name for one in checked if one.right < before[one.name] + 3 or one.last < since]
+
+    deadline = time.monotonic() + PATIENCE_S
+    while missing():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not served again after {PATIENCE_S:.0f} s: {missing()}")
+        time.sleep(0.05)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/chaos")
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument(
+        "--outage", type=float, default=30.0, help="longest, in seconds, of an innocent model"
+    )
+    parser.add_argument("--frontend-outage", type=float, default=60.0, help="after a kill of the frontend")
+    parser.add_argument("--only", default="", help="deeds whose name holds this text")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    chance = random.Random(options.seed)
+    faults: list[str] = []
+    with TorchServe(environment=ENVIRONMENT) as server:
+        chaos = Chaos(server, chance)
+        chaos.register_innocent()
+        stop = threading.Event()
+        checked = [Checked(server, name) for name in INNOCENT]
+        clients = [threading.Thread(target=one.run, args=(stop,)) for one in checked]
+        for client in clients:
+            client.start()
+        try:
+            before = settled(server, chaos, checked)
+            chaos.archive("ahead", "evil")  # packing takes a while
+            deeds = {name: deed for name, deed in chaos.deeds().items() if options.only in name}
+            bag: list[str] = []
+            until = time.monotonic() + options.seconds
+            while time.monotonic() < until:
+                if not bag:  # each once, in a new order
+                    bag = chance.sample(list(deeds), len(deeds))
+                name = bag.pop()
+                began = time.monotonic()
+                chaos.take_back_off()
+                hosts = server.hosts()
+                for one in checked:
+                    one.take_outage(began)
+                try:
+                    deeds[name]()
+                except OSError as error:
+                    print(f"  {name}: {error}")
+                _await_service(checked, time.monotonic())
+                outage = max(one.take_outage(began) for one in checked)
+                took, back_off = time.monotonic() - began, chaos.take_back_off()
+                lived = "the host lived" if server.hosts() == hosts else "another host"
+                waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
+                print(f"{name:<24} {waited}, {lived}", flush=True)
+                bound = options.frontend_outage if "frontend" in name else options.outage
+                if outage > bound:
+                    faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
+            after = settled(server, chaos, checked)
+            faults += [
+                f"{what}: {before[what]} at the start, {after[what]} at the end"
+                for what in before
+                if before[what] != after[what]
+            ]
+        except Exception:
+            print(server.host_log()[-6000:], server.model_log()[-3000:], sep="\n", file=sys.stderr)
+            raise
+        finally:
+            stop.set()
+            for client in clients:
+                client.join()
+        faults += [wrong for one in checked for wrong in one.wrong]
+        right, failed = sum(one.right for one in checked), sum(one.failed for one in checked)
+        print(f"{right} right answers, {failed} requests without one; {json.dumps(after)}")
+    for fault in faults:
+        print(f"FAULT {fault}")
+    print(f"seed {options.seed}: {'failed' if faults else 'passed'}", flush=True)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    os.chdir(HERE)
+    sys.exit(main())

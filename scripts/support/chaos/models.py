@@ -1,0 +1,131 @@
+"""What the chaos serves: models whose answers can be checked, and one that does what nobody should."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+THREADS = 500  # without end would be the machine's end
+
+
+class Innocent:
+    """Answers with what its weights, its environment and torch's functions make of a number."""
+
+    def initialize(self, context: Any) -> None:
+        self.weight = torch.arange(64.0).reshape(8, 8) / 64
+        self.directory = os.getcwd()
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return [self._one((row.get("body") or row.get("data"))["x"]) for row in data]
+
+    def _one(self, x: int) -> dict[str, Any]:
+        y = torch.relu(self.weight @ torch.full((8,), float(x)) - 3.0)
+        here = os.getcwd() == self.directory and "CHAOS" not in os.environ
+        return {"x": x, "y": float(y.sum()), "here": here}
+
+
+def innocent() -> Innocent:
+    return Innocent()
+
+
+def answer_of(x: int) -> dict[str, Any]:
+    """What an innocent model has to answer."""
+    model = Innocent()
+    model.initialize(None)
+    return model._one(x)
+
+
+def _raise() -> None:
+    raise RuntimeError("as it was told")
+
+
+def _recurse() -> None:
+    _recurse()
+
+
+def _hoard_objects() -> None:
+    kept: Any = []
+    while True:
+        kept.append(bytearray(1 << 18))
+
+
+def _hoard_tensors() -> None:
+    kept = []
+    while True:
+        kept.append(torch.ones(1 << 18))
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _loop_in_c() -> None:
+    sum(iter(int, 1))
+
+
+def _start_threads() -> None:
+    for _ in range(THREADS):
+        threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+
+
+def _close_descriptors() -> None:
+    os.closerange(3, 512)
+
+
+def _close_one_by_one() -> None:
+    for descriptor in range(3, 128):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _change_environment() -> None:
+    os.environ["CHAOS"] = "1"
+    for name in ("PATH", "HOME", "TMPDIR"):
+        os.environ.pop(name, None)
+
+
+def _patch_torch() -> None:
+    torch.relu = lambda x: x * 0
+
+
+WAYS: dict[str, Callable[[], object]] = {
+    "raise": _raise,
+    "sys.exit": lambda: sys.exit(3),
+    "os._exit": lambda: os._exit(3),
+    "abort": os.abort,
+    "segfault": lambda: ctypes.string_at(8),
+    "recurse": _recurse,
+    "hoard objects": _hoard_objects,
+    "hoard tensors": _hoard_tensors,
+    "loop": _loop,
+    "loop in C": _loop_in_c,
+    "threads": _start_threads,
+    "close a range": _close_descriptors,
+    "close descriptors": _close_one_by_one,
+    "chdir": lambda: os.chdir("/"),
+    "environment": _change_environment,
+    "patch torch": _patch_torch,
+}
+
+
+class Evil:
+    """A handler: goes the way that the request names."""
+
+    def initialize(self, context: Any) -> None:
+        pass
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return [str(WAYS[(row.get("body") or row.get("data"))["way"]]()) for row in data]
+
+
+def evil() -> Evil:
+    return Evil()

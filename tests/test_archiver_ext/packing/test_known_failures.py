@@ -1,0 +1,37 @@
+"""Failures that name their row in the documentation."""
+
+from __future__ import annotations
+
+import pytest
+from paths import ROOT
+
+from interpool.archiver_ext.packing.known_failures import ROWS, row_for
+
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
+
+
+def test_every_row_is_there() -> None:
+    table = TROUBLESHOOTING.read_text().partition("### What an archive cannot hold")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")]
+    assert set(ROWS) <= set(rows)
+
+
+@pytest.mark.parametrize(
+    ("error", "row"),
+    [
+        (
+            "ValueError: Default process group has not been initialized, please make sure to",
+            "a process group",
+        ),
+        ("InstantiationException: Error locating target 'mypkg.Net', set env var HYDRA_FULL", "hydra"),
+        ("ModuleNotFoundError: mypkg is in the archive, but the code looked for it outside", "hydra"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'", 'open("labels.txt")'),
+        ("OSError: cannot open weights.bin: No such file or directory", 'open("labels.txt")'),
+    ],
+)
+def test_a_failure_names_its_row(error: str, row: str) -> None:
+    assert row in row_for(error)
+
+
+def test_other_failures_name_none() -> None:
+    assert row_for("ValueError: no such layer") == ""

@@ -1,0 +1,145 @@
+"""Code that looks into its own folder: to list modules, to find data, to see whether data is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext.packing.plan import read_plan
+from interpool.handler.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+MODEL = """
+    import torch
+    from suite import models, names
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x * names()[0]
+
+    def build():
+        return Net()
+
+    def example_inputs():
+        return torch.ones(2)
+"""
+SUITE = {
+    "suite/__init__.py": """
+        import importlib
+        import os
+        from pathlib import Path
+
+        models = {}
+        for entry in sorted(Path(__file__).parent.iterdir()):
+            if (entry / "__init__.py").exists():
+                models[entry.name] = importlib.import_module(f".{entry.name}", __name__).NUMBER
+
+        here = os.path.dirname(__file__)
+        for name in sorted(os.listdir(os.path.join(here, "plain"))):
+            if name.endswith(".py"):
+                stem = os.path.splitext(name)[0]
+                models[stem] = __import__("suite.plain." + stem, fromlist=["NUMBER"]).NUMBER
+
+        def names():
+            return [sum(models.values()), *models]
+    """,
+    "suite/first/__init__.py": "NUMBER = 1",
+    "suite/second/__init__.py": "from suite.second.helper import NUMBER",
+    "suite/second/helper.py": "NUMBER = 10",
+    "suite/plain/third.py": "NUMBER = 100",  # no __init__.py beside it
+    "suite/never.py": "raise RuntimeError('nobody imports this')",
+    "export.py": MODEL,
+}
+
+
+def test_a_package_that_lists_its_own_folder_and_imports_what_it_finds_is_packed_whole(
+    project: Write, tmp_path: Path
+) -> None:
+    report = pack("export:build", tmp_path / "m.ptpkg", root=project(SUITE))
+    assert report.attempts == 1
+    assert {name for name in report.names("intern") if name.startswith("suite.")} == {
+        "suite.first", "suite.plain", "suite.plain.third", "suite.second", "suite.second.helper",
+    }  # fmt: skip
+    (asked,) = report.modules["suite.first"]["imported_by"]
+    assert asked == {"module": "suite", "line": 9}
+
+
+FOLDERS = {
+    "mypkg/__init__.py": "",
+    "mypkg/model.py": """
+        import os
+        from pathlib import Path
+
+        import torch
+
+        DATA = os.path.join(os.path.dirname(__file__), "data")
+        if not os.path.exists(DATA):
+            raise RuntimeError("run download.sh first")
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + len(list(Path(DATA).glob("*.bin")))
+
+        def build():
+            return Net()
+
+        def example_inputs():
+            return torch.ones(2)
+    """,
+    "mypkg/data/a.bin": "a",
+    "mypkg/data/b.bin": "b",
+}
+SAID = """\
+mypkg/model.py:9: raise RuntimeError("run download.sh first")
+  the archive of mypkg.model:build does not load in a fresh process: RuntimeError: run download.sh first
+  Its code looked for what your project has and the archive has not:
+    mypkg/data/ (mypkg/model.py:8: if not os.path.exists(DATA):)
+  What to do: --data 'mypkg/data/',"""
+
+
+def test_a_folder_that_code_asks_for_is_named_with_its_option(project: Write, tmp_path: Path) -> None:
+    root = project(FOLDERS)
+    with pytest.raises(PackError) as caught:
+        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
+    assert caught.value.message.startswith(SAID)
+    report = pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=["mypkg/data/"])
+    assert sorted(report.plan.data) == ["mypkg/data/a.bin", "mypkg/data/b.bin"]
+
+
+def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tmp_path: Path) -> None:
+    root = project({name: text for name, text in FOLDERS.items() if not name.endswith(".bin")})
+    (root / "mypkg" / "data").mkdir()
+    report = pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=["mypkg/data/"])
+    assert [*report.plan.data] == ["mypkg/data/"]
+
+
+def test_a_folder_that_is_listed_and_lacks_files_is_named(project: Write, tmp_path: Path) -> None:
+    source = FOLDERS["mypkg/model.py"].replace("if not", "open(DATA + '/a.bin').close()\n        if not")
+    with pytest.raises(PackError) as caught:
+        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=project(FOLDERS | {"mypkg/model.py": source}))
+    assert "answers its example inputs differently" in caught.value.message
+    assert "mypkg/data/ (mypkg/model.py:14: return x + len(list(Path(DATA)" in caught.value.message
+
+
+def test_plan_writes_what_it_knows_where_the_archive_does_not_hold(project: Write, tmp_path: Path) -> None:
+    source = FOLDERS["mypkg/model.py"].replace("import torch\n", "import torch, cffi\n", 1)
+    root = project(FOLDERS | {"mypkg/model.py": source})
+    plan, archive = tmp_path / "plan.toml", tmp_path / "m.ptpkg"
+    command = ["mypkg.model:build", "--root", str(root)]
+    done = CliRunner().invoke(main, ["plan", *command, "-o", str(plan)])
+    assert done.exit_code == 4
+    assert f"{plan} holds the plan as far as it went, marked as not held" in done.output
+    assert plan.read_text().startswith("# NOT HELD: mypkg/model.py:9: raise RuntimeError(")
+    assert [each.glob for each in read_plan(plan).proposals] == ["cffi.**"]
+
+    done = CliRunner().invoke(
+        main, ["pack", *command, "--plan", str(plan), "--data", "mypkg/data/", "-o", str(archive)]
+    )
+    assert done.exit_code == 0, done.output

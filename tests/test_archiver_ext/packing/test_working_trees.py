@@ -1,0 +1,160 @@
+"""Packages whose files lie in a working tree: editable installs, and what PYTHONPATH leads to."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interpool.archiver_ext import pack
+from interpool.archiver_ext.packing import distributions
+from interpool.archiver_ext.packing.distributions import distribution_of, installs
+from interpool.archiver_ext.packing.rules import Rules
+from interpool.native.archive.format import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from test_archiver_ext.conftest import Write
+
+WORDS = {
+    "src/words14/__init__.py": "",
+    # Rules for other people's packages would keep one like this outside.
+    "src/words14/table.py": """
+        import sys
+        from pathlib import Path
+
+        import cffi
+
+        sys.modules[__name__]
+
+        def register(function):
+            return function
+
+        @register
+        def table():
+            return Path(__file__).with_name("words.txt").read_text().split()
+    """,
+    "src/words14/words.txt": "a b c",
+    "src/words14/never.py": "",
+}
+EXPORT = {
+    "export.py": """
+        import torch
+        from words14.table import table
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + len(table())
+
+        def build():
+            return Net()
+
+        def example_inputs():
+            return torch.ones(2)
+    """
+}
+
+
+@pytest.fixture
+def fresh_metadata() -> Iterator[None]:
+    """What is installed is looked up once; here more is, for a while."""
+
+    def forget() -> None:
+        distributions._providers.cache_clear()
+        distribution_of.cache_clear()
+        distributions._examine.cache_clear()
+        distributions._recorded.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+def editable(folder: Path, tree: Path) -> Path:
+    """What ``pip install -e`` leaves where it installs, but for the .pth file."""
+    info = folder / "words_of_somebody-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: words-of-somebody\nVersion: 1.0\n")
+    (info / "top_level.txt").write_text("words14\n")
+    (info / "RECORD").write_text("__editable__.words_of_somebody-1.0.pth,,\n")
+    url = {"url": tree.as_uri(), "dir_info": {"editable": True}}
+    (info / "direct_url.json").write_text(json.dumps(url))
+    return folder
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, source in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source), encoding="utf-8")
+    return root
+
+
+def test_what_is_no_file_is_nobodys_even_in_the_projects_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trees = Rules(tmp_path).trees
+    assert not any(trees.owns(Path(name)) for name in ("<string>", "_classes.py", "<torch_package_0>.m.py"))
+    (tmp_path / "m.py").touch()
+    assert trees.owns(Path("m.py"))
+    assert trees.owns(tmp_path / "not_yet.py")
+
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_an_editable_install_is_the_projects_own_code(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = write(tmp_path / "tree", WORDS)
+    site = editable(tmp_path / "site-packages", tree)
+    monkeypatch.setenv("PYTHONPATH", f"{tree / 'src'}:{site}")
+    report = pack("export:build", tmp_path / "m.ptpkg", root=project(EXPORT))
+    assert {report.modules[name]["origin"] for name in ("words14", "words14.table")} == {Origin.PROJECT}
+    assert [each.glob for each in report.plan.proposals] == ["cffi.**"], "nobody has to decide about it"
+    assert [*report.plan.data] == ["words14/words.txt"], "beside its modules, not below the root"
+    assert not {each["module"] for each in report.externs} & {"words14"}
+    with zipfile.ZipFile(report.output) as file:
+        assert str(tmp_path).encode() not in b"".join(map(file.read, file.namelist()))
+
+    kept = pack("export:build", tmp_path / "m.ptpkg", root=tmp_path / "project", extern=["words14.**"])
+    assert {"module": "words14", "distribution": "", "version": ""} in kept.externs
+
+
+def test_a_package_below_src_finds_its_data(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project(WORDS | EXPORT)
+    monkeypatch.setenv("PYTHONPATH", str(root / "src"))
+    report = pack("export:build", tmp_path / "m.ptpkg", root=root, data=["words14/never.py"])
+    assert sorted(report.plan.data) == ["words14/never.py", "words14/words.txt"]
+
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_what_pip_has_put_somewhere_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``pip install --target`` does."""
+    target = editable(write(tmp_path / "libs", {"words14/__init__.py": ""}), tmp_path)
+    monkeypatch.syspath_prepend(target)
+    assert not installs("words14", target / "words14")
+    assert Rules(tmp_path / "project").verdict("words14").origin is Origin.PROJECT
+    (target / "words_of_somebody-1.0.dist-info" / "RECORD").write_text("words14/__init__.py,,\n")
+    distributions._recorded.cache_clear()
+    assert installs("words14", target / "words14")
+
+
+def test_what_was_installed_from_a_repository_is_not_the_indexs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = editable(tmp_path / "site-packages", tmp_path)
+    monkeypatch.syspath_prepend(site)
+    url = site / "words_of_somebody-1.0.dist-info" / "direct_url.json"
+    found = []
+    for said in ({"dir_info": {}}, {"vcs_info": {"vcs": "git"}}, {"archive_info": {}}, None):
+        url.write_text(json.dumps(said)) if said is not None else url.unlink()
+        found.append(distributions._from_index(metadata.distribution("words-of-somebody")))
+    assert found == [False, False, True, True]

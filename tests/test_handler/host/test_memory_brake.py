@@ -1,0 +1,71 @@
+"""Allocations fail where memory is short, in a process of their own, and no longer than it is."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from interpool.handler.host.memory import Room
+from interpool.handler.host.memory_brake import MemoryBrake
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[tuple[int, int]]:
+    """This process's, which stays what it was."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    try:
+        yield before
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def test_what_is_short_limits_growth_to_half_of_it_until_there_is_enough(limit: tuple[int, int]) -> None:
+    rooms = [Room(500, 1000), Room(9 * GIB, 100 * GIB)]
+    brake = MemoryBrake(lambda: rooms, lambda: 70 * GIB)
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limit
+    rooms[1] = Room(4 * GIB, 100 * GIB)
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (72 * GIB, limit[1])
+    rooms[1] = Room(9 * GIB, 100 * GIB)  # not yet enough
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (72 * GIB, limit[1])
+    rooms[1] = Room(20 * GIB, 100 * GIB)
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limit
+
+
+def test_it_looks_often_where_little_is_left() -> None:
+    def pause(*rooms: Room) -> float:
+        return MemoryBrake(lambda: list(rooms), lambda: 0).look()
+
+    assert pause() == pause(Room(64 * GIB, 64 * GIB)) == 1.0
+    assert pause(Room(2 * GIB, 4 * GIB)) < 0.5
+    assert pause(Room(2 * GIB, 4 * GIB), Room(1, 4 * GIB)) == 0.05
+
+
+@pytest.mark.parametrize(
+    "what", ["bytearray(1 << 20)", "[1] * 100", "__import__('array').array('d', [0]) * 999"]
+)
+def test_who_allocates_without_end_gets_a_memory_error(what: str) -> None:
+    source = f"""if True:
+        from interpool.handler.host import memory
+        from interpool.handler.host.memory_brake import MemoryBrake
+        limit = 400 << 20
+        MemoryBrake(lambda: memory.rooms(limit)).start()
+        kept = []
+        try:
+            while True:
+                kept.append({what})
+        except MemoryError:
+            del kept
+            print("refused")
+        bytes(1 << 20)"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
