@@ -62,6 +62,7 @@ def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() ->
         plan = (directory / "build" / "research" / "plan.toml").read_text()
         decided = [line for line in plan.splitlines() if line.startswith(("[", '"'))]
         assert [line.partition(" = ")[0] for line in decided] == [
+            "[serving]",
             "[data]",
             '"mood/vocabulary.txt"',
             "[intern]",

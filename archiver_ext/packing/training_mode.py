@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SHOWN = 5
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def training_layers(model: nn.Module) -> list[str]:
@@ -39,9 +41,9 @@ def _asks(layer: nn.Module) -> bool:
 
 def _without_effect(layer: nn.Module) -> bool:
     """Torch's own layers that ask, and have nothing to do otherwise."""
-    if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+    if isinstance(layer, _INSTANCE_NORMS):
         return not layer.track_running_stats
-    if isinstance(layer, nn.modules.dropout._DropoutNd):
+    if isinstance(layer, _DROPOUTS):
         return layer.p == 0
     if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
         return layer.dropout == 0

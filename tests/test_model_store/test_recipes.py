@@ -87,7 +87,9 @@ def packed(folder: Path) -> Packed:
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(each, marks=pytest.mark.long) for each in REST)])
 def test_plans_first_proposal_holds(packed: Packed, name: str) -> None:
     report = packed(name)
-    assert (report.attempts, report.corrections, report.warnings) == (1, [], [])
+    assert (report.attempts, report.corrections) == (1, [])
+    # Its dropout draws random numbers also when it answers.
+    assert ["its answers are random" in each for each in report.warnings] == [True] * (name == "tacotron")
     assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
     assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
     assert report.names("mock") == []
