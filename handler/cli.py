@@ -272,27 +272,39 @@ def status(
     as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
 ) -> None:
     """Show the live pools: interpreters, models, workers, memory."""
-    from interpool.handler.host.status import describe_pool, live_pools
+    from interpool.handler.host.status import describe_pool
 
     if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
         raise click.UsageError("only --json and --stacks go together")
-    _require_runtime_directory()
     nobody = f"no pool host is running (looked in {shim.runtime_base()})"
     if check is not None:
-        _check(check, live_pools(), patience, nobody)
+        _check(check, _pools(), patience, nobody)
         return
     if watch:
+        from interpool.handler.host.status import live_pools
         from interpool.handler.host.watch import watch as show
 
         show(live_pools, nobody, times=times)
         return
-    pools = live_pools(stacks)
+    pools = _pools(stacks)
     if as_json:
         click.echo(json.dumps(pools, indent=2))
     elif not pools:
         click.echo(nobody)
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
+
+
+def _pools(stacks: bool = False) -> list[dict[str, Any]]:
+    """The live pools; without any, the runtime directory may be why."""
+    from interpool.handler.host.status import live_pools
+
+    pools = []
+    with contextlib.suppress(PermissionError):  # another user's directory
+        pools = live_pools(stacks)
+    if not pools:
+        _require_runtime_directory()
+    return pools
 
 
 def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
