@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,19 @@ def test_plans_first_proposal_holds(packed: Packed, name: str) -> None:
     assert report.size < 10_000_000
 
 
+def tensors(answer: Any) -> Iterator[torch.Tensor]:
+    """All in an answer."""
+    if isinstance(answer, torch.Tensor):
+        yield answer
+    elif isinstance(answer, (list, dict)):
+        for part in answer.values() if isinstance(answer, dict) else answer:
+            yield from tensors(part)
+
+
 @pytest.mark.parametrize(
-    ("names", "one"), [(FEW, "moco"), pytest.param(REST, "dlrm", marks=pytest.mark.long)], ids=["few", "rest"]
+    ("names", "one"),
+    [(FEW, "tagger"), pytest.param(REST, "dlrm", marks=pytest.mark.long)],
+    ids=["few", "rest"],
 )
 def test_two_interpreters_answer_at_once_as_the_sources_do(
     packed: Packed, names: tuple[str, ...], one: str, tmp_path: Path
@@ -111,7 +122,7 @@ def test_two_interpreters_answer_at_once_as_the_sources_do(
     archives = {name: packed(name).output for name in names}
     answer_from_source(folders)
     answer = torch.load(folders[one] / "answer.pt")
-    answer["expected"].view(-1)[1] += 1e-3
+    next(tensors(answer["expected"])).view(-1)[1] += 1e-3
     torch.save(answer, wrong / "answer.pt")
     jobs = [(archives[name], folders[name]) for name in names]
     *found, told = answer_from_archives([*jobs, (archives[one], wrong)])
