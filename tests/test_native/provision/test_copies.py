@@ -63,7 +63,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INTERPOOL_CACHE", str(root))
         # The interposer has tests of its own; here it is as if it were not built.
-        patch.setattr(provision.environment, "_INTERPOSER", root / "none")
+        patch.setattr(provision.environment, "interposer_path", lambda: root / "none")
         yield root
 
 
