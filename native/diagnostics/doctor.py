@@ -15,7 +15,7 @@ from packaging.version import Version
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.environment import interposer_path, libpython_path, patchelf_path
 from interpool.native.provision.store import cache_root, private_directory
-from interpool.native.upstream import cpython_private, torch_private, torch_symbols
+from interpool.native.upstream import checks as upstream_checks
 from interpool.native.upstream.requirements import pip_install, satisfies, tested_pythons, tested_torch
 
 # A slot with torch takes some 100 MiB of copies, beside the templates.
@@ -81,7 +81,7 @@ def _torch() -> Check:
         return Check("torch", False, "not installed", hint)
     if satisfies("torch", version):
         return Check("torch", True, version)
-    return Check("torch", False, f"{version}: {_untested(*tested_torch())}", hint)
+    return Check("torch", False, f"{version}: {_untested(*tested_torch())}", hint, untested=True)
 
 
 def _private_names() -> Check:
@@ -89,18 +89,13 @@ def _private_names() -> Check:
     name = "private names"
     hint = f"use CPython {' or '.join(tested_pythons())}, and {pip_install('torch')}; or a later interpool"
     try:
-        problems = cpython_private.check() + torch_private.check()
+        count, problems = upstream_checks.check_all(interposer_path())
+    except ProvisioningError as error:
+        return Check(name, False, error.what, error.hint)
     except (ImportError, OSError) as error:
         return Check(name, False, f"torch cannot be imported: {error}", hint)
-    symbols = 0
-    try:
-        symbols, missing = torch_symbols.check(interposer_path())
-        problems += missing
-    except (ImportError, OSError) as error:
-        problems.append(f"interpool's own library cannot be loaded: {error}")
     if problems:
         return Check(name, False, "; ".join(problems), hint)
-    count = len(cpython_private.NAMES) + len(torch_private.NAMES) + symbols
     return Check(name, True, f"all {count} of CPython's and torch's are as expected")
 
 

@@ -88,7 +88,13 @@ def import_fully() -> str:
             noted[name] = _Noted(str(module.__file__), hasattr(module, "__path__"), bound)
     others = [name for name in sys.modules if "." not in name]
     registered = _interpool.noted_registrations()
-    return json.dumps({"torch": noted, "others": others, "registered": registered})
+    constants = {
+        module: {name: sorted(found[name]) for name in names if name in (found := vars(sys.modules[module]))}
+        for module, names in torch_imports.CONSTANTS.items()
+        if module in sys.modules
+    }
+    told = {"torch": noted, "others": others, "registered": registered, "constants": constants}
+    return json.dumps(told)
 
 
 def import_lean(note: str, *, first: bool = False) -> None:
@@ -102,6 +108,8 @@ def import_lean(note: str, *, first: bool = False) -> None:
     told = json.loads(note)
     noted = {name: _Noted(*fields) for name, fields in told["torch"].items()}
     _others.update(told["others"])
+    for module, constants in told["constants"].items():
+        _objects.setdefault(module, {}).update({name: frozenset(some) for name, some in constants.items()})
     finder = _Finder(noted, told["registered"] if first else "")
     sys.meta_path.insert(0, finder)
     _starting = True

@@ -28,6 +28,7 @@ from interpool.native.archive.reader import read_manifest, read_records
 from interpool.native.pool.host_torch import watch_host_torch
 from interpool.native.pool.leaks import warn_of_open_leases, watch_process_end
 from interpool.native.pool.stacks import describe_stacks
+from interpool.native.pool.untested import refuse_untested
 from interpool.native.upstream.requirements import pip_install
 
 if TYPE_CHECKING:
@@ -397,12 +398,14 @@ def installation() -> dict[str, Any]:
     """Where the parts of this installation lie, as the process needs them.
 
     Raises:
-        InterpreterStartError: torch is not installed.
+        InterpreterStartError: torch is not installed, or it or Python is one that nobody has tried.
+        ProvisioningError: interpool was not built for this torch.
     """
     torch_lib = provision.torch_libraries()
     if torch_lib is None:
         raise InterpreterStartError(f"torch is not installed: {pip_install('torch')}")
     interposer = provision.interposer_path()
+    refuse_untested(interposer)
     return {
         "executable": sys.executable,
         "symbol_prefix": provision.SYMBOL_PREFIX,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import STB_GLOBAL, SharedObject
 from interpool.native.provision.store import cache_root, locked, new_file, private_directory
+from interpool.native.provision.torch_parts import torch_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ INTERPOSER_SONAME = "libinterpool_interpose.so"
 # Raised whenever the same input would be patched differently.
 _TOOL_VERSION = 5
 
-_INTERPOSER = Path(__file__).resolve().parent.parent / "lib" / INTERPOSER_SONAME
+_LIBRARIES = Path(__file__).resolve().parent.parent / "lib"
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,18 @@ def _digest(*parts: bytes) -> str:
 
 
 def interposer_path() -> Path:
-    """Where the interposer is installed, whether or not it exists yet."""
-    return _INTERPOSER
+    """Where the interposer for this torch is installed; slots' own library stands beside it.
+
+    Raises:
+        ProvisioningError: interpool was not built for this torch.
+    """
+    torch = _torch_version()
+    return (torch_part(_LIBRARIES, torch) if torch else _LIBRARIES) / INTERPOSER_SONAME
 
 
 def standby_path() -> Path:
     """Where the program is installed that a shim becomes while it waits."""
-    return _INTERPOSER.with_name("interpool_standby")
+    return _LIBRARIES / "interpool_standby"
 
 
 def _interposed_names(path: str) -> frozenset[bytes]:

@@ -25,6 +25,7 @@ class PrivateName:
         mentions: what the function's code (or the module's source text) must speak of: attributes that
             it sets, variables that we read from its frames, constants that we know the meaning of.
         value: what it must be equal to.
+        before: where earlier releases have it.
     """
 
     where: str
@@ -32,6 +33,7 @@ class PrivateName:
     parameters: tuple[str, ...] | None = None
     mentions: tuple[str, ...] = ()
     value: object = None
+    before: str = ""
 
     def resolve(self) -> Any:
         """What has the name; imports its module.
@@ -40,7 +42,8 @@ class PrivateName:
             ImportError: the module is gone.
             AttributeError: it has no such name.
         """
-        module, _, name = self.where.partition(":")
+        where = self.before if self.before and not _source_file(self.where.partition(":")[0]) else self.where
+        module, _, name = where.partition(":")
         return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
     def problem(self) -> str:

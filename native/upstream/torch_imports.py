@@ -21,9 +21,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "torch._higher_order_ops",
         "torch._meta_registrations",
         "torch._native",
+        "torch._precompile",
         "torch._prims",
         "torch._refs",
         "torch._subclasses",
+        "torch.compiler.precompile",
         "torch.export",
         "torch.func",
         "torch.fx",
@@ -65,7 +67,10 @@ EAGER = frozenset({"torch.fx.experimental.sym_node"})
 LATER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "torch": {"torch._higher_order_ops": ("cond", "while_loop"), "torch.func": ("vmap",)},
     "torch.autograd": {"torch.autograd.gradcheck": ("gradcheck", "gradgradcheck")},
-    "torch.compiler": {"torch._higher_order_ops.invoke_subgraph": ("NestedCompileRegionOptions",)},
+    "torch.compiler": {
+        "torch._higher_order_ops.invoke_subgraph": ("NestedCompileRegionOptions",),
+        "torch._precompile": ("PrecompileError",),
+    },
 }
 """Modules that are imported with torch, and the names that they take from a family's modules. Their own
 functions use none of these names, but for annotations."""
@@ -86,6 +91,12 @@ OBJECTS_BEFORE: dict[str, dict[str, type]] = {
     "torch.fx.operator_schemas": {"_SCHEMA_TO_SIGNATURE_CACHE": dict},
 }
 """Objects of a family's modules that others refer to from the start, and what makes them."""
+
+CONSTANTS: dict[str, tuple[str, ...]] = {
+    "torch._higher_order_ops.invoke_subgraph": ("_SUPPORTED_NESTED_REGION_INDUCTOR_CONFIG_KEYS",),
+}
+"""Frozen sets of strings of a family's modules that others read while torch is imported, for a docstring. A
+full import tells their values."""
 
 TREE_NODES = ("torch:Size",)
 """Types that eager code has, and that are nodes of ``torch.utils._pytree`` only by REGISTERING's modules."""

@@ -252,9 +252,14 @@ TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 _GRADIENT_WORDS = ("does not have a grad_fn", "inference tensor", "inferencemode")
 """What torch's errors say, in whatever case, to who differentiates in inference mode."""
 
+_GENERATORS_METACLASS = PrivateName(
+    "torch._custom_class_base:CustomClassBaseMeta",
+    "inside/lean_imports.py: what that is called with",
+    before="torch._opaque_base:OpaqueBaseMeta",  # until 2.14
+)
 _CORE_NAMES = (
     PrivateName("torch._C:_set_generator_metaclass", "inside/lean_imports.py: a late module calls it"),
-    PrivateName("torch._opaque_base:OpaqueBaseMeta", "inside/lean_imports.py: what that is called with"),
+    _GENERATORS_METACLASS,
     PrivateName("torch.utils._pytree:SUPPORTED_NODES", "inside/lean_imports.py: what is a node of a tree"),
     PrivateName(
         "torch.utils._pytree:NodeDef",
@@ -462,9 +467,8 @@ def replace_anomaly_mode(
 def allow_generators() -> None:
     """Have ``torch.Generator`` be what a late module makes it; else none can be made. Harmless twice."""
     import torch
-    from torch._opaque_base import OpaqueBaseMeta
 
-    torch._C._set_generator_metaclass(OpaqueBaseMeta)
+    torch._C._set_generator_metaclass(_GENERATORS_METACLASS.resolve())
 
 
 def tree_nodes() -> tuple[dict[type, Any], Callable[..., Any]]:

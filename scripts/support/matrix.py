@@ -85,7 +85,12 @@ def run(cell: Cell, directory: Path) -> dict[str, Any]:
     """Everything with that cell; its row. Raises NotRun if it cannot be set up."""
     python = python_of(cell.python)
     copy_checkout(directory)
-    environment = {**os.environ, "INTERPOOL_PYTHON": str(python), "INTERPOOL_TORCH": cell.torch}
+    environment = {
+        **os.environ,
+        "INTERPOOL_PYTHON": str(python),
+        "INTERPOOL_TORCH": cell.torch,
+        "INTERPOOL_UNTESTED": "1",
+    }
     environment.pop("VIRTUAL_ENV", None)
 
     def step(name: str, *command: str) -> bool:

@@ -2,8 +2,12 @@
 
 #include <interpool/package.h>
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "../seam/guest_modules.h"
@@ -26,7 +30,8 @@ std::map<Key, std::weak_ptr<OpenPackage>>& table() {
 }  // namespace
 
 std::shared_ptr<OpenPackage> OpenPackage::open(const std::shared_ptr<Pool>& pool, const std::string& path) {
-  const std::string absolute = std::filesystem::absolute(path).lexically_normal();
+  const std::unique_ptr<char, decltype(&std::free)> here(::get_current_dir_name(), &std::free);
+  const std::string absolute = (std::filesystem::path(here ? here.get() : "") / path).lexically_normal();
   return known(pool, absolute, Process::get().take_archive(absolute));
 }
 

@@ -20,9 +20,13 @@ inline unsigned version_of(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0 ? type->tp_version_tag : 0;
 }
 
-// A number that a dictionary never has again once it has changed.
+// A number that a dictionary never has again once it has changed. Deprecated from CPython 3.12 on, and gone
+// in 3.14: there, a watcher of dictionaries will have to say it.
 inline uint64_t version_of_dict(PyObject* dict) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#pragma GCC diagnostic pop
 }
 
 }  // namespace interpool

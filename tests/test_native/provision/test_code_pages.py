@@ -8,14 +8,14 @@ import pytest
 from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 from mappings import mappings
 
-from interpool.native import InterpreterManager
+from interpool.native import InterpreterManager, provision
 
 ONE = """
 from interpool import InterpreterManager
 with InterpreterManager(1) as pool, pool.acquire_session() as session:
     print(session.global_("math", "sqrt")(16.0).to_value())
 """
-LIBRARIES = ("libtorch_python.so", "libpython3.11.so.1.0", "libinterpool_slot.so")
+LIBRARIES = ("libtorch_python.so", provision.libpython_path().name, "libinterpool_slot.so")
 
 
 def is_copy(name: str) -> bool:

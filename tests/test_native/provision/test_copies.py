@@ -63,7 +63,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INTERPOOL_CACHE", str(root))
         # The interposer has tests of its own; here it is as if it were not built.
-        patch.setattr(provision.environment, "_INTERPOSER", root / "none")
+        patch.setattr(provision.environment, "interposer_path", lambda: root / "none")
         yield root
 
 
@@ -92,7 +92,8 @@ def test_libtorch_python_shares_libtorch_and_keeps_no_unique_symbol() -> None:
     original = str(SITE / "torch/lib/libtorch_python.so")
     before, after = readelf(original), readelf(provision.private_copy(original, 0)[-1])
     assert after.needed[1:] == before.needed
-    assert after.rpath == str(SITE / "torch/lib")
+    # A CUDA build has those of its other libraries as well.
+    assert str(SITE / "torch/lib") in after.rpath.split(":")
     assert after.runpath == ""
     assert " UNIQUE " in before.symbols
     assert " UNIQUE " not in after.symbols

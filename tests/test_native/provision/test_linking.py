@@ -31,7 +31,7 @@ extern "C" void *PyInit_counting() { return nullptr; }
 @pytest.fixture(autouse=True)
 def no_interposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(provision.environment, "_INTERPOSER", tmp_path / "none")
+    monkeypatch.setattr(provision.environment, "interposer_path", lambda: tmp_path / "none")
 
 
 def build(target: Path, source: str, *flags: str) -> str:
@@ -46,7 +46,7 @@ def interpose(path: Path, source: str, monkeypatch: pytest.MonkeyPatch, name: st
     """Build an interposer of that name, and let provisioning know it."""
     flags = ["-Wl,-soname,libinterpool_interpose.so", *([f"-Wl,--defsym=ip_{name}={name}"] if name else [])]
     built = build(path / "libinterpool_interpose.so", source, *flags)
-    monkeypatch.setattr(provision.environment, "_INTERPOSER", Path(built))
+    monkeypatch.setattr(provision.environment, "interposer_path", lambda: Path(built))
     return built
 
 

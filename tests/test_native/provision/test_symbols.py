@@ -37,7 +37,7 @@ def installed() -> dict[str, Path]:
         # A function of each that it does not export: it is in .symtab, or nowhere.
         "N9interpool12_GLOBAL__N_16Router": libraries / "libinterpool_interpose.so",
         "N9interpool12_GLOBAL__N_117PythonInterpreter": libraries / "libinterpool_slot.so",
-        "N9interpool11FrameReader": libraries / "libinterpool.so",
+        "N9interpool11FrameReader": libraries.parent / "libinterpool.so",
         "N12_GLOBAL__N_1": Path(_native.__file__),
     }
 

@@ -1,0 +1,123 @@
+"""A wheel serves a model where there is no compiler, no header and no checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import documents
+import pytest
+import requests
+from paths import ROOT
+from waiting import wait_for
+
+pytestmark = pytest.mark.long
+
+FACTORY = """
+import torch
+
+class Twice(torch.nn.Module):
+    def forward(self, numbers):
+        return numbers * 2
+
+def build():
+    return Twice()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    """This Python's, made from the checkout as it is."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    subprocess.run([ROOT / "scripts" / "wheels", version], check=True, stdout=subprocess.DEVNULL)
+    (found,) = (ROOT / "dist").glob(f"interpool-*-cp{version.replace('.', '')}-manylinux_2_28_x86_64.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has the wheel and what it requires, and nothing else."""
+    root = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", root / "venv"], check=True)
+    programs = root / "venv" / "bin"
+    torch = f"torch=={metadata.version('torch').partition('+')[0]}"
+    command = [programs / "python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, torch]
+    subprocess.run(command, check=True)
+    return programs
+
+
+@pytest.fixture
+def environment(installed: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Where nothing but those programs, Java and a few tools are found."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("java", "uname", "sh", "env", "bash", "cat", "ps", "kill"):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(os.path.realpath(found))
+    temporary = Path("/tmp", f"ip-wheel-{os.getpid()}")  # short, as sockets lie in it
+    temporary.mkdir()
+    try:
+        yield {
+            "PATH": f"{installed}:{tools}",
+            "HOME": str(tmp_path),
+            "TMPDIR": str(temporary),
+            "TEMP": str(temporary),
+            "INTERPOOL_RUNTIME_DIR": str(temporary / "run"),
+            "INTERPOOL_INTERPRETERS": "2",
+            "OMP_NUM_THREADS": "1",
+        }
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def test_a_model_is_packed_and_served_with_a_wheel_alone(
+    installed: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    assert shutil.which("cc", path=environment["PATH"]) is None
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    (tmp_path / "factory.py").write_text(FACTORY)
+    (tmp_path / "store").mkdir()
+    run("interpool", "doctor")
+    run("interpool", "pack", "factory:build", "-o", "twice.ptpkg")
+    run(
+        *("torch-model-archiver", "--model-name", "twice", "--version", "1.0"),
+        *("--serialized-file", "twice.ptpkg", "--handler", run("interpool", "handler").strip()),
+        *("--export-path", "store"),
+    )
+    names = ("inference", "management", "metrics")
+    ports = dict(zip(names, documents.free_ports(set(names)).values(), strict=True))
+    lines = [f"{name}_address=http://127.0.0.1:{port}" for name, port in ports.items()]
+    lines += ["enable_model_api=true", "disable_token_authorization=true", "load_models=all"]
+    (tmp_path / "config.properties").write_text("\n".join(lines) + "\n")
+    serve = ("interpool", "serve", "--ncs", "--model-store", "store", "--ts-config", "config.properties")
+    subprocess.run(serve, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, check=True)
+    try:
+
+        def answer() -> requests.Response | None:
+            try:
+                url = f"http://127.0.0.1:{ports['inference']}/predictions/twice"
+                return requests.post(url, json=[1.0, 2.5], timeout=60)
+            except requests.ConnectionError:
+                return None
+
+        wait_for(lambda: (got := answer()) is not None and got.status_code == 200, "the model to answer")
+        got = answer()
+        assert got is not None
+        assert got.json() == [2.0, 5.0]
+        (pool,) = json.loads(run("interpool", "status", "--json"))
+        assert pool["workers"]
+    finally:
+        run("torchserve", "--stop")
