@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from click.testing import CliRunner
 from local_server import TorchServe
 
+from interpool.archiver_ext.commands.showing import request_of
 from interpool.handler.cli import main
 from interpool.native import InterpreterManager
 
@@ -35,13 +36,11 @@ class Repository:
         name: the folder's.
         options: what ``pack`` has to be told.
         path: directories below the folder that are on PYTHONPATH, as an editable install has them.
-        gradients: it differentiates when it is called.
     """
 
     name: str
     options: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
-    gradients: bool = field(default=False)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,7 +58,7 @@ CORPUS = [
     Repository("batchnorm_left_training"),
     Repository("two_stage_detector"),
     Repository("gan_by_options"),
-    Repository("maml", options=("--no-inputs",), gradients=True),
+    Repository("maml", options=("--grad",)),
     Repository("recommender"),
     Repository("generator_with_cache"),
     Repository("registry_by_glob"),
@@ -166,23 +165,27 @@ def server() -> Iterator[TorchServe]:
         yield running
 
 
+def part_of(answer: Any, part: int | None) -> Any:
+    """Of the answer to the example inputs, what a request for that part of them is answered."""
+    if part is None:
+        return answer
+    return {name: rows[part] for name, rows in answer.items()} if isinstance(answer, dict) else answer[part]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("repository", [each for each in CORPUS if not each.gradients], ids=str)
-def test_a_repository_answers_over_http_as_it_does_in_its_folder(
+@pytest.mark.parametrize("repository", CORPUS, ids=str)
+def test_a_repository_answers_the_request_that_pack_found_over_http_as_it_does_in_its_folder(
     repository: Repository, server: TorchServe, packed: Pack
 ) -> None:
-    archive, _ = packed(repository)
+    archive, report = packed(repository)
     made = ["archive", str(archive), "--model-name", repository.name, "--export-path", str(server.store)]
     done = CliRunner().invoke(main, made)
     assert done.exit_code == 0, done.output
     registered = server.register(f"{repository.name}.mar")
     assert registered.status == 200, server.model_log()[-3000:]
-    args, kwargs, expected = from_folder(repository)
-    # A batch is TorchServe's to make: a request is one row of the example.
-    request = {name: value[0] for name, value in kwargs.items()} or args[0][0]
-    answer = server.predict(repository.name, request)
+    content_type, body = request_of(archive)
+    answer = server.post(repository.name, body, content_type)
     assert answer.status == 200, answer.text
-    # What is no tensor cannot be told apart by row: then the answer to a batch of one is a list of one.
-    found = answer.json[0] if isinstance(expected[0], dict) and isinstance(answer.json, list) else answer.json
-    assert_same(found, expected[0])
+    *_, expected = from_folder(repository)
+    assert_same(answer.json, part_of(expected, report["request"]["part"]))
     assert server.unregister(repository.name).status == 200

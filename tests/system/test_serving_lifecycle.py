@@ -203,8 +203,14 @@ def test_models_of_different_pools_do_not_fall_together(mar: Mar) -> None:
         wait_for(lambda: _is_answered(server, "second"), "the second pool's answer")
 
 
+def _plain(environment: dict[str, str]) -> TorchServe:
+    """A server by TorchServe's own command, which has the overlay and looks at nothing beforehand."""
+    home = subprocess.run([*INTERPOOL, "home"], capture_output=True, text=True, check=True)
+    return TorchServe(overlay=False, environment={"TS_MODEL_SERVER_HOME": home.stdout.strip(), **environment})
+
+
 def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
-    with torchserve(environment={"INTERPOOL_INTERPRETERS": "many"}) as server:
+    with _plain({"INTERPOOL_INTERPRETERS": "many"}) as server:
         answer = server.register(mar(server, "inside", "inside"), initial_workers=2)
         assert answer.status == 500
         wait_for(lambda: server.hosts() == [], "the host to end")
@@ -215,17 +221,14 @@ def test_a_runtime_directory_that_others_can_enter_is_refused(mar: Mar, tmp_path
     open_to_all = tmp_path / "run"
     open_to_all.mkdir(mode=0o777)
     open_to_all.chmod(0o777)
-    with torchserve(environment={"INTERPOOL_RUNTIME_DIR": str(open_to_all)}) as server:
+    with _plain({"INTERPOOL_RUNTIME_DIR": str(open_to_all)}) as server:
         assert server.register(mar(server, "inside", "inside")).status == 500
         wait_for_log(server, "with mode 0700")
         assert server.hosts() == []
 
 
 def test_the_overlay_serves_a_plain_torchserve_command(mar: Mar) -> None:
-    home = subprocess.run([*INTERPOOL, "home"], capture_output=True, text=True, check=True)
-    server = TorchServe(overlay=False)
-    server.environment["TS_MODEL_SERVER_HOME"] = home.stdout.strip()
-    with server:
+    with _plain({}) as server:
         _register(server, mar)
         (host,) = server.hosts()
         assert server.predict("inside", {}).json["pid"] == host.pid

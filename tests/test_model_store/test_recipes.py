@@ -84,12 +84,16 @@ def packed(folder: Path) -> Packed:
     return one
 
 
+# Dropout that draws numbers also when it answers, and a queue of what was seen last.
+OTHERWISE_EACH_TIME = {"tacotron", "moco"}
+
+
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(each, marks=pytest.mark.long) for each in REST)])
 def test_plans_first_proposal_holds(packed: Packed, name: str) -> None:
     report = packed(name)
     assert (report.attempts, report.corrections) == (1, [])
-    # Its dropout draws random numbers also when it answers.
-    assert ["its answers are random" in each for each in report.warnings] == [True] * (name == "tacotron")
+    said = ["its answers are random, or depend on earlier calls" in each for each in report.warnings]
+    assert said == [True] * (name in OTHERWISE_EACH_TIME)
     assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
     assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
     assert report.names("mock") == []
