@@ -492,10 +492,10 @@ def _leave_out(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
     if sources:
         contents["__getattr__"] = bring
         contents.setdefault("__dir__", list_all)
-        _stock_of[importer.__name__] = (stock, list_all)
+        _stock_of[importer.__name__] = (stock, list_all, tuple(sources))
 
 
-_stock_of: dict[str, tuple[Any, Any]] = {}
+_stock_of: dict[str, tuple[Any, Any, tuple[str, ...]]] = {}
 
 
 def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) -> None:
@@ -509,9 +509,9 @@ def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) 
             for name, annotation in function.__annotations__.items():
                 if isinstance(annotation, _Later):
                     function.__annotations__[name] = annotation.there()
-    every = torch_imports.LATER_NAMES[importer.__name__].values()
-    if importer.__name__ in _stock_of and all(name in contents for some in every for name in some):
-        stock, listing = _stock_of.pop(importer.__name__)
+    stock, listing, left_out = _stock_of.get(importer.__name__, (None, None, ()))
+    if left_out and all(name in contents for name in left_out):
+        del _stock_of[importer.__name__]
         if stock is None:
             contents.pop("__getattr__", None)
         else:

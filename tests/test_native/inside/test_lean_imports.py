@@ -103,7 +103,7 @@ def test_once_touched_nothing_differs_from_a_full_import(
     found = described(lean, also_late=True)
     assert late(lean) == 0
     assert {name: (found.get(name), what) for name, what in expected.items() if found.get(name) != what} == {}
-    assert found.keys() == expected.keys()
+    assert sorted(found.keys() - expected.keys())[:20] == []
 
 
 # What of eager modules' is another thing until the families are imported: names of LATER_NAMES, registries
