@@ -88,8 +88,9 @@ def packed(folder: Path) -> Packed:
 def test_plans_first_proposal_holds(packed: Packed, name: str) -> None:
     report = packed(name)
     assert (report.attempts, report.corrections) == (1, [])
-    # Its dropout draws random numbers also when it answers.
-    assert ["its answers are random" in each for each in report.warnings] == [True] * (name == "tacotron")
+    # tacotron's dropout draws random numbers also when it answers, and moco keeps what it was asked.
+    said = ["its answers are random, or depend on earlier calls" in each for each in report.warnings]
+    assert said == [True] * (name in ("tacotron", "moco"))
     assert {module.partition(".")[0] for module in report.names("intern")} == INTERNED[name]
     assert {each["module"] for each in report.externs} >= EXTERN.get(name, set())
     assert report.names("mock") == []
