@@ -26,6 +26,24 @@ INTERPOOL_HIDDEN int fstat(int descriptor, struct stat* found) {
 INTERPOOL_HIDDEN extern char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
+// GCC 11: std::exception_ptr counts its references inline, by members whose work older libraries do in its
+// copy constructor and its destructor.
+void interpool_copy_exception_ptr(void* copy, const void* original) __asm__(
+    "_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
+void interpool_destroy_exception_ptr(void* pointer) __asm__("_ZNSt15__exception_ptr13exception_ptrD1Ev");
+INTERPOOL_HIDDEN void interpool_add_exception_ref(void** pointer) __asm__(
+    "_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
+void interpool_add_exception_ref(void** pointer) {
+  void* copy = nullptr;  // never destroyed: it is the reference
+  interpool_copy_exception_ptr(&copy, pointer);
+}
+INTERPOOL_HIDDEN void interpool_release_exception(void** pointer) __asm__(
+    "_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv");
+void interpool_release_exception(void** pointer) {
+  interpool_destroy_exception_ptr(pointer);
+  *pointer = nullptr;
+}
+
 // GCC 11: std::__throw_bad_array_new_length().
 [[noreturn]] INTERPOOL_HIDDEN void interpool_throw_bad_array_new_length() __asm__(
     "_ZSt28__throw_bad_array_new_lengthv");

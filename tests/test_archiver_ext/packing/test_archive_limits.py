@@ -41,7 +41,7 @@ PROJECT = {
             return layer
     """,
     "mypkg/m.py": """
-        import importlib, multiprocessing, os, pickle, pkgutil, sys
+        import importlib, multiprocessing, pickle, pkgutil, sys
         from pathlib import Path
         import torch
         from mypkg import vocab
@@ -70,9 +70,6 @@ PROJECT = {
 
             def reload(self):
                 return importlib.reload(vocab)
-
-            def listing(self):
-                return sorted(os.listdir(HERE))
     """,
 }
 
@@ -95,7 +92,7 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     path = tmp_path / "archive.ptpkg"
     exporter = HermeticExporter(path, Rules(root))
     exporter.save_pickle("model", "model.pkl", Tries())
-    names = save_data(exporter, root, ["mypkg/own.pkl", "mypkg/own.pt"])
+    names = save_data(exporter, ["mypkg/own.pkl", "mypkg/own.pt"])
     exporter.close()
     manifest = manifest_of({name: (root / name).read_bytes() for name in names}, data=sorted(names))
     monkeypatch.chdir("/")
@@ -122,10 +119,6 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_what_archived_code_cannot_do(tries: Any, what: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         tries(what)
-
-
-def test_only_data_lies_beside_a_module(tries: Any) -> None:
-    assert tries("listing") == ["own.pkl", "own.pt"]
 
 
 def test_parametrized_layer_is_refused_until_the_parametrization_is_removed(
