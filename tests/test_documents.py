@@ -74,6 +74,7 @@ def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() ->
         wait_for_the_end(directory)
 
 
+@pytest.mark.long
 def test_a_stock_server_moves_to_the_pool_and_back_under_load() -> None:
     with checkout() as directory:
         status, output = run_document(MIGRATING, directory)

@@ -122,6 +122,7 @@ def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
         )
 
 
+@pytest.mark.long
 def test_a_model_whose_calls_do_not_come_back_gets_processes_of_its_own(mar: Mar, packed: Pack) -> None:
     with torchserve() as server:
         assert server.register(mar(server, "innocent", "inside")).status == 200

@@ -35,9 +35,9 @@ INTERNED = {
     "moco": {"project"},
 }
 DATA = {"detector": ["project/region_ops.so"], "yolo": ["project/names.txt"]}
-# Kinds of their own: handlers, objects of packages' compiled code, a package that is interned, operators
-# of the model's own, a model that changes as it answers. The rest is packed where there is time for it.
-FEW = ("bert", "convnet", "tagger", "detector", "moco")
+# Kinds of their own: handlers, objects of packages' compiled code, a package that is interned. The rest is
+# packed where there is time for it.
+FEW = ("bert", "convnet", "tagger")
 EXTERN = {"bert": {"tokenizers", "transformers"}, "convnet": {"PIL"}, "mobilenet": {"PIL"}}
 
 

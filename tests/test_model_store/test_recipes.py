@@ -147,6 +147,7 @@ def reference(name: str) -> list[dict[str, Any]]:
     return answers
 
 
+@pytest.mark.long
 def test_archives_answer_as_their_sources_do_without_interpool(packed: Packed, tmp_path: Path) -> None:
     (tmp_path / "requests.json").write_text(json.dumps(REQUESTS))
     archives = [packed(name).output for name in REQUESTS]

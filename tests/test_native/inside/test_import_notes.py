@@ -90,6 +90,7 @@ torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
     )
 
 
+@pytest.mark.long
 def test_interpreters_that_start_at_once_are_lean_by_a_note(notes: Path) -> None:
     assert not is_lean(first_interpreter())
     done = run_program(
@@ -108,6 +109,7 @@ def test_interpreters_that_start_at_once_are_lean_by_a_note(notes: Path) -> None
     assert_clean(done)
 
 
+@pytest.mark.long
 def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after(notes: Path) -> None:
     assert not is_lean(first_interpreter())
     for order in ("import torch; start()", "start(); import torch"):
