@@ -234,6 +234,7 @@ def test_ctrl_c_ends_a_wait_for_an_interpreter() -> None:
         import os, signal, threading
         from interpool import InterpreterManager
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         with InterpreterManager(1) as manager:
             with manager.acquire_session():
                 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
