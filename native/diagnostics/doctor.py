@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
@@ -52,7 +53,16 @@ class Check:
 
 def checks() -> list[Check]:
     """Look at everything that private interpreters need; never raises. Imports torch."""
-    return [_python(), _libpython(), _torch(), _private_names(), _patchelf(), _glibc(), _cache()]
+    return [
+        _python(),
+        _libpython(),
+        _torch(),
+        _private_names(),
+        _bytecode(),
+        _patchelf(),
+        _glibc(),
+        _cache(),
+    ]
 
 
 def _python() -> Check:
@@ -97,6 +107,26 @@ def _private_names() -> Check:
     if problems:
         return Check(name, False, "; ".join(problems), hint)
     return Check(name, True, f"all {count} of CPython's and torch's are as expected")
+
+
+def _bytecode() -> Check:
+    """Whether torch's sources are compiled once, or by each interpreter and process that imports them."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.cached is None or spec.origin is None:
+        return Check("bytecode", True, "nothing is compiled, as torch is not there")
+    folder = os.path.dirname(spec.origin)
+    if os.path.exists(spec.cached):
+        return Check("bytecode", True, f"torch's is in {folder}")
+    if not sys.dont_write_bytecode and os.access(folder, os.W_OK):
+        return Check("bytecode", True, "torch's is kept from its first import on")
+    why = "PYTHONDONTWRITEBYTECODE is set" if sys.dont_write_bytecode else f"{folder} cannot be written"
+    return Check(
+        "bytecode",
+        True,
+        f"torch's is missing, and {why}: each interpreter and process compiles torch anew",
+        f"{sys.executable} -m compileall -q -j 0 {folder}, as who may write there",
+        word="WARN",
+    )
 
 
 def _patchelf() -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import sys
@@ -45,6 +46,7 @@ def test_this_machine_is_able() -> None:
         "shared libpython",
         "torch",
         "private names",
+        "bytecode",
         "patchelf",
         "glibc",
         "cache",
@@ -200,3 +202,26 @@ def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_musl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert not answer("glibc").ok
+
+
+def test_torch_that_each_process_would_compile_is_a_warning_that_names_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    spec = importlib.util.spec_from_file_location("torch", tmp_path / "torch" / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    warned = doctor._bytecode()
+    assert (warned.ok, warned.mark) == (True, "WARN")
+    assert "PYTHONDONTWRITEBYTECODE is set" in warned.detail
+    assert f"-m compileall -q -j 0 {tmp_path / 'torch'}" in warned.hint
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert doctor._bytecode() == doctor.Check("bytecode", True, "torch's is kept from its first import on")
+    assert spec is not None
+    assert spec.cached is not None
+    compiled = Path(spec.cached)
+    compiled.parent.mkdir()
+    compiled.touch()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert doctor._bytecode().hint == ""
