@@ -17,7 +17,7 @@ import click
 
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
-from interpool.handler.torchserve import HOME_VARIABLE, MINIMUM_JAVA, running_addresses, running_frontend
+from interpool.handler.torchserve import HOME_VARIABLE, running_addresses, running_frontend
 from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install
 
@@ -128,7 +128,7 @@ def serve(ctx: click.Context) -> None:
     --foreground the server goes on in the background, and `interpool serve --stop` stops it.
     """
     from interpool.handler.config import HostSettings
-    from interpool.handler.frontend.doctor import java_path
+    from interpool.handler.frontend.doctor import java_hint, java_path
     from interpool.handler.frontend.overlay import overlay
 
     home = overlay()
@@ -136,9 +136,8 @@ def serve(ctx: click.Context) -> None:
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
             _fail(
-                f"TorchServe needs Java {MINIMUM_JAVA} or newer, and there is none "
-                f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; "
-                "on Debian: apt install openjdk-17-jre-headless",
+                "TorchServe needs Java, and there is none "
+                f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; {java_hint()}",
                 NOT_SERVED,
             )
         if importlib.util.find_spec("yaml") is None:

@@ -22,6 +22,7 @@ from interpool.handler.torchserve import (
     installed_ts,
 )
 from interpool.native.diagnostics.doctor import Check
+from interpool.native.provision import installers
 from interpool.native.upstream.requirements import pip_install, requirement, satisfies
 
 
@@ -29,6 +30,11 @@ def java_path() -> str | None:
     """The ``java`` that TorchServe would run: JAVA_HOME's, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(os.path.join(home, "bin", "java") if home else "java")
+
+
+def java_hint() -> str:
+    """How to come by it on this system."""
+    return f"install Java {MINIMUM_JAVA} or newer ({installers.install(installers.JAVA)})"
 
 
 def checks() -> list[Check]:
@@ -63,7 +69,7 @@ def runtime_directory() -> Check:
 
 
 def _java() -> Check:
-    hint = f"install Java {MINIMUM_JAVA} or newer (Debian: apt install openjdk-17-jre-headless)"
+    hint = java_hint()
     path = java_path()
     if path is None:
         where = "JAVA_HOME/bin" if os.environ.get("JAVA_HOME") else "PATH"

