@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from local_server import free_ports
 from paths import ROOT
 from waiting import wait_for
 
@@ -53,18 +53,6 @@ def blocks(document: Path) -> list[Block]:
     """The document's blocks that are to be run."""
     text = document.read_text(encoding="utf-8")
     return [Block(language, code) for shown, language, code in BLOCK.findall(text) if not shown]
-
-
-def free_ports(wanted: set[str]) -> dict[str, str]:
-    """Ports that are free right now, one for each of ``wanted``."""
-    sockets = [socket.socket() for _ in wanted]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {port: str(each.getsockname()[1]) for port, each in zip(wanted, sockets, strict=True)}
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def processes_of(directory: Path) -> list[psutil.Process]:
@@ -108,10 +96,9 @@ def run_document(document: Path, directory: Path) -> tuple[int, str]:
     for number, block in enumerate(blocks(document), start=1):
         script += f"echo '== block {number}'\n{block.as_shell()}"
     settings = config.read_text() + LISTENS_ON
-    for port, free in free_ports(
-        set(re.findall(r"\b(?:127\.0\.0\.1:|port=)(\d+)", script + settings))
-    ).items():
-        script, settings = (re.sub(rf"\b{port}\b", free, text) for text in (script, settings))
+    ports = set(re.findall(r"\b(?:127\.0\.0\.1:|port=)(\d+)", script + settings))
+    for port, free in zip(ports, free_ports(len(ports)), strict=True):
+        script, settings = (re.sub(rf"\b{port}\b", str(free), text) for text in (script, settings))
     config.write_text(settings)
 
     temporary = str(directory / "tmp")

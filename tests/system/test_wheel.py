@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import documents
 import pytest
 import requests
+from local_server import free_ports
 from paths import ROOT
 from waiting import wait_for
 
@@ -98,7 +98,7 @@ def test_a_model_is_packed_and_served_with_a_wheel_alone(
         *("--export-path", "store"),
     )
     names = ("inference", "management", "metrics")
-    ports = dict(zip(names, documents.free_ports(set(names)).values(), strict=True))
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     lines = [f"{name}_address=http://127.0.0.1:{port}" for name, port in ports.items()]
     lines += ["enable_model_api=true", "disable_token_authorization=true", "load_models=all"]
     (tmp_path / "config.properties").write_text("\n".join(lines) + "\n")

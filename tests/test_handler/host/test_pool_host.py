@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_server import free_ports
 from waiting import wait_for
 
 import interpool.native
@@ -445,9 +446,7 @@ def test_a_host_that_was_started_ahead_waits_for_its_first_worker(
 
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     worker = _Shim(runtime, f"tcp:127.0.0.1:{port}", model)
     assert worker.answer() == "ready"
     stream = socket.create_connection(("127.0.0.1", port))
