@@ -27,6 +27,7 @@ import os
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -136,7 +137,8 @@ class _LoadError(Exception):
 
 _token = lru_cache(maxsize=1024)(WorkerToken.of_text)
 _models: dict[_Key, _Loaded] = {}
-_ended_states: set[int] = set()
+# A call that runs while its state ends may still load the model: numbers stay until that cannot be.
+_ended_states: deque[int] = deque(maxlen=1000)
 _next_sweep = 0.0
 _neighbourhood = Neighbourhood()
 _last: tuple[_Key, WorkerToken] | None = None  # of whom a frame was answered last
@@ -325,11 +327,6 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str]:
         return model.rebound, model.weights
 
 
-def forget(directory: str) -> None:
-    """Unload the models of a directory."""
-    _unload([key for key, model in _models.items() if model.directory == directory])
-
-
 def _key(load_command: bytes, token: WorkerToken) -> _Key:
     own = token.state if token.own_state else 0
     return _Key(load_command, token.metrics_config, token.tracebacks, own)
@@ -491,15 +488,21 @@ def end_states(numbers: str) -> None:
 
     Called beside whatever runs here: nothing is unloaded yet.
     """
-    _ended_states.update(map(int, numbers.split()))
+    _ended_states.extend(map(int, numbers.split()))
 
 
-def drop(directory: str) -> None:
+def drop(directory: str, own_states: bool = False) -> None:
     """Unload the model in that directory; its next batch in this interpreter loads it again.
 
-    Workers with states of their own keep them.
+    Workers with states of their own keep them, unless ``own_states``.
     """
-    _unload([key for key, model in _models.items() if model.directory == directory and not key.state])
+    _unload(
+        [
+            key
+            for key, model in _models.items()
+            if model.directory == directory and (own_states or not key.state)
+        ]
+    )
     give_memory_back()
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 62  # what version 1 says is a little less than 1 << 63
 
 
 class Room(NamedTuple):
@@ -26,9 +27,9 @@ def rooms(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGR
     """What is left of each limit that there is.
 
     The machine's (``MemAvailable``), that of every control group above this process
-    that has one (version 2: ``memory.max``, less ``memory.current`` without the file pages
-    that the kernel would give back first), and ``own_limit`` in bytes, of what this process has that is no
-    file's. None where nothing can be read.
+    that has one (``memory.max``, less ``memory.current`` without the file pages
+    that the kernel would give back first; in version 1 these have other names), and ``own_limit``
+    in bytes, of what this process has that is no file's. None where nothing can be read.
     """
     return [*_own(proc, own_limit), *_machine(proc), *_groups(proc, cgroups)]
 
@@ -56,27 +57,45 @@ def _machine(proc: Path) -> Iterator[Room]:
         yield Room(sizes["MemAvailable:"] * 1024, sizes["MemTotal:"] * 1024)
 
 
+class _Files(NamedTuple):
+    """Where a version of control groups says what."""
+
+    most: str
+    used: str
+    cache: str  # in memory.stat: what the kernel would give back first
+
+
+_VERSION_1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = _Files("memory.max", "memory.current", "inactive_file")
+
+
 def _groups(proc: Path, cgroups: Path) -> Iterator[Room]:
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
-        if line.startswith("0::/"):
-            group = cgroups / line.removeprefix("0::/")
-            for directory in (group, *group.parents):
-                if directory.is_relative_to(cgroups):
-                    yield from _group(directory)
+        _, controllers, name = line.split(":", 2)
+        if not controllers:
+            root, files = cgroups, _VERSION_2
+        elif "memory" in controllers.split(","):
+            root, files = cgroups / "memory", _VERSION_1
+        else:
+            continue
+        group = root / name.removeprefix("/")
+        for directory in (group, *group.parents):
+            if directory.is_relative_to(root):
+                yield from _group(directory, files)
 
 
-def _group(directory: Path) -> Iterator[Room]:
+def _group(directory: Path, files: _Files) -> Iterator[Room]:
     try:
-        most = int((directory / "memory.max").read_text())  # "max" where there is no limit
-        used = int((directory / "memory.current").read_text())
+        most = int((directory / files.most).read_text())  # "max" where there is no limit
+        used = int((directory / files.used).read_text())
     except (OSError, ValueError):
         return
-    cache = _fields(directory / "memory.stat").get("inactive_file", 0)
-    if most > 0:
+    cache = _fields(directory / "memory.stat").get(files.cache, 0)
+    if 0 < most < _NO_LIMIT:
         yield Room(max(0, most - max(0, used - cache)), most)
 
 

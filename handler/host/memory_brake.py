@@ -6,7 +6,8 @@ ends processes. So when little is left, the process's data may not grow by more 
 own error: as a rule the model that asks all the time, whose call ends with that; what it held is free again.
 
 The limit is of address space and not of memory, and says nothing of what was reserved and not used yet: it
-cannot be in place all the time.
+cannot be in place all the time. But where the end is so near that it could come between two looks, growth is
+limited to what there is: nobody could have had more.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from collections.abc import Callable
 from interpool.handler.host import memory
 from interpool.handler.host.memory import Room
 
-SHORT = 0.06  # parts of a limit: what is left when it is applied,
-ENOUGH = 0.12  # and when it is lifted
+SHORT = 0.06  # parts of a limit: what is left when growth is limited to half of it,
+ENOUGH = 0.12  # and when that ends
+NEAR = 1 << 30  # bytes that are left when growth is limited to them, or a third of a smaller limit
 FASTEST = 4 << 30  # bytes a second that processes may take
 PAUSES_S = (0.05, 1.0)
 
@@ -42,6 +44,7 @@ class MemoryBrake:
         self._rooms = rooms
         self._data_size = data_size
         self._before: tuple[int, int] | None = None  # the process's limit, while it is another one
+        self._is_short = False
 
     def start(self) -> None:
         """Look for as long as the process lives."""
@@ -49,38 +52,42 @@ class MemoryBrake:
 
     def look(self) -> float:
         """Do what is due; gives the seconds until it is to look again."""
-        least = min(self._rooms(), key=lambda room: room.part, default=None)
-        if least is None:
+        size = self._data_size()  # before what is left, which grows no more meanwhile
+        rooms = self._rooms()
+        if not rooms or not size:
             return PAUSES_S[1]
-        if self._before is None and least.part < SHORT:
-            self._apply(least)
-        elif self._before is not None and least.part > ENOUGH:
+        least = min(rooms, key=lambda room: room.part)
+        was_short, self._is_short = self._is_short, least.part < (ENOUGH if self._is_short else SHORT)
+        margin = min(room.free - _near(room) for room in rooms)
+        if self._is_short:
+            if not was_short:
+                self._limit(size + least.free // 2)
+                logger.error(
+                    "memory is short: %d of %d MB are left; what asks for much more is refused (MemoryError)",
+                    least.free >> 20,
+                    least.most >> 20,
+                )
+        elif margin < 0:
+            self._limit(size + min(room.free - int(SHORT * room.most / 2) for room in rooms))
+        else:
             self._lift()
-        # Before it can have shrunk to what is short, at that speed.
-        pause = (least.free - SHORT * least.most) / FASTEST
-        return min(max(pause, PAUSES_S[0]), PAUSES_S[1])
+        if was_short and not self._is_short:
+            logger.info("memory is to be had again")
+        # Before it can have shrunk to what is near, at that speed.
+        return min(max(margin / FASTEST, PAUSES_S[0]), PAUSES_S[1])
 
-    def _apply(self, least: Room) -> None:
-        size = self._data_size()
-        if not size:
-            return
-        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = size + least.free // 2
+    def _limit(self, most: int) -> None:
+        if self._before is None:
+            self._before = resource.getrlimit(resource.RLIMIT_DATA)
+        soft, hard = self._before
         if soft != resource.RLIM_INFINITY:
             most = min(most, soft)
-        self._before = soft, hard
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-        logger.error(
-            "memory is short: %d of %d MB are left; what asks for much more is refused (MemoryError)",
-            least.free >> 20,
-            least.most >> 20,
-        )
 
     def _lift(self) -> None:
-        assert self._before is not None
-        resource.setrlimit(resource.RLIMIT_DATA, self._before)
-        self._before = None
-        logger.info("memory is to be had again")
+        if self._before is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, self._before)
+            self._before = None
 
     def _run(self) -> None:
         while True:
@@ -90,3 +97,7 @@ class MemoryBrake:
             except (OSError, ValueError):
                 logger.exception("the memory that is left cannot be looked after")
             time.sleep(pause)
+
+
+def _near(room: Room) -> int:
+    return min(NEAR, room.most // 3)

@@ -47,6 +47,7 @@ from interpool.native.errors import InterpoolError
 
 TICK_S = 1.0
 FILLING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
+LOOK_S = 0.5  # between two looks at what the interpreters do, however many events there are
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
@@ -85,6 +86,7 @@ class PoolHost:
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
+        self._next_look = 0.0
         self._next_model_check = 0.0
         self._reason_to_leave = ""
         self._started = time.time()
@@ -326,7 +328,10 @@ class PoolHost:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
             self._reason_to_leave = f"no interpreter is left, and none starts: {self._pool.hopeless}"
         self._end_calls()
-        self._relieve()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_S
+            self._relieve()
+            self._pool.write_held_lines()
         if now >= self._next_model_check:
             self._next_model_check = now + MODEL_CHECK_S
             self._end_stale_workers()
@@ -336,7 +341,6 @@ class PoolHost:
             self._failing.forget_gone()
             self._isolated = {each: why for each, why in self._isolated.items() if os.path.isdir(each)}
         self._pool.drop_ended_states()
-        self._pool.write_held_lines()
         if self._pool.has_grown():
             self._keeper.hurry()
         self._keeper.keep(self._pool.manager, self._workers.values())

@@ -45,15 +45,13 @@ def relieved_size(
     return size if is_calm else (smallest, max(largest, stats["max_size"]))
 
 
-def describe(stats: dict[str, Any] | None, names: dict[str, str]) -> str:
+def describe(stats: dict[str, Any], names: dict[str, str]) -> str:
     """Why a pool does not serve everybody now, for people; "" if it does.
 
     Args:
         stats: what the pool does.
         names: of the models, by directory.
     """
-    if stats is None:
-        return ""
     if all(one["state"] in ("parked", "retired") for one in stats["interpreters"]):
         return f"no interpreter is left, and none starts: {stats['failure']}" if stats["failure"] else ""
     held = holders(stats)

@@ -95,7 +95,7 @@ class Trial:
         for instance in self._manager.all_instances() if reason else ():
             if instance.interpreter_id in tried:
                 with instance.acquire_session(call_limit=LOAD_LIMIT_S) as session:
-                    session.global_(SERVICE_MODULE, "forget")(self._directory)
+                    session.global_(SERVICE_MODULE, "drop")(self._directory, True)
         return reason
 
     def _another(self, tried: list[int]) -> Any | None:

@@ -40,7 +40,8 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
         The number of copies.
 
     Raises:
-        ProvisioningError: a module is not installed, or a path holds a tab or a newline.
+        ProvisioningError: a module is not installed, a path holds a tab or a newline, or the cache
+            cannot be written.
         RemoteError: importing a module raised.
     """
     from interpool.native import _native, provision
@@ -57,6 +58,7 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
             for extension in extensions:
                 _native.private_copy(extension, instance.interpreter_id)
         numbers = [instance.interpreter_id for instance in manager.all_instances()]
+    provision.require_files()
     found = installation()
     search = found.pop("search_path")
     lines = [[name, str(value)] for name, value in found.items()]

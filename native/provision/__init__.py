@@ -3,7 +3,7 @@
 Every object that uses the Python C API is given to each interpreter ("slot") as
 a patched copy of its own; everything else stays one copy per process. Copies
 live in a cache (``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else
-``~/.cache/interpool``) and are made on first need.
+``~/.cache/interpool``) and are made on first need; where that cannot be written, in memory.
 
 All functions raise ``interpool.native.errors.ProvisioningError``, which names
 the file and, where a tool failed, repeats its output.
@@ -34,6 +34,7 @@ __all__ = [
     "libpython_path",
     "notes_folder",
     "private_copy",
+    "require_files",
     "standby_path",
     "torch_libraries",
 ]
@@ -57,6 +58,11 @@ def private_copy(path: str, slot: int) -> list[str]:
 def libpython_copy(slot: int) -> str:
     """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
     return _copies(current_environment()).libpython_copy(slot)
+
+
+def require_files() -> None:
+    """Raise ProvisioningError if copies are in memory, for this process only."""
+    _copies(current_environment()).require_files()
 
 
 def notes_folder() -> str:

@@ -10,13 +10,20 @@ Layout of an environment's directory::
     files/<key>/<basename>           its patched template, if it is private
     files/<key>/host/<basename>      the copy for a host that loads it after the pool
     slots/<slot>/<key>-<variant>/<basename>   a slot's own copy
+
+Where any of it cannot be written, this process has it in memory (``store.file_in_memory``), and tries the
+cache again for the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import shutil
+import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +32,14 @@ from interpool.native.errors import ProvisioningError
 from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine, means_libpython
 from interpool.native.provision.patch import Change, make_template
 from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
-from interpool.native.provision.store import copy_file, locked, new_file, private_directory
+from interpool.native.provision.store import (
+    copy_file,
+    file_in_memory,
+    locked,
+    new_file,
+    private_directory,
+    unusable,
+)
 from interpool.native.provision.system_libraries import system_library
 from interpool.native.provision.unshared import relies_on_one_gil
 
@@ -33,15 +47,24 @@ if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
 
 _LAST_SLOT = 9999
+_QUIET_S = 600.0  # without trouble, before it is told of again
+
+logger = logging.getLogger("interpool.provision")
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """A record, and the state of the file that it holds for."""
+    """A record, the state of the file that it holds for, and where its template is, if it is private."""
 
     stamp: tuple[int, int, int, int]
     key: str
     record: Record
+    template: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its template is still there."""
+        return not self.record.private or _has_size(self.template, self.record.size)
 
 
 class Copies:
@@ -56,6 +79,11 @@ class Copies:
         self._libpython = str(env.libpython)
         self._known: dict[str, _Judged] = {}
         self._swept = False
+        # Slots' copies by what they are called in the cache. Somebody has loaded them since, and the dynamic
+        # linker knows them by these paths: another one would be another library.
+        self._given: dict[str, str] = {}
+        self._holding = threading.Lock()
+        self._failed_at = -math.inf
 
     def private_copy(self, path: str, slot: int) -> list[str]:
         """See ``interpool.native.provision.private_copy``."""
@@ -95,6 +123,13 @@ class Copies:
                     make_template(path, draft, facts, change, self._env)
         return str(final)
 
+    def require_files(self) -> None:
+        """Raise if slots' copies are in memory: other processes cannot have these."""
+        if any(path != final for final, path in self._given.items()):
+            raise ProvisioningError(
+                f"the cache directory {self._env.directory} could not be written: copies are in memory"
+            )
+
     def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
         """Put ``path`` into ``wanted`` after all private objects that it needs."""
         judged = seen.get(path) or self._judge(path, seen)
@@ -120,9 +155,10 @@ class Copies:
         if judged is None or judged.stamp != stamp:
             real = os.path.realpath(path)
             key = file_key(real, stat)
-            record = _load_whole(self._env.directory / "files" / key)
-            judged = _Judged(stamp, key, record) if record else None
-        if judged is None or not self._holds(judged.record, seen):
+            home = self._env.directory / "files" / key
+            record = _load_whole(home)
+            judged = _Judged(stamp, key, record, _template_in(home, record.path)) if record else None
+        if judged is None or not judged.is_whole or not self._holds(judged.record, seen):
             judged = self._build(path, stat, seen)
         seen[path] = self._known[path] = judged
         return judged
@@ -152,14 +188,27 @@ class Copies:
         key = file_key(real, stat)
         home = self._env.directory / "files" / key
         self._sweep_once()
-        with locked(self._env.directory, key[:2]):
-            private_directory(home)
-            made = _load_whole(home)
-            if made is None or made.needs != needs:
-                made = self._template(home, record, facts, resolved) if private else record
-                made.save(home)
+        template = _template_in(home, real)
+        made: Record | None
+        try:
+            with locked(self._env.directory, key[:2]):
+                private_directory(home)
+                made = _load_whole(home)
+                if made is None or made.needs != needs:
+                    made = record
+                    if private:
+                        with new_file(Path(template)) as draft:
+                            made = self._template(draft, record, facts, resolved)
+                    made.save(home)
+        except ProvisioningError as error:
+            made = record
+            if private:
+                draft = file_in_memory(os.path.basename(real))
+                made = self._template(draft, record, facts, resolved)
+                template = str(draft)
+            self._cannot_write(error)
         stamp = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        return _Judged(stamp, key, made)
+        return _Judged(stamp, key, made, template)
 
     def _resolve(self, facts: Facts, seen: dict[str, _Judged | None]) -> dict[str, tuple[str, bool]]:
         """The file that each needed name means, and whether it is private.
@@ -181,7 +230,7 @@ class Copies:
         return resolved
 
     def _template(
-        self, home: Path, record: Record, facts: Facts, resolved: dict[str, tuple[str, bool]]
+        self, draft: Path, record: Record, facts: Facts, resolved: dict[str, tuple[str, bool]]
     ) -> Record:
         is_libpython = record.path == self._libpython
         name = os.path.basename(record.path)
@@ -197,10 +246,8 @@ class Copies:
             exchange=exchange,
             interposer=self._env.has_interposer and (facts.interposed or for_torch),
         )
-        with new_file(home / name) as draft:
-            marks = make_template(record.path, draft, facts, change, self._env)
-            size = draft.stat().st_size
-        return replace(record, marks=tuple(marks), size=size)
+        marks = make_template(record.path, draft, facts, change, self._env)
+        return replace(record, marks=tuple(marks), size=draft.stat().st_size)
 
     def _slot_copy(self, judged: _Judged, slot: int) -> str:
         if not 0 <= slot <= _LAST_SLOT:
@@ -208,18 +255,39 @@ class Copies:
         key, record = judged.key, judged.record
         name = os.path.basename(record.path)
         final = f"{self._env.directory}/slots/{slot:04}/{key}-{record.variant}/{name}"
-        if _has_size(final, record.size):
-            return final
-        with locked(self._env.directory, key[:2]):
-            if _has_size(final, record.size):
-                return final
-            private_directory(Path(final).parent)
-            with new_file(Path(final)) as draft:
-                copy_file(self._env.directory / "files" / key / name, draft)
-                with open(draft, "r+b") as file:
-                    for offset in record.marks:
-                        os.pwrite(file.fileno(), marker(slot), offset)
+        given = self._given.get(final)
+        if given not in (None, final):
+            return str(given)
+        if not _has_size(final, record.size):
+            try:
+                with locked(self._env.directory, key[:2]):
+                    if not _has_size(final, record.size):
+                        private_directory(Path(final).parent)
+                        with new_file(Path(final)) as draft:
+                            _copy_for_slot(judged, slot, draft)
+                except ProvisioningError as error:
+                return self._copy_in_memory(judged, slot, final, error)
+        self._given[final] = final
         return final
+
+    def _copy_in_memory(self, judged: _Judged, slot: int, final: str, error: ProvisioningError) -> str:
+        with self._holding:
+            given = self._given.get(final)
+            if given is None:
+                held = file_in_memory(os.path.basename(final))
+                try:
+                    _copy_for_slot(judged, slot, held)
+                except OSError as reason:
+                    raise unusable(Path(judged.template).parent, reason) from error
+                given = self._given[final] = str(held)
+                self._cannot_write(error)
+        return given
+
+    def _cannot_write(self, error: ProvisioningError) -> None:
+        now = time.monotonic()
+        if now - self._failed_at > _QUIET_S:  # what is small may still find room on a full disk, in between
+            logger.error("%s. Until then, private copies are held in memory: 20 MB for an interpreter", error)
+        self._failed_at = now
 
     def _sweep_once(self) -> None:
         """Remove, once per process, what was made from files that have changed or gone."""
@@ -242,12 +310,23 @@ class Copies:
                     shutil.rmtree(copy, ignore_errors=True)
 
 
+def _copy_for_slot(judged: _Judged, slot: int, target: Path) -> None:
+    copy_file(Path(judged.template), target)
+    with open(target, "r+b") as file:
+        for offset in judged.record.marks:
+            os.pwrite(file.fileno(), marker(slot), offset)
+
+
+def _template_in(home: Path, real: str) -> str:
+    return f"{home}/{os.path.basename(real)}"
+
+
 def _load_whole(home: Path) -> Record | None:
     """The record in ``home``, unless the template that it speaks of is gone or cut short."""
     record = load_record(home)
     if record is None or not record.private:
         return record
-    return record if _has_size(f"{home}/{os.path.basename(record.path)}", record.size) else None
+    return record if _has_size(_template_in(home, record.path), record.size) else None
 
 
 def _has_size(path: str, size: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from interpool.native.provision.environment import (
     patchelf_path,
 )
 from interpool.native.provision.records import MARKER
-from interpool.native.provision.store import locked, new_file
+from interpool.native.provision.store import file_in_memory, locked, new_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,6 +121,17 @@ def _name_map(env: Environment, of_libpython: bool) -> Path:
     # the program has in its global scope, which comes before any library's own.
     of_python = env.python_names if of_libpython else _shared_names(env)
     names = sorted(name.decode() for name in of_python | env.interposed)
-    with locked(env.directory, "names"), new_file(path) as draft:
-        draft.write_text("".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names))
+    text = "".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names)
+    try:
+        with locked(env.directory, "names"), new_file(path) as draft:
+            draft.write_text(text)
+    except ProvisioningError:
+        return _in_memory(path.name, text)
+    return path
+
+
+@functools.lru_cache(maxsize=8)
+def _in_memory(name: str, text: str) -> Path:
+    path = file_in_memory(name)
+    path.write_text(text)
     return path

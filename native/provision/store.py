@@ -3,6 +3,9 @@
 Nothing is ever changed in place: a file is written beside its final name and
 renamed, so that whoever sees a name sees a whole file. Writers hold a lock of
 the cache meanwhile, so a draft found beside a name was left by a killed process.
+
+What cannot be written there (a full disk, a quota, a file system that became read-only) is held in
+memory by the process that needs it: a pool that runs goes on.
 """
 
 from __future__ import annotations
@@ -109,6 +112,16 @@ def copy_file(source: Path, target: Path) -> None:
             writer.seek(0)
             writer.truncate()
             shutil.copyfileobj(reader, writer, 1 << 20)
+
+
+def file_in_memory(name: str) -> Path:
+    """A new file in memory, which lives as long as this process.
+
+    Its descriptor stays open: the dynamic linker takes equal paths for one library, and its number must
+    not become another file's.
+    """
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")  # not /proc/self: child processes write to it
 
 
 def unusable(path: Path, error: OSError) -> ProvisioningError:

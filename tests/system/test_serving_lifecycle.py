@@ -267,3 +267,35 @@ def _is_host_of_ours(process: psutil.Process) -> bool:
             return False
         return process.environ().get("LOCAL_SERVER_RUN") == RUN
     return False
+
+
+def _outcome(server: TorchServe, name: str, gate: Path, patience_s: float) -> str:
+    """What a client meets whose call runs until the gate is there, and who waits for so long."""
+    try:
+        answer = server.predict(name, {"say": "here it is", "until": str(gate)}, timeout=patience_s)
+    except TimeoutError:
+        return "waited in vain"
+    return f"{answer.status} {answer.json['message']}" if answer.status != 200 else "200"
+
+
+@pytest.mark.parametrize("overlay", [True, False], ids=["pool", "stock"])
+def test_requests_in_flight_of_a_model_that_goes_are_torchserves_to_answer(
+    mar: Mar, tmp_path: Path, overlay: bool
+) -> None:
+    """It closes the connection first: no worker, in a pool or not, has a say in what their clients get."""
+    with torchserve(overlay=overlay) as server, ThreadPoolExecutor(2) as clients:
+        _register(server, mar)
+        asked = [clients.submit(_outcome, server, "inside", tmp_path / "gate", 10.0)]
+        wait_for_log(server, "here it is")
+        asked.append(clients.submit(_outcome, server, "inside", tmp_path / "gate", 10.0))
+        wait_for(
+            lambda: server.describe("inside")[0]["jobQueueStatus"]["pendingRequests"] == 1,
+            "another one to wait in TorchServe's queue",
+        )
+        assert server.unregister("inside").status == 200
+        running, queued = (each.result() for each in asked)
+        assert running in ("500 Worker died.", "waited in vain")
+        assert queued == "waited in vain"
+        (tmp_path / "gate").touch()
+        _register(server, mar)
+        assert _is_answered(server)

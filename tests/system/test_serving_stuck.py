@@ -16,6 +16,7 @@ from local_server import Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
+from interpool.native.provision import libpython_path
 from interpool.native.provision.store import cache_root
 
 # Code that is interrupted, and native code, which cannot be.
@@ -159,14 +160,17 @@ def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
 
 
 def _cache_for_one(directory: Path) -> Path:
-    """A cache like this one, in which there is no place for a second interpreter's files."""
+    """A cache like this one, in which every other interpreter's libpython is damaged."""
     cache = directory / "cache"
     shutil.copytree(cache_root(), cache, copy_function=os.link, symlinks=True)
-    for slots in cache.rglob("slots"):
+    name = libpython_path().name
+    for whole in list(cache.glob(f"*/slots/0001/*/{name}")):
         for number in range(2, 40):
-            place = slots / f"{number:04}"
-            shutil.rmtree(place, ignore_errors=True)
-            place.touch()
+            place = whole.parents[2] / f"{number:04}" / whole.parent.name / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            with place.open("wb") as file:
+                file.truncate(whole.stat().st_size)
     return cache
 
 

@@ -109,3 +109,39 @@ def test_a_model_that_changes_nothing_stays_where_it_is(server: TorchServe, mar:
     assert _served_by(server, "harmless") == ["default"]
     assert _served_by(server, "careful") == ["default"]
     server.unregister("harmless")
+
+
+def _numbers(server: TorchServe, *states: str) -> set[int]:
+    return {
+        one["interpreter"]
+        for one in server.pools()["default"]["interpreters"]["interpreters"]
+        if one["state"] in states
+    }
+
+
+def test_an_interpreter_in_which_models_fail_that_load_elsewhere_is_retired_and_replaced(
+    mar: Mar, packed: Pack
+) -> None:
+    fragile = packed("fragile", "vandal")
+    with torchserve() as server:
+        assert server.register(mar(server, "poisoner", packed("poisoner", "vandal"))).status == 200
+        wait_for(lambda: len(_numbers(server, "free")) == 2, "both interpreters")
+        assert server.predict("poisoner", {"poison": 1}).status == 200
+        names = iter(f"fragile-{number}" for number in range(100))
+        registered = []
+
+        def one_is_retired() -> bool:
+            name = next(names)
+            # Fails where the broken one is tried first.
+            if server.register(mar(server, name, fragile)).status == 200:
+                registered.append(name)
+            return bool(_numbers(server, "retired"))
+
+        wait_for(one_is_retired, lambda: f"an interpreter to be retired: {server.host_log()}")
+        assert "is retired: models fail there that load in others" in server.host_log()
+        wait_for(lambda: len(_numbers(server, "free", "leased")) == 2, "another one in its place")
+        assert len(_numbers(server, "retired")) == 1
+        last = next(names)
+        assert server.register(mar(server, last, fragile), initial_workers=2).status == 200
+        for name in [*registered, last]:
+            assert server.predict(name, {}).text == "well"

@@ -91,3 +91,32 @@ class Careful:
 
 def careful() -> Careful:
     return Careful()
+
+
+class Poisoner:
+    """A handler that leaves, if asked to, something in its interpreter that nobody looks for."""
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        for row in data:
+            if row.get("body"):
+                json.of_the_poisoner = True  # type: ignore[attr-defined]
+        return ["done"] * len(data)
+
+
+def poisoner() -> Poisoner:
+    return Poisoner()
+
+
+class Fragile:
+    """A handler that cannot be initialized where a poisoner was."""
+
+    def initialize(self, context: Any) -> None:
+        if hasattr(json, "of_the_poisoner"):
+            raise RuntimeError("somebody was here")
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        return ["well"] * len(data)
+
+
+def fragile() -> Fragile:
+    return Fragile()

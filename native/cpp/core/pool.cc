@@ -98,8 +98,10 @@ Pool::Slot* Pool::free_slot(const std::string& affinity, std::optional<int> only
     if (affinity.empty() || slot.affinities.count(affinity) != 0) {
       return &slot;
     }
-    // Among strangers, the one with the fewest models: they spread evenly.
-    if (best == nullptr || slot.affinities.size() < best->affinities.size()) {
+    // Among strangers, the one with the fewest models: they spread evenly. Among such, the one that was
+    // leased longest ago: the first must not get all that is tried, should it be broken.
+    const auto load = [](const Slot& one) { return std::make_pair(one.affinities.size(), one.leased_at); };
+    if (best == nullptr || load(slot) < load(*best)) {
       best = &slot;
     }
   }

@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <charconv>
+#include <string>
 #include <string_view>
 
 namespace interpool {
@@ -42,6 +43,20 @@ InterpreterId owner_of_code(const void* address) noexcept {
   const char* const digits = soname.data() + kMarker.size();
   std::from_chars(digits, digits + kDigits, id);
   return id;
+}
+
+std::string original_name(void* library) {
+  link_map* map = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) {
+    return "";
+  }
+  // ipslotNNNN-HASH-NAME
+  const std::string_view soname = soname_of(*map);
+  const size_t hash = soname.find('-');
+  const size_t name = hash == std::string_view::npos ? hash : soname.find('-', hash + 1);
+  return !soname.starts_with(kMarker) || name == std::string_view::npos
+             ? ""
+             : std::string(soname.substr(name + 1));
 }
 
 }  // namespace interpool

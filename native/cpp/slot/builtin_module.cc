@@ -11,6 +11,7 @@
 #include <optional>
 #include <system_error>
 
+#include "../interpose/private_copies.h"
 #include "../interpose/registrations.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
@@ -84,10 +85,11 @@ PyObject* load_library(PyObject*, PyObject* args) {
         return;
       }
       options->services->loaded(handle);
-      if (calls_dlsym(file)) {
+      const std::string name = original_name(handle);
+      if (calls_dlsym(name)) {
         hook_dlsym(handle);
       }
-      if (file.ends_with(std::string("/") + kTorchPython)) {
+      if (name == kTorchPython) {
         adopt_torch_python(options->id, file);
       }
       loaded = file;

@@ -50,8 +50,8 @@ void hook_dlsym(void* library) {
   patch_got(library, {{"dlsym", reinterpret_cast<void*>(&lookup)}});
 }
 
-bool calls_dlsym(const std::string& path) {
-  return is_foreign_function_module(std::string_view(path).substr(path.rfind('/') + 1));
+bool calls_dlsym(const std::string& file_name) {
+  return is_foreign_function_module(file_name);
 }
 
 }  // namespace interpool

@@ -13,7 +13,7 @@ void prepare_dlsym_hook(const std::string& libpython, const std::string& prefix)
 // nobody may run its code yet.
 void hook_dlsym(void* library);
 
-// Does the file look up names for Python code?
-bool calls_dlsym(const std::string& path);
+// Does the library of that file name look up names for Python code?
+bool calls_dlsym(const std::string& file_name);
 
 }  // namespace interpool

@@ -44,6 +44,25 @@ def test_the_group_above_counts_too(tmp_path: Path) -> None:
     assert free_part(None, proc, cgroups) == pytest.approx(0.1)
 
 
+def test_groups_of_version_1_count_likewise(tmp_path: Path) -> None:
+    proc, cgroups = _system(tmp_path, group="5:pids:/pods\n4:hugetlb,memory:/pods/old\n0::/\n")
+    for name, most, used, cache in (("pods/old", 100, 90, 20), ("pods", (1 << 63) - 4096, 999, 0)):
+        directory = cgroups / "memory" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "memory.limit_in_bytes").write_text(f"{most}\n")
+        (directory / "memory.usage_in_bytes").write_text(f"{used}\n")
+        (directory / "memory.stat").write_text(f"inactive_file 1\ntotal_inactive_file {cache}\n")
+    assert free_part(None, proc, cgroups) == pytest.approx(0.3)
+
+
+def test_a_container_of_version_1_finds_its_own_group_at_the_root(tmp_path: Path) -> None:
+    proc, cgroups = _system(tmp_path, group="4:memory:/docker/not-seen-in-here\n")
+    (cgroups / "memory").mkdir()
+    (cgroups / "memory" / "memory.limit_in_bytes").write_text("100\n")
+    (cgroups / "memory" / "memory.usage_in_bytes").write_text("80\n")
+    assert free_part(None, proc, cgroups) == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("group", ["", "4:memory:/old\n"])
 def test_where_there_is_no_group_the_machine_decides(tmp_path: Path, group: str) -> None:
     proc, cgroups = _system(tmp_path, available=40, group=group)

@@ -41,9 +41,25 @@ def test_what_is_short_limits_growth_to_half_of_it_until_there_is_enough(limit: 
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
 
 
+def test_where_the_end_is_near_growth_is_limited_to_what_is_left(limit: tuple[int, int]) -> None:
+    rooms = [Room(200, 1000), Room(9 * GIB, 10 * GIB)]
+    brake = MemoryBrake(lambda: rooms, lambda: 70 * GIB)
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 200 - 30, limit[1])
+    rooms[0] = Room(300, 1000)
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 300 - 30, limit[1])
+    rooms[0] = Room(50, 1000)  # short
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 25, limit[1])
+    rooms[0] = Room(600, 1000)
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limit
+
+
 def test_it_looks_often_where_little_is_left() -> None:
     def pause(*rooms: Room) -> float:
-        return MemoryBrake(lambda: list(rooms), lambda: 0).look()
+        return MemoryBrake(lambda: list(rooms), lambda: 70 * GIB).look()
 
     assert pause() == pause(Room(64 * GIB, 64 * GIB)) == 1.0
     assert pause(Room(2 * GIB, 4 * GIB)) < 0.5

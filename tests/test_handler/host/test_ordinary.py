@@ -41,8 +41,8 @@ class _Pool:
     @contextmanager
     def _session(self, number: int) -> Iterator[Any]:
         def global_(_module: str, name: str) -> Any:
-            if name == "forget":
-                return lambda _directory: self.forgotten.append(number)
+            if name == "drop":
+                return lambda _directory, _own_states: self.forgotten.append(number)
             return lambda token, _fd: SimpleNamespace(to_value=lambda: (self._try(number, token), "weights"))
 
         yield SimpleNamespace(interpreter_id=number, global_=global_)

@@ -71,7 +71,6 @@ def test_it_has_its_size_again_once_nobody_waits_and_one_is_free() -> None:
 
 
 def test_a_pool_that_serves_has_no_trouble() -> None:
-    assert describe(None, {}) == ""
     assert describe(_stats(*STUCK), {}) == ""
     assert describe(_stats(("/a", 0.1), (None, 0.0), waiting={"/b": 1}), {}) == ""
 

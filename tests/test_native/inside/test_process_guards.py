@@ -247,7 +247,8 @@ def test_a_recursion_limit_that_no_stack_holds_is_lowered(session: InterpreterSe
     assert code.call("limit", 10**6) == (3000, 1)
 
 
-def test_a_served_model_may_recurse_through_c_whatever_the_limit_on_stacks() -> None:
+@pytest.mark.parametrize("stack", [1 << 20, -1], ids=["1 MiB", "unlimited"])
+def test_a_served_model_may_recurse_through_c_whatever_the_limit_on_stacks(stack: int) -> None:
     done = run_program(
         """
         import otf
@@ -259,7 +260,7 @@ def test_a_served_model_may_recurse_through_c_whatever_the_limit_on_stacks() -> 
             print(client.ask(otf.load()))
             client.socket.close()
         """,
-        stack=1 << 20,
+        stack=stack,
     )
     assert_clean(done)
     assert done.stdout == "too deep\n"

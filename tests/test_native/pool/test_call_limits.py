@@ -438,7 +438,10 @@ def test_an_import_that_does_not_end_costs_the_interpreter(
         code["run"](str(tmp_path))
 
 
-def test_a_limited_call_and_a_models_threads_may_recurse_through_c_whatever_the_limit_on_stacks() -> None:
+@pytest.mark.parametrize("stack", [1 << 20, -1], ids=["1 MiB", "unlimited"])
+def test_a_limited_call_and_a_models_threads_may_recurse_through_c_whatever_the_limit_on_stacks(
+    stack: int,
+) -> None:
     done = run_program(
         """
         from interpool import InterpreterManager
@@ -465,7 +468,7 @@ def test_a_limited_call_and_a_models_threads_may_recurse_through_c_whatever_the_
             code = Code(session, SOURCE)
             print(code.call("deep"), code.call("deep_on_a_thread"))
         """,
-        stack=1 << 20,
+        stack=stack,
     )
     assert_clean(done)
     assert done.stdout == "too deep ['too deep']\n"

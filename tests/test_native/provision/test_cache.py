@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import multiprocessing
 import os
@@ -219,3 +220,79 @@ def test_another_users_cache_is_not_trusted(cache: Path, extension: Path) -> Non
     os.chown(cache, 12345, 12345)
     with pytest.raises(ProvisioningError, match=r"belongs to user 12345"):
         provision.private_copy(str(extension), 0)
+
+
+def break_cache(cache: Path) -> Path:
+    """Have a file in the place of the environment's directory; gives where that is now."""
+    (environment,) = (path for path in cache.iterdir() if path.is_dir())
+    aside = cache.with_name("aside")
+    environment.rename(aside)
+    environment.touch()
+    return aside
+
+
+def mend_cache(cache: Path, aside: Path) -> None:
+    (broken,) = cache.iterdir()
+    broken.unlink()
+    aside.rename(broken)
+
+
+def test_copies_that_were_removed_are_made_again_for_the_next_slot(cache: Path, extension: Path) -> None:
+    first = provision.private_copy(str(extension), 0)
+    (environment,) = cache.iterdir()
+    shutil.rmtree(environment)
+    second = provision.private_copy(str(extension), 1)
+    whole = [Path(path).read_bytes() for path in second]
+    assert provision.private_copy(str(extension), 0) == first
+    slots = (b"ipslot0000", b"ipslot0001")
+    assert [Path(path).read_bytes().replace(*slots) for path in first] == whole
+    assert all(path.startswith(f"{cache}/") for path in first + second)
+
+
+def test_where_the_cache_cannot_be_written_copies_are_in_memory(
+    cache: Path, extension: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = provision.private_copy(str(extension), 0)
+    of_the_first = [Path(path).read_bytes() for path in first]
+    aside = break_cache(cache)
+    second = provision.private_copy(str(extension), 1)
+    slots = (b"ipslot0001", b"ipslot0000")
+    assert [Path(path).read_bytes().replace(*slots) for path in second] == of_the_first
+    third = provision.private_copy(str(extension), 2)
+    assert len({*first, *second, *third}) == 6
+    # What has been loaded stays what it is: another file would be another library.
+    assert provision.private_copy(str(extension), 0) == first
+    mend_cache(cache, aside)
+    assert provision.private_copy(str(extension), 1) == second
+    fourth = provision.private_copy(str(extension), 3)
+    assert all(path.startswith(f"{cache}/") for path in fourth)
+    (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert error.startswith(f"cannot write to the cache directory {cache}")
+    assert "set INTERPOOL_CACHE" in error
+
+
+def test_copies_in_memory_are_no_files_for_other_processes(cache: Path, extension: Path) -> None:
+    provision.private_copy(str(extension), 0)
+    provision.require_files()
+    break_cache(cache)
+    provision.private_copy(str(extension), 1)
+    with pytest.raises(ProvisioningError, match="in memory"):
+        provision.require_files()
+
+
+def test_a_full_disk_leaves_no_half_files(
+    cache: Path, extension: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provision.private_copy(str(extension), 0)
+    copy = provision.copies.copy_file
+
+    def fill(source: Path, target: Path) -> None:
+        if target.is_relative_to(cache):
+            target.write_bytes(source.read_bytes()[:5000])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copy(source, target)
+
+    monkeypatch.setattr(provision.copies, "copy_file", fill)
+    held = provision.private_copy(str(extension), 1)
+    assert not any(path.startswith(f"{cache}/") for path in held)
+    assert not list(cache.glob("*/slots/0001/*/*"))

@@ -119,14 +119,16 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a Python program in a process of its own, with the modules in ``PATH`` at hand.
 
-    ``stack``: the size of its threads' stacks by default, in bytes, as ``ulimit -s`` sets it.
+    ``stack``: the size of its threads' stacks by default, in bytes, as ``ulimit -s`` sets it; -1: unlimited.
     """
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*PATH, *filter(None, [os.environ.get("PYTHONPATH")])]),
         "OMP_NUM_THREADS": "1",
     }
-    limit = ["prlimit", f"--stack={stack}:"] if stack is not None else []
+    limit = []
+    if stack is not None:
+        limit = ["prlimit", f"--stack={'unlimited' if stack < 0 else stack}:"]
     return subprocess.run(
         [*limit, sys.executable, "-c", textwrap.dedent(source), *args],
         env=environment,

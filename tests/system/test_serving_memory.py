@@ -1,0 +1,100 @@
+"""A model that asks for memory without end, in a control group with a limit, beside innocent ones."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from local_server import Answer, TorchServe, torchserve
+from system.conftest import Mar, Pack
+from waiting import wait_for
+
+LIMIT = 600 << 20  # more than a pool needs for two small models
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def _own_groups() -> Iterator[tuple[Path, str]]:
+    """This process's groups, by version, each with the name of its limit's file."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, name = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield GROUPS / "memory" / name.removeprefix("/"), "memory.limit_in_bytes"
+        elif not controllers:
+            yield GROUPS / name.removeprefix("/"), "memory.max"
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group with a limit of memory, in which nothing is yet."""
+    for above, limit in _own_groups():
+        made = above / f"interpool-test-{os.getpid()}"
+        with suppress(OSError):
+            made.mkdir()
+            try:
+                (made / limit).write_text(str(LIMIT))
+            except OSError:
+                made.rmdir()
+                raise
+            try:
+                yield made
+            finally:
+                _remove(made)
+            return
+    pytest.skip("no control group with a limit of memory can be made here")
+
+
+def _remove(group: Path) -> None:
+    def is_gone() -> bool:
+        with suppress(OSError):
+            group.rmdir()
+        return not group.exists()
+
+    wait_for(is_gone, f"{group} to be empty")
+
+
+@contextmanager
+def _asked_all_the_time(server: TorchServe, *names: str) -> Iterator[list[Answer]]:
+    """A client of each model, which asks all the time; gives the answers so far."""
+    answers: list[Answer] = []
+    stop = threading.Event()
+
+    def ask(name: str) -> None:
+        while not stop.is_set():
+            answer = server.predict(name, {"sleep": 0.01})
+            answers.append(answer)
+            assert answer.status == 200, answer.text
+            assert answer.json["model"] == name
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        jobs = [threads.submit(ask, name) for name in names]
+        try:
+            yield answers
+        finally:
+            stop.set()
+        for job in jobs:
+            job.result()
+
+
+def test_the_kernel_does_not_end_the_pool_for_a_model_that_asks_for_memory_without_end(
+    mar: Mar, packed: Pack, group: Path
+) -> None:
+    with torchserve() as server:
+        for name in ("one", "two"):
+            assert server.register(mar(server, name, "inside")).status == 200
+        assert server.register(mar(server, "hungry", packed("hungry", "hungry"))).status == 200
+        (host,) = server.hosts()
+        (group / "cgroup.procs").write_text(str(host.pid))
+        with _asked_all_the_time(server, "one", "two") as answers:
+            for way in ("bytes", "tensors") * 3:
+                answer = server.predict("hungry", {"way": way})
+                assert answer.status in (503, 507), answer.text
+                seen = len(answers)
+                wait_for(lambda seen=seen: len(answers) > seen + 10, "the innocent to be answered")
+                assert server.predict("hungry", {}).text == "well"
+        assert [each.pid for each in server.hosts()] == [host.pid]
+        assert "memory is short" in server.host_log()

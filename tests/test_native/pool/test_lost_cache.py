@@ -1,0 +1,77 @@
+"""A pool whose cache is removed, or cannot be written any more, goes on: it even grows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from interpool_testing import assert_clean, run_program
+
+from interpool.native import provision
+
+PROGRAM = """
+import os, shutil, sys
+from pathlib import Path
+from interpool.native import InterpreterManager
+from waiting import wait_for
+
+(environment,) = Path(os.environ["INTERPOOL_CACHE"]).iterdir()
+is_writable = sys.argv[1] == "removed"
+
+def random_of(session):
+    numpy = session.global_("importlib", "import_module")("numpy.random")  # which nobody has imported before
+    return numpy.attr("RandomState")(7).attr("randint")(0, 1000).to_value()
+
+def added_by(session):
+    torch = session.global_("importlib", "import_module")("torch")
+    return torch.attr("ones")(3).attr("add")(1).attr("sum")().attr("item")().to_value()
+
+with InterpreterManager(1, max_size=2) as manager:
+    shutil.rmtree(environment)
+    if not is_writable:
+        environment.touch()
+    manager.resize(2)
+    wait_for(lambda: len(manager) == 2 or manager.stats()["failure"], "the second interpreter")
+    assert not manager.stats()["failure"], manager.stats()["failure"]
+    answers = []
+    for instance in manager.all_instances():
+        with instance.acquire_session() as session:
+            answers.append((random_of(session), added_by(session)))
+            session.global_("importlib", "import_module")("ctypes").attr("pythonapi")
+    assert answers == [(175, 6.0)] * 2, answers
+    assert environment.is_dir() == is_writable
+    held = {line.split()[-2] for line in open("/proc/self/maps") if "memfd:" in line and ".so" in line}
+    assert bool(held) != is_writable, held
+"""
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One of the test's own, in which all templates are made."""
+    made = Path(provision.notes_folder()).parent
+    root = tmp_path / "cache"
+    shutil.copytree(
+        made, root / made.name, copy_function=_link, ignore=shutil.ignore_patterns("slots", "locks", ".new-*")
+    )
+    for directory in (root, root / made.name):
+        directory.chmod(0o700)
+    monkeypatch.setenv("INTERPOOL_CACHE", str(root))
+    return root
+
+
+@pytest.mark.parametrize("way", ["removed", "unwritable"])
+def test_a_pool_grows_and_imports_what_is_new_to_it(cache: Path, way: str) -> None:
+    done = run_program(PROGRAM, way)
+    told = [line for line in done.stderr.splitlines() if "cannot write to the cache directory" in line]
+    assert len(told) == (way == "unwritable"), done.stderr
+    done.stderr = "\n".join(line for line in done.stderr.splitlines() if line not in told)
+    assert_clean(done)
