@@ -77,13 +77,14 @@ std::shared_ptr<ModelThread> ModelThread::of(const Interpreter& interpreter, con
   const auto queue = std::make_shared<Queue>();
   start_model_thread([queue] { queue->loop(); });
   queue->begun.acquire();
+  // Ends where there is another one by now: nothing was given to it.
+  std::shared_ptr<ModelThread> made(new ModelThread(queue));
   const std::lock_guard lock(all.mutex);
-  // The other one, if there is one by now, ends: nothing was given to it.
-  return all.threads.try_emplace({&interpreter, model}, new ModelThread(queue)).first->second;
+  return all.threads.try_emplace({&interpreter, model}, std::move(made)).first->second;
 }
 
 void ModelThread::forget(const Interpreter& interpreter, const std::string& model) {
-  std::shared_ptr<ModelThread> gone;
+  std::shared_ptr<ModelThread> gone;  // goes when the lock is no longer held
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (const auto found = all.threads.find({&interpreter, model}); found != all.threads.end()) {
@@ -93,9 +94,13 @@ void ModelThread::forget(const Interpreter& interpreter, const std::string& mode
 }
 
 void ModelThread::forget_all(const Interpreter& interpreter) {
+  std::vector<std::shared_ptr<ModelThread>> gone;  // likewise
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.threads, [&](const auto& entry) { return entry.first.first == &interpreter; });
+  for (auto each = all.threads.lower_bound({&interpreter, ""});
+       each != all.threads.end() && each->first.first == &interpreter; each = all.threads.erase(each)) {
+    gone.push_back(std::move(each->second));
+  }
 }
 
 ModelThread::~ModelThread() {

@@ -18,6 +18,7 @@ std::string own_affinity() {
   return "movable " + std::to_string(++last);
 }
 
+// Guards the set. Lock order: before a movable's `mutex_`, and what takes an interpreter's later().
 std::mutex all_mutex;
 
 std::set<Movable*>& all() {

@@ -20,7 +20,9 @@ struct Handlers {
 };
 
 struct Table {
-  std::mutex mutex;  // held across a fork, so that the child has it, too
+  // Held across a fork, so that the child has it, too: nothing that this library locks is waited for
+  // meanwhile.
+  std::mutex mutex;
   std::vector<Handlers> all;
 };
 

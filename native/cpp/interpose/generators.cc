@@ -17,7 +17,7 @@ const at::Generator& generator_of(InterpreterId id) {
   if (const at::Generator* known = cell.load(std::memory_order_acquire)) {
     return *known;
   }
-  static std::mutex mutex;
+  static std::mutex mutex;  // a leaf lock
   const std::lock_guard lock(mutex);
   if (cell.load(std::memory_order_relaxed) == nullptr) {
     cell.store(new at::Generator(at::detail::createCPUGenerator(c10::detail::getNonDeterministicRandom())),

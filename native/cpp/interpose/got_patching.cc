@@ -27,7 +27,7 @@ void write_entry(void** entry, void* value) {
 
 template <typename Definitions>
 void patch(void* library, const Definitions& definitions) {
-  static std::mutex mutex;
+  static std::mutex mutex;  // one library at a time; a leaf lock
   const std::lock_guard lock(mutex);
   ElfImage(library).each_got_entry([&](const char* name, void** entry) {
     if (const auto found = definitions.find(name); found != definitions.end()) {

@@ -10,7 +10,7 @@
 namespace interpool {
 namespace {
 
-std::mutex mutex;  // guards writes to `routes` and `count`
+std::mutex mutex;  // guards writes to `routes` and `count`; a leaf lock
 std::array<std::atomic<const Route*>, kMaxInterpreters> routes;
 std::atomic<InterpreterId> count{0};  // one past the highest id in use
 

@@ -98,7 +98,7 @@ INTERPOOL_API void setPrintHandler(PrintHandler handler) {
 }
 
 INTERPOOL_API void registerOperator(Operator&& op) {
-  static std::mutex mutex;
+  static std::mutex mutex;  // before that of torch's own registry
   static std::set<std::string> known;
   const std::lock_guard lock(mutex);
   const c10::Symbol symbol = c10::Symbol::fromQualString(op.schema().name());

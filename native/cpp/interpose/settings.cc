@@ -210,7 +210,7 @@ void leave_settings(const ThreadSettings& outside) noexcept {
 
 void want_anomaly(bool wanted) {
   using torch::autograd::AnomalyMode;
-  static std::mutex mutex;
+  static std::mutex mutex;  // a leaf lock
   static int wanting = 0;
   static bool before = false;  // the host's
   static bool before_nan = false;

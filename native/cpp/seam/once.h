@@ -58,7 +58,7 @@ class Once {
     std::optional<std::string> result;
   };
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // a leaf lock
   std::condition_variable changed_;
   std::map<std::string, State> states_;  // references into it stay good
 };

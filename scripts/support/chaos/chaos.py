@@ -1,7 +1,9 @@
 """Innocent models under checked load, while everything around them is killed, and neighbours misbehave.
 
 A wrong answer, an outage longer than its bound, or something that is left at the end (a process, a socket, a
-file, a descriptor) fails. What is done follows from the seed, when it is done does not.
+file, a descriptor) fails; so does a host whose mappings or memory grow while it lives (growth.py). Few live
+long where all is killed: so the last part is without violence, and wears one host out. What is done follows
+from the seed, when it is done does not.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
+import growth  # noqa: E402
 import models  # noqa: E402
 import psutil  # noqa: E402
 from local_server import TorchServe  # noqa: E402
@@ -36,8 +40,11 @@ from interpool.handler import interpool_handler  # noqa: E402
 
 INNOCENT = ("one", "two", "three")
 ENVIRONMENT = {"INTERPOOL_INTERPRETERS": "2", "INTERPOOL_MEMORY_MB": "1500", "INTERPOOL_CEILING": "4"}
+SAME = 6  # times that counts are looked at, half a second apart
 PATIENCE_S = 120.0  # for the innocent to be served again
 REQUEST_S = 90.0
+WEAR = ("churn", "hostile archive", "evil: raise", "evil: recurse", "evil: chdir", "evil: environment")
+WEAR_ROUNDS = 12  # at least, and a tenth of the time
 RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
 
 
@@ -205,24 +212,36 @@ def counts(server: TorchServe) -> dict[str, object]:
         "other temporary files": sorted(
             path.name for path in server.tmp.iterdir() if not path.name.startswith(".ts.sock")
         ),
-        "descriptors of the host": [host.num_fds() for host in hosts],
+        "descriptors of the host": [descriptors(host.pid) for host in hosts],
     }
 
 
-def settled(server: TorchServe, chaos: Chaos, checked: list[Checked]) -> dict[str, object]:
-    """Counts with a fresh host that serves everybody, once they are the same twice."""
+def descriptors(pid: int) -> dict[str, int]:
+    """How many of which kind that process has: sockets, pipes, files by their names."""
+    found: Counter[str] = Counter()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found[re.sub(r":\[\d+\]$|\d{3,}", "", Path(os.readlink(link)).name)] += 1
+    return dict(sorted(found.items()))
+
+
+def settled(
+    server: TorchServe, chaos: Chaos, checked: list[Checked]
+) -> tuple[dict[str, object], growth.Sample]:
+    """Counts with a fresh host that serves everybody, once they stay the same; and what it takes."""
     chaos.kill_host()
     _await_service(checked, time.monotonic())
     server.wait_for_interpreters(2)
-    found: list[dict[str, object]] = [{}]
+    found: list[dict[str, object]] = []
 
-    def same() -> bool:
+    def same() -> bool:  # models are still being loaded in the second interpreter
         found.append(counts(server))
         time.sleep(0.5)
-        return found[-1] == found[-2]
+        return len(found) >= SAME and all(one == found[-1] for one in found[-SAME:])
 
     wait_for(same, lambda: f"counts that stay: {found[-2:]}")
-    return found[-1]
+    (taken,) = growth.sample_hosts(server.runtime).values()
+    return found[-1], taken
 
 
 def _await_service(checked: list[Checked], since: float) -> None:
@@ -238,6 +257,66 @@ def _await_service(checked: list[Checked], since: float) -> None:
         time.sleep(0.05)
 
 
+class Run:
+    """Deeds, one after another, and what came of them."""
+
+    def __init__(
+        self, server: TorchServe, chaos: Chaos, checked: list[Checked], options: argparse.Namespace
+    ) -> None:
+        self.faults: list[str] = []
+        self.lives = growth.Lives()
+        self._server = server
+        self._chaos = chaos
+        self._checked = checked
+        self._options = options
+
+    def do(self, name: str, deed: Callable[[], None]) -> None:
+        """That, and wait until everybody is served again."""
+        began = time.monotonic()
+        self._chaos.take_back_off()
+        hosts = self._server.hosts()
+        for one in self._checked:
+            one.take_outage(began)
+        try:
+            deed()
+        except OSError as error:
+            print(f"  {name}: {error}")
+        _await_service(self._checked, time.monotonic())
+        outage = max(one.take_outage(began) for one in self._checked)
+        took, back_off = time.monotonic() - began, self._chaos.take_back_off()
+        lived = "the host lived" if self._server.hosts() == hosts else "another host"
+        waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
+        print(f"{name:<24} {waited}, {lived}", flush=True)
+        bound = self._options.frontend_outage if "frontend" in name else self._options.outage
+        if outage > bound:
+            self.faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
+        self.lives.add(growth.sample_hosts(self._server.runtime))
+
+    def all(self, chance: random.Random) -> None:
+        """Each deed once, in an order of chance; again and again for as long as it is to take."""
+        deeds = {name: deed for name, deed in self._chaos.deeds().items() if self._options.only in name}
+        bag: list[str] = []
+        until = time.monotonic() + self._options.seconds
+        while time.monotonic() < until:
+            if not bag:
+                bag = chance.sample(list(deeds), len(deeds))
+            name = bag.pop()
+            self.do(name, deeds[name])
+
+    def wear(self) -> None:
+        """What a host survives, again and again."""
+        deeds = {name: deed for name, deed in self._chaos.deeds().items() if name in WEAR}
+        if self._options.plant:
+            name = f"leak: {self._options.plant}"
+            deeds = {name: self._chaos.misbehave(self._options.plant), **deeds}
+        until = time.monotonic() + self._options.seconds / 10
+        rounds = 0
+        while rounds < WEAR_ROUNDS or time.monotonic() < until:
+            rounds += 1
+            for name, deed in deeds.items():
+                self.do(name, deed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="scripts/chaos")
     parser.add_argument("--seconds", type=float, default=300.0)
@@ -247,11 +326,11 @@ def main() -> int:
     )
     parser.add_argument("--frontend-outage", type=float, default=60.0, help="after a kill of the frontend")
     parser.add_argument("--only", default="", help="deeds whose name holds this text")
+    parser.add_argument("--plant", choices=models.LEAKS, help="a leak, which is then to be found")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    chance = random.Random(options.seed)
-    faults: list[str] = []
     with TorchServe(environment=ENVIRONMENT) as server:
+        chance = random.Random(options.seed)
         chaos = Chaos(server, chance)
         chaos.register_innocent()
         stop = threading.Event()
@@ -259,40 +338,21 @@ def main() -> int:
         clients = [threading.Thread(target=one.run, args=(stop,)) for one in checked]
         for client in clients:
             client.start()
+        run = Run(server, chaos, checked, options)
+        faults = run.faults
         try:
-            before = settled(server, chaos, checked)
+            before, fresh_before = settled(server, chaos, checked)
             chaos.archive("ahead", "evil")  # packing takes a while
-            deeds = {name: deed for name, deed in chaos.deeds().items() if options.only in name}
-            bag: list[str] = []
-            until = time.monotonic() + options.seconds
-            while time.monotonic() < until:
-                if not bag:  # each once, in a new order
-                    bag = chance.sample(list(deeds), len(deeds))
-                name = bag.pop()
-                began = time.monotonic()
-                chaos.take_back_off()
-                hosts = server.hosts()
-                for one in checked:
-                    one.take_outage(began)
-                try:
-                    deeds[name]()
-                except OSError as error:
-                    print(f"  {name}: {error}")
-                _await_service(checked, time.monotonic())
-                outage = max(one.take_outage(began) for one in checked)
-                took, back_off = time.monotonic() - began, chaos.take_back_off()
-                lived = "the host lived" if server.hosts() == hosts else "another host"
-                waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
-                print(f"{name:<24} {waited}, {lived}", flush=True)
-                bound = options.frontend_outage if "frontend" in name else options.outage
-                if outage > bound:
-                    faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
-            after = settled(server, chaos, checked)
+            run.all(chance)
+            run.wear()
+            after, fresh_after = settled(server, chaos, checked)
             faults += [
                 f"{what}: {before[what]} at the start, {after[what]} at the end"
                 for what in before
                 if before[what] != after[what]
             ]
+            faults += [f"of a new host, {fault}" for fault in growth.beyond(fresh_before, fresh_after)]
+            faults += run.lives.faults()
         except Exception:
             print(server.host_log()[-6000:], server.model_log()[-3000:], sep="\n", file=sys.stderr)
             raise
@@ -303,6 +363,7 @@ def main() -> int:
         faults += [wrong for one in checked for wrong in one.wrong]
         right, failed = sum(one.right for one in checked), sum(one.failed for one in checked)
         print(f"{right} right answers, {failed} requests without one; {json.dumps(after)}")
+        print(f"{run.lives}; a new host: {fresh_before} at the start, {fresh_after} at the end")
     for fault in faults:
         print(f"FAULT {fault}")
     print(f"seed {options.seed}: {'failed' if faults else 'passed'}", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import sys
 import threading
@@ -117,6 +118,22 @@ WAYS: dict[str, Callable[[], object]] = {
 }
 
 
+def _keep_for_ever(thing: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _leak_mappings() -> None:
+    for _ in range(60):
+        _keep_for_ever(mmap.mmap(-1, mmap.PAGESIZE))
+
+
+# What no model can do anything about when it is gone: planted, to see that it is found.
+LEAKS: dict[str, Callable[[], object]] = {
+    "mappings": _leak_mappings,
+    "dirty": lambda: _keep_for_ever(bytearray(b"x") * (25 << 20)),
+}
+
+
 class Evil:
     """A handler: goes the way that the request names."""
 
@@ -124,7 +141,8 @@ class Evil:
         pass
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
-        return [str(WAYS[(row.get("body") or row.get("data"))["way"]]()) for row in data]
+        ways = WAYS | LEAKS
+        return [str(ways[(row.get("body") or row.get("data"))["way"]]()) for row in data]
 
 
 def evil() -> Evil:

@@ -1,7 +1,8 @@
 // An interpreter without Python, for tests of what stands on the pool's side of the seam.
 //
 // It has a GIL and objects, and checks what the seam asks of its callers: who does not hold the
-// GIL gets nothing, nobody holds two, and each object is released once. A breach aborts.
+// GIL gets nothing, nobody holds two, and each object is released once, before its interpreter goes. A
+// breach aborts.
 #pragma once
 
 #include <atomic>
@@ -37,14 +38,19 @@ class FakeInterpreter final : public Interpreter {
                                        const std::string& frame)>;
 
   explicit FakeInterpreter(int id) : id_(id), main_thread_([this] { run_main_thread(); }) {}
+  // Does what was left for later first; a closed one leaves it, and what it would have released, as a
+  // process that ends does.
   ~FakeInterpreter() {
-    close();
     {
       const std::lock_guard lock(queue_mutex_);
       leaving_ = true;
     }
     wake_.notify_all();
     main_thread_.join();
+    demand(closed_ || objects_.empty(), "objects are left that nobody has released");
+    for (Object* object : objects_) {
+      delete object;
+    }
   }
   FakeInterpreter(const FakeInterpreter&) = delete;
   FakeInterpreter& operator=(const FakeInterpreter&) = delete;
@@ -64,7 +70,7 @@ class FakeInterpreter final : public Interpreter {
   }
   int visits() const { return visits_.load(); }
 
-  // Models that it was told to forget, each with whether it is gone everywhere.
+  // Models that it was told to forget, each with whether it is gone everywhere. To be read when nobody tells.
   std::vector<std::pair<std::string, bool>> forgotten;
 
   int id() const override { return id_; }
@@ -141,15 +147,19 @@ class FakeInterpreter final : public Interpreter {
 
   void begin_lease(const std::string& /*model*/) noexcept override {}
   void forget_model(const std::string& model, bool everywhere) noexcept override {
+    const std::lock_guard lock(forgotten_mutex_);
     forgotten.emplace_back(model, everywhere);
   }
   std::string label(void* of) override { return object(of).function.second; }
   Value stacks() override { return List{}; }
 
-  // It runs no Python that could be interrupted.
+  // It runs no Python that could be interrupted: what a test has put here is called. Before anybody uses it.
+  using Told = std::function<void(Interruption)>;
+  std::function<void(uint64_t call, Told told)> on_interrupt = [](uint64_t, const Told&) {};
+
   void begin_interruptible(uint64_t /*call*/, bool /*shielded*/) override { demand_gil(); }
   void end_interruptible(uint64_t /*call*/) noexcept override { demand_gil(); }
-  void interrupt(uint64_t /*call*/, std::function<void(Interruption)> /*told*/) override {}
+  void interrupt(uint64_t call, Told told) override { on_interrupt(call, std::move(told)); }
   bool wants_to_retire() const noexcept override { return false; }
   Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
 
@@ -197,8 +207,9 @@ class FakeInterpreter final : public Interpreter {
   void run_main_thread() {
     std::unique_lock lock(queue_mutex_);
     for (;;) {
-      wake_.wait(lock, [this] { return leaving_ || (!work_.empty() && !closed_); });
-      if (leaving_) {
+      const auto may_work = [this] { return !work_.empty() && !closed_; };
+      wake_.wait(lock, [&] { return leaving_ || may_work(); });
+      if (!may_work()) {
         return;
       }
       const auto work = std::move(work_.front());
@@ -220,6 +231,8 @@ class FakeInterpreter final : public Interpreter {
   std::atomic<std::thread::id> holder_;
   std::set<Object*> objects_;
   std::atomic<int> visits_{0};
+
+  std::mutex forgotten_mutex_;
 
   std::mutex queue_mutex_;  // guards what follows; a leaf lock
   std::condition_variable wake_;
