@@ -1,0 +1,41 @@
+"""A model of the serving benchmark as Ray Serve's documentation has it served. Runs where Ray is installed.
+
+Each line of its input is a number of replicas, which the running application is scaled to; its end, the end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import ray
+import serving_models
+from ray import serve
+from starlette.requests import Request
+
+# A part of a core each, as the documentation does where there are to be more replicas than cores.
+CPUS = (os.cpu_count() or 1) / (int(os.environ["SERVING_MOST"]) + 1)
+
+
+@serve.deployment(ray_actor_options={"num_cpus": CPUS})  # type: ignore[untyped-decorator]
+class Model:
+    def __init__(self, name: str) -> None:
+        self.model = serving_models.build(name)
+
+    async def __call__(self, request: Request) -> dict[str, Any]:
+        return self.model.answer(await request.json())
+
+
+def run(replicas: int) -> None:
+    serve.run(Model.options(num_replicas=replicas).bind(os.environ["SERVING_MODEL"]), route_prefix="/predict")
+
+
+if __name__ == "__main__":
+    ray.init(include_dashboard=False, log_to_driver=False)
+    serve.start(http_options={"host": "127.0.0.1", "port": int(os.environ["SERVING_PORT"])})
+    run(int(os.environ["SERVING_WORKERS"]))
+    for line in sys.stdin:
+        run(int(line))
+    serve.shutdown()
+    ray.shutdown()
