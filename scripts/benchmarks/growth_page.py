@@ -26,7 +26,7 @@ def figures() -> str:
         lines.append(
             f"| {title} | {one.frontend:,.0f} | {one.base:,.0f} | {one.model:.3g} | {one.worker:.3g} |"
         )
-    lines += ["", "| models × workers of each | stock TorchServe | interpool | interpool's p50 |"]
+    lines += ["", "| models x workers of each | stock TorchServe | interpool | interpool's p50 |"]
     lines += ["|---|---|---|---|"]
     by = {(row["server"], row["models"], row["workers"]): row for row in rows}
     for server, models, workers in sorted(by):
@@ -34,10 +34,12 @@ def figures() -> str:
             mine, stock = by[server, models, workers], by["stock", models, workers]
             computed = " (computed)" if stock["computed"] else ""
             lines.append(
-                f"| {models} × {workers} | {stock['memory_mb']:,.0f} MB{computed} "
+                f"| {models} x {workers} | {stock['memory_mb']:,.0f} MB{computed} "
                 f"| {mine['memory_mb']:,.0f} MB | {mine['p50_ms']:.1f} ms |"
             )
-    machines = f"Machines of {MACHINE.cores} cores and {MACHINE.memory / 1000:.0f} GB, {MACHINE.part} of both used:"
+    machines = (
+        f"Machines of {MACHINE.cores} cores and {MACHINE.memory / 1000:.0f} GB, {MACHINE.part} of both used:"
+    )
     return "\n".join([*lines, "", machines, "", table(parts)])
 
 

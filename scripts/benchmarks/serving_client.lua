@@ -20,7 +20,6 @@ function init(args)
   wrk.method = "POST"
   wrk.body = read(args[1])
   wrk.headers["Content-Type"] = "application/json"
-  wrk.init(args)
 end
 
 function response(status, headers, body)

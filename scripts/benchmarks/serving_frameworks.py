@@ -197,8 +197,14 @@ class OnProgram:
             assert self._process is not None
             if self._process.poll() is not None:
                 raise RuntimeError(f"it ended with {self._process.returncode}: {self.said()}")
-            with contextlib.suppress(OSError, ValueError):
+            try:
                 return bool(ask(self.url, serving_models.REQUEST))
+            except urllib.error.HTTPError as error:
+                with error:
+                    if 400 <= error.code < 500 and error.code not in (404, 429):  # it is no use to wait
+                        raise RuntimeError(f"it answers {error.code}: {error.read()[:500]!r}") from None
+            except (OSError, ValueError):
+                pass
             return False
 
         wait_for(answers, lambda: f"its first answer: {self.said()}", seconds=PATIENCE_S)
