@@ -158,10 +158,10 @@ def torchserve(model: str, folder: Path, _most: int, overlay: bool, hermetic: bo
 class OnProgram:
     """A model in a program that serves it."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], path: str, scales: bool) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], path: str, told: bool) -> None:
         self._run = uuid.uuid4().hex
         self._command = command
-        self._scales = scales
+        self._told = told  # reads what it is to do while it runs
         self._folder = tempfile.mkdtemp(prefix="sv-")  # short: sockets live below
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}{path}"
@@ -190,15 +190,15 @@ class OnProgram:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._wait_for_an_answer()
+        self._wait_for_an_answer(self.url)
 
-    def _wait_for_an_answer(self) -> None:
+    def _wait_for_an_answer(self, url: str) -> None:
         def answers() -> bool:
             assert self._process is not None
             if self._process.poll() is not None:
                 raise RuntimeError(f"it ended with {self._process.returncode}: {self.said()}")
             try:
-                return bool(ask(self.url, serving_models.REQUEST))
+                return bool(ask(url, serving_models.REQUEST))
             except urllib.error.HTTPError as error:
                 with error:
                     if 400 <= error.code < 500 and error.code not in (404, 429):  # it is no use to wait
@@ -215,14 +215,17 @@ class OnProgram:
 
     def scale(self, workers: int) -> None:
         self._workers.clear()
-        if self._scales:
-            assert self._process is not None
-            assert self._process.stdin is not None
-            self._process.stdin.write(f"{workers}\n".encode())
-            self._process.stdin.flush()
+        if self._told:
+            self._tell(str(workers))
         else:
             self.end()
             self.start(workers)
+
+    def _tell(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
 
     def all_answer(self, workers: int) -> bool:
         with ThreadPoolExecutor(workers) as threads:
@@ -243,7 +246,14 @@ class OnProgram:
         return [process for process in self.processes() if process.pid not in self._workers]
 
     def deploy_another(self) -> float | None:
-        return None
+        if not self._told:
+            return None
+        begun = time.perf_counter()
+        self._tell("another")
+        self._wait_for_an_answer(self.url.replace("/predict", "/another"))
+        took = time.perf_counter() - begun
+        self._tell("no other")
+        return took
 
     def end(self) -> None:
         """As a user ends it; what is left after that is killed."""
@@ -252,7 +262,7 @@ class OnProgram:
         assert self._process.stdin is not None
         self._process.stdin.close()
         left = self.processes()
-        if not self._scales:
+        if not self._told:
             self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(20)
@@ -317,7 +327,7 @@ FRAMEWORKS: dict[str, Callable[[str, Path, int], contextlib.AbstractContextManag
     ),
     "Ray Serve": Program(("ray[serve]==2.60.0",), ("serving_ray.py",), "/predict", scales=True),
     "BentoML": Program(
-        ("bentoml==1.4.40",),
+        ("bentoml==1.4.39",),
         ("serve", "serving_bentoml:Service", "--host", "127.0.0.1", "--port", "$PORT"),
         "/predict",
         module="bentoml",
