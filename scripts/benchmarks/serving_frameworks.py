@@ -179,7 +179,6 @@ class OnProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, workers: int) -> None:
-        self._workers.clear()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [word.replace("$PORT", self._environment["SERVING_PORT"]) for word in self._command],
@@ -214,7 +213,6 @@ class OnProgram:
         return self._log.read_text(errors="replace")[-1500:]
 
     def scale(self, workers: int) -> None:
-        self._workers.clear()
         if self._told:
             self._tell(str(workers))
         else:
@@ -230,6 +228,7 @@ class OnProgram:
     def all_answer(self, workers: int) -> bool:
         with ThreadPoolExecutor(workers) as threads:
             answers = list(threads.map(ask, [self.url] * workers, [serving_models.WHO] * workers))
+        # Those of before count as long as they live: they may still be answering.
         alive = {process.pid for process in self.processes()}
         self._workers = (self._workers | {each["pid"] for _, each in answers}) & alive
         return len(self._workers) == workers
