@@ -85,11 +85,17 @@ def test_everything_that_grows_misses_its_bar_and_leaves_no_doubt() -> None:
     assert all(bar.met for bar in bars)
     assert doubt == ""
     for what in soak.JUDGED:
-        growing = [sample(10.0 * number, **{what: 100.0 + number}) for number in range(40)]
+        growing = [sample(10.0 * number, **{what: 100.0 + 2 * number}) for number in range(40)]
         known, bars, doubt = soak.judged(growing)
         assert [bar.name.partition(":")[0] for bar in bars if not bar.met] == [what]
         assert known[what]["verdict"] == "grows"
         assert doubt == ""
+
+
+def test_a_thread_more_in_a_short_time_is_no_slope() -> None:
+    known, _, _ = soak.judged([sample(number, threads=30 + number // 10) for number in range(20)])
+    assert known["threads"]["per_hour"] > soak.LIMITS["threads"]
+    assert known["threads"]["verdict"] != "grows"
 
 
 def test_samples_that_cannot_tell_are_said_to_be_too_few() -> None:
