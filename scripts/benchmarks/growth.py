@@ -36,6 +36,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from local_server import TorchServe  # noqa: E402
 
 MB = 1e6
+FEW, MORE = 2, 4  # interpreters
 Step = tuple[int, int]  # models, workers of each
 
 
@@ -88,11 +89,12 @@ class Growing:
 
 
 def grown(
-    server: str, archives: Path, steps: list[Step], requests: int, settle: float
+    server: str, archives: Path, steps: list[Step], requests: int, settle: float, interpreters: int
 ) -> list[dict[str, Any]]:
     """A row for each step."""
     rows = []
-    with TorchServe(overlay=server == "pool") as running:
+    environment = {"INTERPOOL_INTERPRETERS": str(interpreters)}
+    with TorchServe(overlay=server == "pool", environment=environment) as running:
         (running.store / "tiny.mar").write_bytes((archives / f"{server}.mar").read_bytes())
         growing = Growing(running)
         for models, workers in steps:
@@ -105,6 +107,7 @@ def grown(
                     "server": server,
                     "models": models,
                     "workers": workers,
+                    "interpreters": interpreters if server == "pool" else 0,
                     "memory_mb": memory.served(running),
                     "frontend_mb": running.frontend.memory_full_info().pss / MB,
                     "grown_s": seconds,
@@ -137,6 +140,7 @@ def with_computed(rows: list[dict[str, Any]], steps: list[Step]) -> list[dict[st
             "server": "stock",
             "models": models,
             "workers": workers,
+            "interpreters": 0,
             "memory_mb": fewest["memory_mb"]
             + one * (models * workers - fewest["models"] * fewest["workers"]),
             "frontend_mb": most["frontend_mb"],
@@ -162,14 +166,27 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=3.0, help="seconds, at each step")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    steps = [(models, options.each) for models in upwards(options.models, (1, 2, 5, 10, 20, 50))]
-    steps += [(1, workers) for workers in upwards(options.workers, (1, 2, 4, 8, 16, 32))]
-    steps = list(dict.fromkeys(steps))
-    real = [step for step in steps if step[0] * step[1] <= options.stock_workers]
+    by_models = [(models, options.each) for models in upwards(options.models, (1, 2, 5, 10, 20, 50))]
+    by_workers = [(1, workers) for workers in upwards(options.workers, (1, 2, 4, 8, 16, 32))]
+    by_workers = [step for step in by_workers if step not in by_models]
+    steps = [*by_models, *by_workers]
     with tempfile.TemporaryDirectory() as folder:
         startup.archive(Path(folder), Path(folder))
-        pool = grown("pool", Path(folder), steps, options.requests, options.settle)
-        stock = with_computed(grown("stock", Path(folder), real, options.requests, options.settle), steps)
+
+        def rows_of(server: str, most: float) -> list[dict[str, Any]]:
+            """On a server of its own for models, and for workers: neither finds what the other has left."""
+            rows: list[dict[str, Any]] = []
+            for some in (by_models, by_workers):
+                real = [step for step in some if step[0] * step[1] <= most]
+                if real:
+                    rows += grown(server, Path(folder), real, options.requests, options.settle, FEW)
+            return rows
+
+        pool = rows_of("pool", float("inf"))
+        # The same once more with more interpreters, which the machines of the table have.
+        again = by_models[:1], options.requests, options.settle, MORE
+        pool += grown("pool", Path(folder), *again)
+        stock = with_computed(rows_of("stock", options.stock_workers), steps)
     for row in stock:
         if row["computed"]:
             print(line(row))
@@ -177,23 +194,30 @@ def main() -> None:
     parts = growth_parts.parts_of(rows)
     for name, each in parts.items():
         print(
-            f"  {name}: frontend {each.frontend:.0f} MB, base {each.base:.0f} MB, "
-            f"a model {each.model:.2f} MB, a worker {each.worker:.2f} MB"
+            f"  {name}: frontend {each.frontend:.0f} MB, {each.frontend_worker:.2f} a worker; "
+            f"base {each.base:.0f} MB, an interpreter {each.interpreter:.0f} MB, "
+            f"a model in it {each.model:.2f} MB, a worker {each.worker:.2f} MB"
         )
     machine = growth_parts.MACHINE
     print(f"machines of {machine.cores} cores and {machine.memory / 1000:.0f} GB:")
     print(growth_parts.table(parts))
     report.RESULTS.mkdir(parents=True, exist_ok=True)
-    print(f"plot: {growth_plot.draw(rows, report.RESULTS / 'growth.svg')}")
+    drawn = [row for row in rows if row["interpreters"] != MORE]
+    print(f"plot: {growth_plot.draw(drawn, report.RESULTS / 'growth.svg')}")
     most = max(steps, key=lambda step: step[0] * step[1])
-    memory_of = {(row["server"], row["models"], row["workers"]): row["memory_mb"] for row in rows}
+    memory_of = {(row["server"], row["models"], row["workers"]): row["memory_mb"] for row in drawn}
     report.finish(
         "growth",
-        {f"{row['server']}: {row['models']} x {row['workers']}": [row["memory_mb"]] for row in rows},
+        {
+            f"{row['server']}: {row['models']} x {row['workers']}, {row['interpreters']} interpreters": [
+                row["memory_mb"]
+            ]
+            for row in rows
+        },
         "MB",
         [
-            report.Bar("25 MB over a further model of the pool's", 25 / max(1e-3, parts["pool"].model), 1.0),
-            report.Bar("5 MB over a further worker of the pool's", 5 / max(1e-3, parts["pool"].worker), 1.0),
+            report.Bar("5 MB over a model in an interpreter", 5 / max(1e-3, parts["pool"].model), 1.0),
+            report.Bar("5 MB over a worker of the pool's", 5 / max(1e-3, parts["pool"].worker), 1.0),
             report.Bar(
                 f"stock over pool, {most[0]} x {most[1]}",
                 memory_of["stock", *most] / memory_of["pool", *most],

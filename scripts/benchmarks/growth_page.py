@@ -20,22 +20,26 @@ def figures() -> str:
     """The parts, some of the measured points, and the machines, in Markdown."""
     rows = json.loads(KEPT.read_text(encoding="utf-8"))["table"]
     parts = parts_of(rows)
-    lines = ["| MB | frontend | base | a model | a worker |", "|---|---|---|---|---|"]
+    lines = ["| MB | frontend | of it, for a worker | base | interpreter | model | worker |"]
+    lines += ["|---|---|---|---|---|---|---|"]
     for name, title in (("stock", "stock TorchServe"), ("pool", "interpool")):
         one = parts[name]
         lines.append(
-            f"| {title} | {one.frontend:,.0f} | {one.base:,.0f} | {one.model:.3g} | {one.worker:.3g} |"
+            f"| {title} | {one.frontend:,.0f} | {one.frontend_worker:.2g} | {one.base:,.0f} "
+            f"| {one.interpreter:,.0f} | {one.model:.2g} | {one.worker:.2g} |"
         )
-    lines += ["", "| models x workers of each | stock TorchServe | interpool | interpool's p50 |"]
-    lines += ["|---|---|---|---|"]
-    by = {(row["server"], row["models"], row["workers"]): row for row in rows}
+    lines += ["", "| models x workers of each | stock TorchServe | interpool, two interpreters |"]
+    lines += ["|---|---|---|"]
+    few = min(row["interpreters"] for row in rows if row["server"] == "pool")
+    shown = [row for row in rows if row["interpreters"] in (0, few)]
+    by = {(row["server"], row["models"], row["workers"]): row for row in shown}
     for server, models, workers in sorted(by):
         if server == "pool":
             mine, stock = by[server, models, workers], by["stock", models, workers]
             computed = " (computed)" if stock["computed"] else ""
             lines.append(
                 f"| {models} x {workers} | {stock['memory_mb']:,.0f} MB{computed} "
-                f"| {mine['memory_mb']:,.0f} MB | {mine['p50_ms']:.1f} ms |"
+                f"| {mine['memory_mb']:,.0f} MB |"
             )
     machines = (
         f"Machines of {MACHINE.cores} cores and {MACHINE.memory / 1000:.0f} GB, {MACHINE.part} of both used:"

@@ -25,20 +25,25 @@ class Parts:
     """Memory in MB (PSS), measured with a model that has nearly no weights.
 
     Attributes:
-        frontend: TorchServe's own process.
-        base: the host with its interpreters, without any model; of stock, what its workers have in common.
-        model: what a further model adds, whatever its workers.
-        worker: what a further worker adds.
+        frontend: TorchServe's own process, without a worker.
+        frontend_worker: what that grows by for each worker.
+        base: the host without any interpreter or model; of stock, what its workers have in common.
+        interpreter: each of the host's.
+        model: what a model adds to each interpreter that has run it.
+        worker: what a worker adds: a shim, or a process.
     """
 
     frontend: float
+    frontend_worker: float
     base: float
+    interpreter: float
     model: float
     worker: float
 
-    def memory(self, models: int, workers: int) -> float:
-        """Of so many models with so many workers each."""
-        return self.frontend + self.base + models * self.model + models * workers * self.worker
+    def memory(self, models: int, workers: int, interpreters: int) -> float:
+        """Of so many models with so many workers each, without the frontend."""
+        once = self.base + interpreters * self.interpreter
+        return once + models * (interpreters * self.model + workers * self.worker)
 
 
 @dataclass(frozen=True)
@@ -85,38 +90,60 @@ def machines(parts: Parts, shared: bool, load: Load, machine: Machine) -> int:
     """
     workers = workers_of(load, machine)
     by_cores = load.rate * load.seconds / (machine.part * machine.cores)
-    for_one = parts.model + workers * parts.worker + load.weights * (1 if shared else workers)
-    room = machine.part * machine.memory - parts.frontend - parts.base
+    for_one = machine.cores * parts.model + workers * (parts.worker + parts.frontend_worker)
+    for_one += load.weights * (1 if shared else workers)
+    once = parts.frontend + parts.base + machine.cores * parts.interpreter
+    room = machine.part * machine.memory - once
     if room <= 0:
         raise ValueError(f"a machine of {machine.memory:g} MB does not hold the server itself")
     return max(1, ceil(by_cores - 1e-9), ceil(load.models * for_one / room - 1e-9))
 
 
 def parts_of(rows: list[dict[str, Any]]) -> dict[str, Parts]:
-    """The parts of each server, by least squares over what was measured; of stock, a worker is all there is.
+    """The parts of each server, by least squares over what was measured.
+
+    The frontend is the same program in both, and its parts are of all rows.
 
     Args:
-        rows: growth.py's table: server, models, workers, memory_mb, frontend_mb, computed.
+        rows: growth.py's table: server, models, workers, interpreters, memory_mb, frontend_mb, computed.
     """
+    measured = [row for row in rows if not row["computed"]]
+    frontend, frontend_worker = _fit(measured, [_once, _workers], "frontend_mb")
     found = {}
     for server in {row["server"] for row in rows}:
-        own = [row for row in rows if row["server"] == server and not row["computed"]]
-        frontend = min(row["frontend_mb"] for row in own)
-        columns = _columns(server)
-        solved = _least_squares(
-            [[column(row) for column in columns] for row in own], [row["memory_mb"] for row in own]
-        )
-        base, model, worker = solved if server == "pool" else (solved[0], 0.0, solved[1])
-        found[server] = Parts(frontend, *(max(0.0, part) for part in (base, model, worker)))
+        own = [row for row in measured if row["server"] == server]
+        if server == "pool":
+            base, interpreter, model, worker = _fit(
+                own, [_once, _interpreters, _in_interpreters, _workers], "memory_mb"
+            )
+        else:
+            (base, worker), interpreter, model = _fit(own, [_once, _workers], "memory_mb"), 0.0, 0.0
+        found[server] = Parts(frontend, frontend_worker, base, interpreter, model, worker)
     return found
 
 
-def _columns(server: str) -> list[Callable[[dict[str, Any]], float]]:
-    def workers(row: dict[str, Any]) -> float:
-        return float(row["models"] * row["workers"])
+def _once(_row: dict[str, Any]) -> float:
+    return 1.0
 
-    models: list[Callable[[dict[str, Any]], float]] = [lambda row: float(row["models"])]
-    return [lambda _row: 1.0, *(models if server == "pool" else []), workers]
+
+def _workers(row: dict[str, Any]) -> float:
+    return float(row["models"] * row["workers"])
+
+
+def _interpreters(row: dict[str, Any]) -> float:
+    return float(row["interpreters"])
+
+
+def _in_interpreters(row: dict[str, Any]) -> float:
+    return float(row["models"] * row["interpreters"])
+
+
+def _fit(
+    rows: list[dict[str, Any]], columns: list[Callable[[dict[str, Any]], float]], what: str
+) -> list[float]:
+    """How much of each column there is in what was measured; none less than nothing."""
+    left = [[column(row) for column in columns] for row in rows]
+    return [max(0.0, part) for part in _least_squares(left, [row[what] for row in rows])]
 
 
 def _least_squares(left: list[list[float]], right: list[float]) -> list[float]:

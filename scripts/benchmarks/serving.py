@@ -8,8 +8,9 @@ the time until it answers is measured anew each time. It is then scaled to the l
 from there to the others; twice as many clients as workers ask. Every answer is checked: the first one
 against the model in this process, the others byte by byte against the first one.
 
-Memory is proportional (PSS), of all that runs on the server's behalf. A program that cannot change its
-number of workers is stopped and started with the new one; the table says so.
+Memory is proportional (PSS), of all that runs on the server's behalf; that of few workers is read after that
+of many, so that what a server keeps for later counts. A program that cannot change its number of workers is
+stopped and started with the new one; the table says so.
 """
 
 from __future__ import annotations

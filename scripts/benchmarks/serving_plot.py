@@ -47,7 +47,9 @@ def draw(figures: dict[str, dict[str, dict[str, Any]]], folder: Path) -> list[Pa
 
 def _by_workers(by_name: dict[str, dict[str, Any]], what: str) -> dict[str, dict[str, float]]:
     return {
-        name: {f"{count} workers": statistics.median(values) for count, values in each[what].items()}
+        name: {
+            f"{count} workers": statistics.median(each[what][count]) for count in sorted(each[what], key=int)
+        }
         for name, each in by_name.items()
     }
 
@@ -91,7 +93,7 @@ def _panels(rows: list[list[tuple[str, dict[str, dict[str, float]]]]], file: Pat
     }
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, metadata={"Date": None})
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
     plt.close(figure)
     return file
 
