@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -126,7 +127,13 @@ class Others:
     def _used(self) -> float:
         times = psutil.cpu_times()
         busy = times.user + times.nice + times.system + times.softirq
-        return busy - sum(sum(process.cpu_times()[:2]) for process in self._mine)
+        return busy - sum(map(self._taken, self._mine))
+
+    def _taken(self, process: psutil.Process) -> float:
+        """CPU time of one of ours; of this process, with that of children that have ended, as clients are."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return float(sum(process.cpu_times()[: 4 if process.pid == os.getpid() else 2]))
+        return 0.0
 
     def cores(self) -> float:
         begun, used = self._begun

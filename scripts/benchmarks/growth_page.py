@@ -1,0 +1,60 @@
+"""The figures of docs/growth.md, from the run that is kept in ``docs/benchmarks/growth.json``.
+
+.venv/bin/python scripts/benchmarks/growth_page.py    writes them; a test holds the page to them
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from growth_parts import MACHINE, parts_of, table
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "growth.md"
+KEPT = ROOT / "docs" / "benchmarks" / "growth.json"
+BEGIN, END = "<!-- growth: scripts/benchmarks/growth_page.py -->\n", "<!-- end of growth -->\n"
+
+
+def figures() -> str:
+    """The parts, some of the measured points, and the machines, in Markdown."""
+    rows = json.loads(KEPT.read_text(encoding="utf-8"))["table"]
+    parts = parts_of(rows)
+    lines = ["| MB | frontend | of it, for a worker | base | interpreter | model | worker |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for name, title in (("stock", "stock TorchServe"), ("pool", "interpool")):
+        one = parts[name]
+        lines.append(
+            f"| {title} | {one.frontend:,.0f} | {one.frontend_worker:.2g} | {one.base:,.0f} "
+            f"| {one.interpreter:,.0f} | {one.model:.2g} | {one.worker:.2g} |"
+        )
+    lines += ["", "| models x workers of each | stock TorchServe | interpool, two interpreters |"]
+    lines += ["|---|---|---|"]
+    few = min(row["interpreters"] for row in rows if row["server"] == "pool")
+    shown = [row for row in rows if row["interpreters"] in (0, few)]
+    by = {(row["server"], row["models"], row["workers"]): row for row in shown}
+    for server, models, workers in sorted(by):
+        if server == "pool":
+            mine, stock = by[server, models, workers], by["stock", models, workers]
+            computed = " (computed)" if stock["computed"] else ""
+            lines.append(
+                f"| {models} x {workers} | {stock['memory_mb']:,.0f} MB{computed} "
+                f"| {mine['memory_mb']:,.0f} MB |"
+            )
+    machines = (
+        f"Machines of {MACHINE.cores} cores and {MACHINE.memory / 1000:.0f} GB, {MACHINE.part} of both used:"
+    )
+    return "\n".join([*lines, "", machines, "", table(parts)])
+
+
+def filled(text: str) -> str:
+    """The page's text with the figures in their place; raises ValueError where they have no place."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{PAGE} has no lines {BEGIN.strip()!r} and {END.strip()!r}")
+    return f"{before}{BEGIN}\n{figures()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

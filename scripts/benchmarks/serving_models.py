@@ -1,0 +1,114 @@
+"""What the serving benchmark serves, alike in every framework: three models, and what to ask them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+
+WIDTH = 16
+WAIT_S = 0.05
+WHO_S = 0.02
+# What is asked: every framework gets the same JSON, and answers with JSON.
+REQUEST = {"x": [number / WIDTH for number in range(WIDTH)]}
+WHO = {"x": [], "who": True}
+
+
+class Served:
+    """Answers a request, one at a time."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """``{"y": ...}``; for ``who``, which process this is, late enough that the others are asked, too."""
+        if request.get("who"):
+            time.sleep(WHO_S)
+            return {"pid": os.getpid()}
+        with torch.inference_mode():
+            y = self.compute(torch.tensor(request["x"]))
+        # Kernels differ in their last digits from machine to machine; answers are compared as text.
+        return {"y": [round(value, 3) for value in y.tolist()]}
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class Gated(torch.nn.Module):
+    """``[16] -> [16]``, float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = torch.nn.Linear(WIDTH, WIDTH)
+        self.gate = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.value(x)) * torch.sigmoid(self.gate(x))
+
+
+class Small(Served):
+    """A tower of two gated layers: some 0.1 ms, more Python than arithmetic."""
+
+    def __init__(self) -> None:
+        _prepare()
+        self.model = torch.nn.Sequential(Gated(), Gated()).eval()
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)  # type: ignore[no-any-return]
+
+
+class Residual(torch.nn.Module):
+    """Two convolutions, and past them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = torch.nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.second(torch.relu(self.first(x))))
+
+
+class Medium(Served):
+    """A residual network over a picture of 64 x 64: some 20 ms on one core, nearly all of it arithmetic."""
+
+    CHANNELS = 64
+    SIDE = 64
+
+    def __init__(self) -> None:
+        _prepare()
+        self.model = torch.nn.Sequential(
+            torch.nn.Conv2d(1, self.CHANNELS, 3, padding=1),
+            *(Residual(self.CHANNELS) for _ in range(4)),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(self.CHANNELS, 10),
+        ).eval()
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        row = x.repeat(self.SIDE // WIDTH)
+        picture = torch.outer(row, row)[None, None]
+        return self.model(picture)[0]  # type: ignore[no-any-return]
+
+
+class Waiting(Served):
+    """Waits 50 ms, as for a database, and computes nothing."""
+
+    def __init__(self) -> None:
+        _prepare()
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(WAIT_S)
+        return x * 2
+
+
+MODELS: dict[str, type[Served]] = {"small": Small, "medium": Medium, "waiting": Waiting}
+
+
+def build(name: str) -> Served:
+    """The model of that name."""
+    return MODELS[name]()
+
+
+def _prepare() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
