@@ -28,10 +28,10 @@ def plain_answer(folder: Path, code: str) -> Any:
     return json.loads(printed.stdout)
 
 
-def test_the_readmes_figures_are_those_of_the_benchmarks_that_are_kept() -> None:
-    before = README.read_text()
-    filled = runpy.run_path(str(BENCHMARKS / "readme.py"))["filled"](before)
-    assert before == filled, "run .venv/bin/python scripts/benchmarks/readme.py"
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "benchmarks.md"], ids=lambda page: page.name)
+def test_a_pages_figures_are_those_of_the_benchmarks_that_are_kept(page: Path) -> None:
+    filled = runpy.run_path(str(BENCHMARKS / "figures.py"))["with_tables"](page)
+    assert page.read_text() == filled, "run .venv/bin/python scripts/benchmarks/figures.py"
 
 
 def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> None:

@@ -28,12 +28,16 @@ from typing import Any
 
 import report
 from libraries_of import LIBRARIES, Library
-from model_tables import put, table
+from model_tables import table
 
 from interpool.native.diagnostics.run_trial import Status, Verdict, try_call
 from interpool.native.known_libraries import TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "support"))
+
+from marked import put  # noqa: E402
+
 PAGE = ROOT / "docs/extensions.md"
 RAW = ROOT / "docs/benchmarks/libraries.json"
 KNOWN = ROOT / "native" / TABLE.name
@@ -158,7 +162,7 @@ def main() -> None:
             PAGE,
             "libraries",
             f"{table(['library', 'what it did', 'computes'], rows)}\n\n{tested_with()}",
-            "libraries",
+            "scripts/bench libraries",
         )
         write(KNOWN, known(found))
         write(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 NONE = "-"
-BEGIN, END = "<!-- {}: begin (scripts/bench {}) -->", "<!-- {}: end -->"
 _MOST_SHOWN = 60  # bytes
 
 
@@ -108,27 +107,6 @@ def third_party_table(rows: list[Row]) -> str:
     head = ["model", "what it took", "interned / extern / mocked", "the server must have", "archive",
             "equal in 2 interpreters", "a request that works"]  # fmt: skip
     return table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
-
-
-def put(page: Path, name: str, text: str, by: str = "models") -> None:
-    """Replace what stands between the markers of this name.
-
-    Args:
-        page: the file.
-        name: in the markers.
-        text: what is to stand there.
-        by: the benchmark that writes it.
-
-    Raises:
-        ValueError: there are none.
-    """
-    found = page.read_text(encoding="utf-8")
-    begin, end = BEGIN.format(name, by), END.format(name)
-    before, marked, rest = found.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not (marked and ended):
-        raise ValueError(f"{page} has no {begin} … {end}")
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def _recipe_cells(row: Row) -> list[str]:

@@ -34,7 +34,6 @@ from model_tables import (
     Row,
     code_lines,
     facts,
-    put,
     recipes_table,
     request_words,
     suite_table,
@@ -52,6 +51,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs/models.md"
 SUPPORT = ROOT / "scripts/support"
+sys.path.insert(0, str(SUPPORT))
+
+from marked import put  # noqa: E402
+
 HOLD, ALIKE = 10, 5  # of the recipes' plans that hold unchanged, and of the packages' models that pack
 
 
@@ -245,7 +248,7 @@ def main() -> None:
     print(*tables.values(), sep="\n\n")
     if not options.only:
         for name, table in tables.items():
-            put(PAGE, name, table)
+            put(PAGE, name, table, "scripts/bench models")
     good = [row for row in recipes if not row.failed and row.verified and row.equal and row.mar]
     held = [row for row in recipes if row.held]
     alike = [row for row in packages if not row.failed and row.equal]

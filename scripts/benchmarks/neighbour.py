@@ -28,6 +28,7 @@ from pathlib import Path
 
 import psutil
 import report
+from rest_clients import percentile
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
@@ -138,10 +139,6 @@ class Others:
     def cores(self) -> float:
         begun, used = self._begun
         return max(0.0, (self._used() - used) / (time.perf_counter() - begun))
-
-
-def percentile(values: list[float], part: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ wrong answer ends the benchmark.
 
 Rates are medians over the rounds of what the pool's is over the other's in the same round; so are 99th
 percentiles. The CPU time of a request is the workers', or the pool host's, less what the handler's own
-code takes there: as many requests of a handler that says what CPU time its thread has taken.
+code takes there: as many requests of a handler that says what CPU time its thread has taken. The frontend's
+and the clients' are told beside it, as all share the machine's cores.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import http_load
 import report
 import rest_handlers
 import torch
-from neighbour import QUIET_MACHINE, Others, percentile
+from neighbour import QUIET_MACHINE, Others
 from rest_clients import load
 
 HERE = Path(__file__).resolve().parent
@@ -135,10 +137,15 @@ def cpu_s(name: str, running: TorchServe) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
-def expected(name: str, case: Case) -> bytes:
-    if name in (AT_ONCE, BOUND) or case.model == "Empty":
-        return b"ok"
-    return json.dumps(ask_plainly(case)(), indent=2).encode()
+def expected(name: str, running: TorchServe, case: Case) -> bytes:
+    """The answer to a request, which is right but for the frontend's white space."""
+    right = b"ok"
+    if name not in (AT_ONCE, BOUND) and case.model != "Empty":
+        right = json.dumps(ask_plainly(case)()).encode()
+    answer = running.post(case.model, case.body, case.kind)
+    if answer.status != 200 or b"".join(answer.body.split()) != b"".join(right.split()):
+        raise RuntimeError(f"{name}, {case.label}: {answer.status} {answer.text[:200]}")
+    return answer.body
 
 
 def ask_plainly(case: Case) -> Callable[[], Any]:
@@ -157,18 +164,24 @@ class Measured:
         self.p50: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.p99: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.cpu_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.frontend_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.client_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.own_cpu_ms: dict[str, list[float]] = {STOCK: [], POOL: []}  # of it, the handler's own code
 
     def take(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
         url = f"{running.inference}/predictions/{case.model}"
-        before = cpu_s(name, running)
-        found = load(url, case.body, case.kind, case.clients, seconds, expected(name, case))
-        if found.errors:
-            raise RuntimeError(f"{name}, {case.label}: {found.errors[:3]}")
-        self.rates[name].append(found.rate)
-        self.p50[name].append(percentile(found.seconds, 0.5) * 1000)
-        self.p99[name].append(percentile(found.seconds, 0.99) * 1000)
-        self.cpu_ms[name].append((cpu_s(name, running) - before) * 1000 / len(found.seconds))
+        answer = expected(name, running, case)
+        workers, frontend = cpu_s(name, running), sum(running.frontend.cpu_times()[:2])
+        met = http_load.measure(url, case.body, case.kind, answer, case.clients, seconds)
+        if met.wrong:
+            raise RuntimeError(f"{name}, {case.label}: {met.wrong}")
+        self.rates[name].append(met.rate)
+        self.p50[name].append(met.p50_ms)
+        self.p99[name].append(met.p99_ms)
+        self.cpu_ms[name].append((cpu_s(name, running) - workers) * 1000 / met.requests)
+        took = sum(running.frontend.cpu_times()[:2]) - frontend
+        self.frontend_ms[name].append(took * 1000 / met.requests)
+        self.client_ms[name].append(met.cpu_s * 1000 / met.requests)
 
     def take_own(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
         url = f"{running.inference}/predictions/Timed{case.model}"
@@ -271,12 +284,13 @@ def main() -> None:
         print(f"  {case.label}")
         for name in SERVERS:
             cpu, p99 = statistics.median(one.cpu_ms[name]), statistics.median(one.p99[name])
+            frontend, client = (statistics.median(each[name]) for each in (one.frontend_ms, one.client_ms))
             besides = (
                 f", besides the model's {one.besides_ms(name):.3f} ms" if one.own_cpu_ms.get(name) else ""
             )
             print(
                 f"    {name:<8} {report.median_of(one.rates[name])} req/s, p99 {p99:.1f} ms,"
-                f" CPU {cpu:.3f} ms{besides}"
+                f" CPU {cpu:.3f} ms{besides}, frontend {frontend:.3f} ms, client {client:.3f} ms"
             )
             measured[f"{case.label}: {name}"] = one.rates[name]
         of_bound = {name: one.over(one.rates, name, BOUND) for name in (STOCK, POOL)}
@@ -285,7 +299,15 @@ def main() -> None:
         details[case.label] = {"over_bound": of_bound, **vars(one)}
     doubt = f"other processes used up to {max(others):.2f} cores" if max(others) > QUIET_MACHINE else ""
     report.finish(
-        "rest", measured, "req/s", bars, doubt, cases=details, others_cores=others, options=vars(options)
+        "rest",
+        measured,
+        "req/s",
+        bars,
+        doubt,
+        cases=details,
+        others_cores=others,
+        options=vars(options),
+        client=http_load.NAME,
     )
 
 

@@ -22,6 +22,11 @@ class Load:
     errors: list[str] = field(default_factory=list)
 
 
+def percentile(values: list[float], part: float) -> float:
+    """Of so many values, the one below which that part of them lies."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
 class _Client:
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port))

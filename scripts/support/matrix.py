@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
+from marked import put
+
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "matrix.json"
 PAGE = ROOT / "docs" / "versions.md"
-BEGIN, END = "<!-- matrix: scripts/support/matrix.py -->\n", "<!-- end of matrix -->\n"
 HEAD = "CPython", "torch", "tests", "demo", "scaling", "on", "missing"
 
 
@@ -153,6 +154,11 @@ def table(kept: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def shown(kept: dict[str, dict[str, Any]]) -> tuple[str, str, str]:
+    """The table as the page has it: name, text, and the command that writes it."""
+    return "matrix", table(kept), "scripts/test --matrix"
+
+
 def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
     if row is None:
         return cell.python, cell.torch, "", "", "", "", "not run yet"
@@ -169,12 +175,6 @@ def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
         row["on"],
         ", ".join(f"`{each}`" for each in failed[:3]),
     )
-
-
-def filled(page: str, kept: dict[str, dict[str, Any]]) -> str:
-    """The page with the table as it is kept."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + table(kept) + END + rest.partition(END)[2]
 
 
 def load() -> dict[str, dict[str, Any]]:
@@ -199,7 +199,7 @@ def main(wanted: list[str]) -> int:
         complete &= not row.get("failed") and bool(row.get("demo")) and bool(row.get("scaling"))
         kept = {**load(), name: {**row, "on": time.strftime("%Y-%m-%d", time.gmtime())}}
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-        PAGE.write_text(filled(PAGE.read_text(), kept))
+        put(PAGE, *shown(kept))
     return 0 if complete else 1
 
 

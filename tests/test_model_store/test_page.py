@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marked import put
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
 
 from model_list import RECIPES, THIRD_PARTY
-from model_tables import Row, code_lines, put, recipes_table, request_words, suite_table, third_party_table
+from model_tables import Row, code_lines, recipes_table, request_words, suite_table, third_party_table
 
 SOURCE = '''"""A docstring
 of two lines."""
@@ -48,13 +49,13 @@ def test_a_table_replaces_the_one_between_its_markers(tmp_path: Path) -> None:
         "before\n<!-- a: begin (scripts/bench models) -->\nold\n<!-- a: end -->\n"
         "<!-- b: begin (scripts/bench models) -->\nkept\n<!-- b: end -->\nafter\n"
     )
-    put(page, "a", "| new |")
+    put(page, "a", "| new |", "scripts/bench models")
     assert page.read_text() == (
         "before\n<!-- a: begin (scripts/bench models) -->\n| new |\n<!-- a: end -->\n"
         "<!-- b: begin (scripts/bench models) -->\nkept\n<!-- b: end -->\nafter\n"
     )
     with pytest.raises(ValueError, match="c: begin"):
-        put(page, "c", "| new |")
+        put(page, "c", "| new |", "scripts/bench models")
 
 
 def test_a_row_says_what_it_took() -> None:

@@ -1,0 +1,39 @@
+"""Parts of pages that scripts write, between two markers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+BEGIN, END = "<!-- {}: begin ({}) -->", "<!-- {}: end -->"
+
+
+def filled(page: str, name: str, text: str, by: str) -> str:
+    """The page with another text between the markers of this name.
+
+    Args:
+        page: the page's text.
+        name: in the markers.
+        text: what is to stand there.
+        by: the command that writes it, in the first marker.
+
+    Raises:
+        ValueError: there are no such markers.
+    """
+    begin, end = BEGIN.format(name, by), END.format(name)
+    before, marked, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (marked and ended):
+        raise ValueError(f"there is no {begin} … {end}")
+    return f"{before}{begin}\n{text.rstrip()}\n{end}{after}"
+
+
+def put(page: Path, name: str, text: str, by: str) -> None:
+    """Write a page anew with another text between the markers of this name.
+
+    Raises:
+        ValueError: there are no such markers.
+    """
+    try:
+        page.write_text(filled(page.read_text(encoding="utf-8"), name, text, by), encoding="utf-8")
+    except ValueError as error:
+        raise ValueError(f"{page}: {error}") from None
