@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import shutil
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
 
 _LAST_SLOT = 9999
+_QUIET_S = 600.0  # without trouble, before it is told of again
 
 logger = logging.getLogger("interpool.provision")
 
@@ -80,7 +83,7 @@ class Copies:
         # linker knows them by these paths: another one would be another library.
         self._given: dict[str, str] = {}
         self._holding = threading.Lock()
-        self._is_writable = True
+        self._failed_at = -math.inf
 
     def private_copy(self, path: str, slot: int) -> list[str]:
         """See ``interpool.native.provision.private_copy``."""
@@ -197,7 +200,6 @@ class Copies:
                         with new_file(Path(template)) as draft:
                             made = self._template(draft, record, facts, resolved)
                     made.save(home)
-            self._can_write()
         except ProvisioningError as error:
             made = record
             if private:
@@ -263,7 +265,6 @@ class Copies:
                         private_directory(Path(final).parent)
                         with new_file(Path(final)) as draft:
                             _copy_for_slot(judged, slot, draft)
-                self._can_write()
             except ProvisioningError as error:
                 return self._copy_in_memory(judged, slot, final, error)
         self._given[final] = final
@@ -283,14 +284,10 @@ class Copies:
         return given
 
     def _cannot_write(self, error: ProvisioningError) -> None:
-        if self._is_writable:
-            self._is_writable = False
-            logger.error("%s. Until then, private copies are held in memory: 40 MB for an interpreter", error)
-
-    def _can_write(self) -> None:
-        if not self._is_writable:
-            self._is_writable = True
-            logger.info("the cache directory %s can be written to again", self._env.directory)
+        now = time.monotonic()
+        if now - self._failed_at > _QUIET_S:  # what is small may still find room on a full disk, in between
+            logger.error("%s. Until then, private copies are held in memory: 20 MB for an interpreter", error)
+        self._failed_at = now
 
     def _sweep_once(self) -> None:
         """Remove, once per process, what was made from files that have changed or gone."""

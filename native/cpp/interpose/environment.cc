@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -174,23 +175,40 @@ INTERPOOL_API int ip_clearenv() {
 }  // extern "C"
 
 namespace interpool {
+namespace {
+
+void guard(const char* file) {
+  if (void* const library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD)) {
+    patch_got(library, {{"setenv", reinterpret_cast<void*>(&ip_setenv)},
+                        {"unsetenv", reinterpret_cast<void*>(&ip_unsetenv)},
+                        {"putenv", reinterpret_cast<void*>(&ip_putenv)},
+                        {"clearenv", reinterpret_cast<void*>(&ip_clearenv)}});
+    dlclose(library);
+  }
+}
+
+// As soon as this library is there: a program may have threads that change the environment while the first
+// interpreter starts.
+[[gnu::constructor]] void guard_at_once() {
+  try {
+    guard_environment();
+  } catch (const std::exception&) {
+    return;  // tried again, and told, when the first interpreter starts
+  }
+}
+
+}  // namespace
 
 void guard_environment() {
   static std::once_flag once;
   std::call_once(once, [] {
+    guard(nullptr);  // the program itself
     const void* const python = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
     Dl_info info{};
     link_map* map = nullptr;
-    if (python == nullptr || dladdr1(python, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) {
-      return;
-    }
-    const char* const file = map->l_name[0] != '\0' ? map->l_name : nullptr;  // null: the program itself
-    if (void* const library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD)) {
-      patch_got(library, {{"setenv", reinterpret_cast<void*>(&ip_setenv)},
-                          {"unsetenv", reinterpret_cast<void*>(&ip_unsetenv)},
-                          {"putenv", reinterpret_cast<void*>(&ip_putenv)},
-                          {"clearenv", reinterpret_cast<void*>(&ip_clearenv)}});
-      dlclose(library);
+    if (python != nullptr && dladdr1(python, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0 &&
+        map->l_name[0] != '\0') {
+      guard(map->l_name);
     }
   });
 }

@@ -3,8 +3,8 @@
 
 namespace interpool {
 
-// The host program's Python, if it has one, changes the environment as private copies do from now on.
-// Once, before the first slot starts; harmless when repeated.
+// The host program, and its Python if it has one, change the environment as private copies do from now on;
+// not so the program's other libraries. Once, when this library is loaded; harmless when repeated.
 void guard_environment();
 
 }  // namespace interpool

@@ -18,6 +18,7 @@ from paths import EXTENSIONS, ROOT
 import interpool.native
 
 EXAMPLE = ROOT / "native/examples/figure2"
+PROGRAMS = Path(__file__).parents[1] / "support/programs"
 CMAKE_DIR = Path(str(interpool.native.__file__)).parent / "lib/cmake/interpool"
 
 
@@ -99,6 +100,19 @@ def test_what_was_not_prepared_is_named(figure2: Path, prepared: Path, tmp_path:
     assert "was not prepared for interpreter" in done.stderr
     assert "_yaml" in done.stderr
     assert "Run `interpool prepare` again with --import" in done.stderr
+
+
+def test_a_program_may_change_its_environment_while_interpreters_start_and_read_it(
+    prepared: Path, tmp_path: Path
+) -> None:
+    source = PROGRAMS / "environment"
+    configured = run("cmake", "-S", source, "-B", tmp_path, f"-Dinterpool_DIR={CMAKE_DIR}")
+    assert configured.returncode == 0, configured.stderr
+    built = run("cmake", "--build", tmp_path)
+    assert built.returncode == 0, built.stdout + built.stderr
+    for _ in range(3):  # it crashed every other time
+        done = run(tmp_path / "environment", INTERPOOL_PREPARED=str(prepared))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")
 
 
 def test_without_a_prepared_cache_there_is_a_clear_error(figure2: Path, tmp_path: Path) -> None:
