@@ -265,7 +265,7 @@ class Copies:
                         private_directory(Path(final).parent)
                         with new_file(Path(final)) as draft:
                             _copy_for_slot(judged, slot, draft)
-                except ProvisioningError as error:
+            except ProvisioningError as error:
                 return self._copy_in_memory(judged, slot, final, error)
         self._given[final] = final
         return final
