@@ -26,7 +26,7 @@ def figures() -> str:
         one = parts[name]
         lines.append(
             f"| {title} | {one.frontend:,.0f} | {one.frontend_worker:.2g} | {one.base:,.0f} "
-            f"| {one.interpreter:,.0f} | {one.model:.2g} | {one.worker:.2g} |"
+            f"| {one.interpreter:,.0f} | {one.model:.2g} | {one.worker:,.{0 if one.worker > 10 else 2}f} |"
         )
     lines += ["", "| models x workers of each | stock TorchServe | interpool, two interpreters |"]
     lines += ["|---|---|---|"]

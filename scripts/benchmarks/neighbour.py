@@ -23,8 +23,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 import report
@@ -118,10 +119,16 @@ def ask_quietly(running: TorchServe, seconds: float, count: int) -> list[float]:
     return took
 
 
+class Running(Protocol):
+    """Something with processes."""
+
+    def processes(self) -> list[psutil.Process]: ...
+
+
 class Others:
     """How many cores' worth of CPU time processes that are none of ours use."""
 
-    def __init__(self, servers: list[TorchServe]) -> None:
+    def __init__(self, servers: Sequence[Running]) -> None:
         self._mine = [psutil.Process(), *(process for one in servers for process in one.processes())]
         self._begun = time.perf_counter(), self._used()
 

@@ -158,8 +158,8 @@ def limit_of(what: str, samples: list[Sample]) -> float:
     hours = max(1e-6, (samples[-1].seconds - samples[0].seconds) / HOUR)
     if what in LIMITS:
         return max(LIMITS[what], RISES[what] / hours)
-    part = LATENCY_LIMIT * statistics.median(getattr(sample, what) for sample in samples)
-    return part * max(1.0, 1 / hours)
+    middle = statistics.median(float(getattr(sample, what)) for sample in samples)
+    return LATENCY_LIMIT * middle * max(1.0, 1 / hours)
 
 
 def judged(samples: list[Sample]) -> tuple[dict[str, dict[str, Any]], list[report.Bar], str]:
