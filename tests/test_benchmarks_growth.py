@@ -105,8 +105,8 @@ def test_the_figure_is_drawn_alike_from_measurements_and_from_what_is_kept(tmp_p
 
 
 def test_the_pages_figures_are_those_of_the_run_that_is_kept() -> None:
-    before = growth_page.PAGE.read_text()
-    assert before == growth_page.filled(before), "run .venv/bin/python scripts/benchmarks/growth_page.py"
+    said = growth_page.PAGE.read_text()
+    assert said == growth_page.with_figures(), "run .venv/bin/python scripts/benchmarks/growth_page.py"
 
 
 def test_growth_measures_models_and_workers_on_one_host(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ import psutil
 import report
 import startup
 import torch
-from neighbour import percentile
+from rest_clients import percentile
 from tiny import WIDTH, TinyMLP
 
 HERE = Path(__file__).resolve().parent

@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from growth_parts import MACHINE, parts_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "support"))
+
+from marked import filled  # noqa: E402
+
 PAGE = ROOT / "docs" / "growth.md"
 KEPT = ROOT / "docs" / "benchmarks" / "growth.json"
-BEGIN, END = "<!-- growth: scripts/benchmarks/growth_page.py -->\n", "<!-- end of growth -->\n"
+BY = "scripts/benchmarks/growth_page.py"
 
 
 def figures() -> str:
@@ -47,14 +52,10 @@ def figures() -> str:
     return "\n".join([*lines, "", machines, "", table(parts)])
 
 
-def filled(text: str) -> str:
-    """The page's text with the figures in their place; raises ValueError where they have no place."""
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"{PAGE} has no lines {BEGIN.strip()!r} and {END.strip()!r}")
-    return f"{before}{BEGIN}\n{figures()}\n{END}{after}"
+def with_figures() -> str:
+    """The page's text with the figures as the kept results have them."""
+    return filled(PAGE.read_text(encoding="utf-8"), "growth", figures(), BY)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_figures(), encoding="utf-8")

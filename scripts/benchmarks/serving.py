@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import http_load
 import report
-import serving_client
 import serving_environment
 import serving_models
 import serving_plot
@@ -126,10 +126,10 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
                 scaled(server, workers)
                 there = workers
             body = json.dumps(serving_models.REQUEST).encode()
-            load = server.url, body, expected, 2 * workers
-            serving_client.measure(*load, options.warm)
+            load = server.url, body, "application/json", expected, 2 * workers
+            http_load.measure(*load, options.warm)
             disturbed = Others([server])
-            met = serving_client.measure(*load, options.seconds)
+            met = http_load.measure(*load, options.seconds)
             found.others.append(disturbed.cores())
             if met.wrong:
                 raise WrongAnswerError(met.wrong)
@@ -242,7 +242,7 @@ def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
 
 def versions(names: list[str]) -> dict[str, Any]:
     """What was compared."""
-    found: dict[str, Any] = {"torch": torch.__version__, "client": "wrk" if serving_client.WRK else "own"}
+    found: dict[str, Any] = {"torch": torch.__version__, "client": http_load.NAME}
     for name in names:
         framework = FRAMEWORKS[name]
         if isinstance(framework, Program):

@@ -26,7 +26,7 @@ import report
 import soak_handlers
 import soak_plot
 import torch
-from neighbour import percentile
+from rest_clients import percentile
 from soak_clients import Client
 from soak_slopes import HOUR, Slope, slope_of, verdict
 
