@@ -6,13 +6,14 @@ ends processes. So when little is left, the process's data may not grow by more 
 own error: as a rule the model that asks all the time, whose call ends with that; what it held is free again.
 
 The limit is of address space and not of memory, and says nothing of what was reserved and not used yet: it
-cannot be in place all the time. But where the end is so near that it could come between two looks, growth is
-limited to what there is: nobody could have had more.
+cannot be in place all the time: threads' stacks are 64 MiB each. But where the end could come between two
+looks, as little is left and that shrinks fast, growth is limited to what there is.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import resource
 import threading
 import time
@@ -23,7 +24,7 @@ from interpool.handler.host.memory import Room
 
 SHORT = 0.06  # parts of a limit: what is left when growth is limited to half of it,
 ENOUGH = 0.12  # and when that ends
-NEAR = 1 << 30  # bytes that are left when growth is limited to them, or a third of a smaller limit
+NEAR = 1 << 30  # bytes that may be gone before the next look, or a third of a smaller limit
 FASTEST = 4 << 30  # bytes a second that processes may take
 PAUSES_S = (0.05, 1.0)
 
@@ -45,6 +46,7 @@ class MemoryBrake:
         self._data_size = data_size
         self._before: tuple[int, int] | None = None  # the process's limit, while it is another one
         self._is_short = False
+        self._margin = -math.inf  # at the last look: bytes that were left before the end is near
 
     def start(self) -> None:
         """Look for as long as the process lives."""
@@ -58,7 +60,9 @@ class MemoryBrake:
             return PAUSES_S[1]
         least = min(rooms, key=lambda room: room.part)
         was_short, self._is_short = self._is_short, least.part < (ENOUGH if self._is_short else SHORT)
-        margin = min(room.free - _near(room) for room in rooms)
+        tightest = min(rooms, key=lambda room: room.free - _near(room))
+        margin = tightest.free - _near(tightest)
+        lost, self._margin = self._margin - margin, margin
         if self._is_short:
             if not was_short:
                 self._limit(size + least.free // 2)
@@ -67,8 +71,8 @@ class MemoryBrake:
                     least.free >> 20,
                     least.most >> 20,
                 )
-        elif margin < 0:
-            self._limit(size + min(room.free - int(SHORT * room.most / 2) for room in rooms))
+        elif margin < 0 and lost > SHORT * tightest.most:
+            self._limit(size + tightest.free - int(SHORT * tightest.most / 2))
         else:
             self._lift()
         if was_short and not self._is_short:
