@@ -60,6 +60,7 @@ class Figures:
     scaled_s: list[float] = field(default_factory=list)  # from one worker to the most
     restarts: bool = False
     rate: dict[int, list[float]] = field(default_factory=dict)
+    first_rate: dict[int, list[float]] = field(default_factory=dict)  # while it warms
     p50_ms: dict[int, list[float]] = field(default_factory=dict)
     p99_ms: dict[int, list[float]] = field(default_factory=dict)
     workers_mb: dict[int, list[float]] = field(default_factory=dict)
@@ -127,7 +128,7 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
                 there = workers
             body = json.dumps(serving_models.REQUEST).encode()
             load = server.url, body, "application/json", expected, 2 * workers
-            http_load.measure(*load, options.warm)
+            warming = http_load.measure(*load, options.warm)
             disturbed = Others([server])
             met = http_load.measure(*load, options.seconds)
             found.others.append(disturbed.cores())
@@ -136,6 +137,7 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
             there_mb = memory(server)
             for kind, value in (
                 (figures.rate, met.rate),
+                (figures.first_rate, warming.rate),
                 (figures.p50_ms, met.p50_ms),
                 (figures.p99_ms, met.p99_ms),
                 (figures.workers_mb, there_mb["workers"]),
@@ -261,7 +263,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds, all frameworks in each")
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
-    parser.add_argument("--warm", type=float, default=2.0, help="seconds before each measurement")
+    parser.add_argument(
+        "--warm", type=float, default=8.0, help="seconds before each measurement; a pool may grow meanwhile"
+    )
     models = list(serving_models.MODELS)
     parser.add_argument(
         "--only", nargs="+", choices=models, default=models, metavar="MODEL", help=str(models)
