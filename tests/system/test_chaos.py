@@ -6,6 +6,7 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from paths import ROOT
@@ -115,6 +116,23 @@ def test_samples_tell_what_a_process_has_mapped_and_written() -> None:
     assert after.dirty - before.dirty > 40
     assert len(kept) == 500
     assert len(written) == 50 << 20
+
+
+def test_threads_that_live_are_no_growth() -> None:
+    over = threading.Event()
+    threads = [threading.Thread(target=over.wait) for _ in range(200)]
+    before = sample(os.getpid(), 1)
+    try:
+        for thread in threads:
+            thread.start()
+        after = sample(os.getpid(), 1)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert before is not None
+    assert after is not None
+    assert after.mappings - before.mappings < 100
 
 
 def test_a_process_that_is_gone_has_no_sample() -> None:

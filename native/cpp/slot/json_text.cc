@@ -31,19 +31,21 @@ class JsonWriter {
       return write_integer(value);
     } else if (PyFloat_Check(value) != 0) {
       write_float(PyFloat_AS_DOUBLE(value));
-    } else if (depth == kDeepest) {
-      return false;
-    } else if (PyList_CheckExact(value) != 0 || PyTuple_CheckExact(value) != 0) {
-      return write_sequence(value, depth);
-    } else if (PyDict_CheckExact(value) != 0) {
-      return write_dict(value, depth);
     } else {
-      return false;  // a subclass may be iterated in its own way
+      return depth < kDeepest && write_container(value, depth);
     }
     return true;
   }
 
  private:
+  bool write_container(PyObject* value, int depth) {
+    if (PyList_CheckExact(value) != 0 || PyTuple_CheckExact(value) != 0) {
+      return write_sequence(value, depth);
+    }
+    // A subclass may be iterated in its own way.
+    return PyDict_CheckExact(value) != 0 && write_dict(value, depth);
+  }
+
   bool write_string(PyObject* value) {
     if (PyUnicode_READY(value) != 0) {
       throw PendingException();

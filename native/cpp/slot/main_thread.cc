@@ -96,10 +96,10 @@ void MainThread::add_relief() {
       here = number;
       loop(number);
     });
-    runners_.emplace_back();
   } catch (const std::system_error&) {
-    // No more threads: what waits goes on waiting, and others with it.
+    return;  // no more threads: what waits goes on waiting, and others with it
   }
+  runners_.emplace_back();
 }
 
 // The mutex is held. Somebody waits behind work that is under way: reliefs that do not know yet look

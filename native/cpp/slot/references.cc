@@ -120,6 +120,7 @@ StorageOwners find_owners(const std::function<bool(const c10::StorageImpl&)>& wa
   }
 
   StorageOwners result;
+  // NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order): each is judged by itself
   for (const auto& [storage, owners] : storages) {
     PyObject* object = storage->pyobj_slot()->load_pyobj();
     const uint32_t uses = use_count(storage);

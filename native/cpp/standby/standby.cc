@@ -87,7 +87,7 @@ void start_successor() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  char* rest = argv[argc - 1];
+  char* rest = argv[argc - 1];  // NOLINT(clang-analyzer-security.ArrayBound): there are that many
   const auto number = [&rest] {
     char* const begin = rest;
     const unsigned long long value = std::strtoull(begin, &rest, 10);

@@ -285,12 +285,13 @@ class Run:
         outage = max(one.take_outage(began) for one in self._checked)
         took, back_off = time.monotonic() - began, self._chaos.take_back_off()
         lived = "the host lived" if self._server.hosts() == hosts else "another host"
+        taken = growth.sample_hosts(self._server.runtime)
+        self.lives.add(taken)
         waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
-        print(f"{name:<24} {waited}, {lived}", flush=True)
+        print(f"{name:<24} {waited}, {lived}: {', '.join(map(str, taken.values()))}", flush=True)
         bound = self._options.frontend_outage if "frontend" in name else self._options.outage
         if outage > bound:
             self.faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
-        self.lives.add(growth.sample_hosts(self._server.runtime))
 
     def all(self, chance: random.Random) -> None:
         """Each deed once, in an order of chance; again and again for as long as it is to take."""

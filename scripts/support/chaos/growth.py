@@ -24,7 +24,8 @@ class Sample:
 
     Attributes:
         interpreters: that it has, whatever their state.
-        mappings: lines of its map, of which the kernel allows 65,530.
+        mappings: lines of its map, of which the kernel allows 65,530, less two for each thread that
+            lives: its stack and the page before it. A model may start as many as it likes.
         dirty: MB of memory that nobody else has and that is no file's, swapped or not.
     """
 
@@ -32,9 +33,12 @@ class Sample:
     mappings: float
     dirty: float
 
+    def __str__(self) -> str:
+        return f"{self.interpreters} interpreters, {self.mappings:.0f} mappings, {self.dirty:.0f} MB"
 
-# Beyond what there was at first: malloc's arenas (a mapping or two for each, 8 for a core), threads' stacks,
-# models that were loaded in another interpreter, and what an allocator has not given back.
+
+# Beyond what there was at first: malloc's arenas (a mapping or two for each, 8 for a core), stacks that are
+# kept for the next thread, models that were loaded in another interpreter, what an allocator keeps.
 TOLERANCE = Sample(0, 120, 64.0)
 # For each interpreter that is new: its copies' mappings (some 280), Python, torch and the models.
 EACH = Sample(1, 320, 100.0)
@@ -45,6 +49,7 @@ def sample(pid: int, interpreters: int) -> Sample | None:
     memory = status.memory_of(pid)
     try:
         mappings = len(Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines())
+        mappings -= 2 * len(list(Path(f"/proc/{pid}/task").iterdir()))
     except OSError:
         return None
     if not memory:
