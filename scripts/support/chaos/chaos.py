@@ -240,6 +240,7 @@ def settled(
         return len(found) >= SAME and all(one == found[-1] for one in found[-SAME:])
 
     wait_for(same, lambda: f"counts that stay: {found[-2:]}")
+    wait_for(lambda: growth.sample_hosts(server.runtime), "a sample of the host")
     (taken,) = growth.sample_hosts(server.runtime).values()
     return found[-1], taken
 

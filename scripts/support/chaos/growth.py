@@ -65,8 +65,10 @@ def sample_hosts(runtime: Path) -> dict[int, Sample]:
             told = json.loads(control.ask_status(directory))
         except (OSError, ValueError):
             continue  # it is being started, or is gone
-        interpreters = (told["interpreters"] or {}).get("interpreters")
-        taken = sample(told["pid"], len(interpreters)) if interpreters else None
+        stats = told["interpreters"] or {"growing": True}
+        if stats["growing"] or not stats["interpreters"]:
+            continue  # one that starts takes its part before it is counted
+        taken = sample(told["pid"], len(stats["interpreters"]))
         if taken is not None:
             found[told["pid"]] = taken
     return found
