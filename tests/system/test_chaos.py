@@ -13,7 +13,7 @@ from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts/support/chaos"))
 
-from growth import EACH, EDGE, TOLERANCE, Lives, Sample, sample
+from footprints import EACH, EDGE, TOLERANCE, Lives, Sample, sample
 
 CHAOS = ROOT / "scripts" / "support" / "chaos" / "chaos.py"
 

@@ -1,7 +1,7 @@
 """Innocent models under checked load, while everything around them is killed, and neighbours misbehave.
 
 A wrong answer, an outage longer than its bound, or something that is left at the end (a process, a socket, a
-file, a descriptor) fails; so does a host whose mappings or memory grow while it lives (growth.py). Few live
+file, a descriptor) fails; so does a host whose mappings or memory grow while it lives. Few live
 long where all is killed: so the last part is without violence, and wears one host out. What is done follows
 from the seed, when it is done does not.
 """
@@ -27,8 +27,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-import growth  # noqa: E402
-import models  # noqa: E402
+import chaos_models  # noqa: E402
+import footprints  # noqa: E402
 import psutil  # noqa: E402
 from local_server import TorchServe  # noqa: E402
 from model_archiver.model_archiver_config import ModelArchiverConfig  # noqa: E402
@@ -73,7 +73,7 @@ class Checked:
                 self.failed += 1
                 time.sleep(0.05)
                 continue
-            if answer.json != models.answer_of(number):
+            if answer.json != chaos_models.answer_of(number):
                 self.wrong.append(f"{self.name} of {number}: {answer.text}")
             self.right += 1
             self.outage = max(self.outage, now - self.last)
@@ -100,7 +100,7 @@ class Chaos:
     def archive(self, name: str, model: str) -> str:
         if model not in self._packed:
             self._packed[model] = self.server.root / f"{model}.ptpkg"
-            pack(f"models:{model}", self._packed[model], root=HERE)
+            pack(f"chaos_models:{model}", self._packed[model], root=HERE)
         config = self.server.root / f"{name}.yaml"
         config.write_text(f"responseTimeout: {3 if model == 'evil' else 60}\n")
         generate_model_archive(
@@ -145,7 +145,7 @@ class Chaos:
         with self._registered("innocent") as name:
             if name:
                 answer = self.server.predict(name, {"x": 7}, timeout=REQUEST_S)
-                if answer.status == 200 and answer.json != models.answer_of(7):
+                if answer.status == 200 and answer.json != chaos_models.answer_of(7):
                     raise RuntimeError(f"a wrong answer of {name}: {answer.text}")
 
     def hostile_archive(self) -> None:
@@ -196,7 +196,7 @@ class Chaos:
             "churn": self.churn,
             "hostile archive": self.hostile_archive,
         }
-        return named | {f"evil: {way}": self.misbehave(way) for way in models.WAYS}
+        return named | {f"evil: {way}": self.misbehave(way) for way in chaos_models.WAYS}
 
 
 def counts(server: TorchServe) -> dict[str, object]:
@@ -227,7 +227,7 @@ def descriptors(pid: int) -> dict[str, int]:
 
 def settled(
     server: TorchServe, chaos: Chaos, checked: list[Checked]
-) -> tuple[dict[str, object], growth.Sample]:
+) -> tuple[dict[str, object], footprints.Sample]:
     """Counts with a fresh host that serves everybody, once they stay the same; and what it takes."""
     chaos.kill_host()
     _await_service(checked, time.monotonic())
@@ -240,8 +240,8 @@ def settled(
         return len(found) >= SAME and all(one == found[-1] for one in found[-SAME:])
 
     wait_for(same, lambda: f"counts that stay: {found[-2:]}")
-    wait_for(lambda: growth.sample_hosts(server.runtime), "a sample of the host")
-    (taken,) = growth.sample_hosts(server.runtime).values()
+    wait_for(lambda: footprints.sample_hosts(server.runtime), "a sample of the host")
+    (taken,) = footprints.sample_hosts(server.runtime).values()
     return found[-1], taken
 
 
@@ -265,7 +265,7 @@ class Run:
         self, server: TorchServe, chaos: Chaos, checked: list[Checked], options: argparse.Namespace
     ) -> None:
         self.faults: list[str] = []
-        self.lives = growth.Lives()
+        self.lives = footprints.Lives()
         self._server = server
         self._chaos = chaos
         self._checked = checked
@@ -286,7 +286,7 @@ class Run:
         outage = max(one.take_outage(began) for one in self._checked)
         took, back_off = time.monotonic() - began, self._chaos.take_back_off()
         lived = "the host lived" if self._server.hosts() == hosts else "another host"
-        taken = growth.sample_hosts(self._server.runtime)
+        taken = footprints.sample_hosts(self._server.runtime)
         self.lives.add(taken)
         waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
         print(f"{name:<24} {waited}, {lived}: {', '.join(map(str, taken.values()))}", flush=True)
@@ -328,7 +328,7 @@ def main() -> int:
     )
     parser.add_argument("--frontend-outage", type=float, default=60.0, help="after a kill of the frontend")
     parser.add_argument("--only", default="", help="deeds whose name holds this text")
-    parser.add_argument("--plant", choices=models.LEAKS, help="a leak, which is then to be found")
+    parser.add_argument("--plant", choices=chaos_models.LEAKS, help="a leak, which is then to be found")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with TorchServe(environment=ENVIRONMENT) as server:
@@ -353,7 +353,7 @@ def main() -> int:
                 for what in before
                 if before[what] != after[what]
             ]
-            faults += [f"of a new host, {fault}" for fault in growth.beyond(fresh_before, fresh_after)]
+            faults += [f"of a new host, {fault}" for fault in footprints.beyond(fresh_before, fresh_after)]
             faults += run.lives.faults()
         except Exception:
             print(server.host_log()[-6000:], server.model_log()[-3000:], sep="\n", file=sys.stderr)
