@@ -24,7 +24,8 @@ from interpool.handler.host.memory import Room
 
 SHORT = 0.06  # parts of a limit: what is left when growth is limited to half of it,
 ENOUGH = 0.12  # and when that ends
-NEAR = 1 << 30  # bytes that may be gone before the next look, or a third of a smaller limit
+NEAR = 1 << 30  # bytes that may be gone before the next look, or half of a smaller limit
+FAST = 4  # so many looks more like the last one, and nothing is left
 FASTEST = 4 << 30  # bytes a second that processes may take
 PAUSES_S = (0.05, 1.0)
 
@@ -71,14 +72,15 @@ class MemoryBrake:
                     least.free >> 20,
                     least.most >> 20,
                 )
-        elif margin < 0 and lost > SHORT * tightest.most:
+        elif margin < 0 and FAST * lost > tightest.free:
             self._limit(size + tightest.free - int(SHORT * tightest.most / 2))
         else:
             self._lift()
         if was_short and not self._is_short:
             logger.info("memory is to be had again")
-        # Before it can have shrunk to what is near, at that speed.
-        return min(max(margin / FASTEST, PAUSES_S[0]), PAUSES_S[1])
+        # Before it can have shrunk to what is near, at that speed; then several times before that is gone.
+        soonest = min(_near(tightest) / FASTEST / FAST, PAUSES_S[0])
+        return min(max(margin / FASTEST, soonest), PAUSES_S[1])
 
     def _limit(self, most: int) -> None:
         if self._before is None:
@@ -104,4 +106,4 @@ class MemoryBrake:
 
 
 def _near(room: Room) -> int:
-    return min(NEAR, room.most // 3)
+    return min(NEAR, room.most // 2)

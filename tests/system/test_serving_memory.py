@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ import pytest
 from local_server import Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
+
+from interpool.handler.host.memory_brake import PAUSES_S
 
 LIMIT = 600 << 20  # more than a pool needs for two small models
 GROUPS = Path("/sys/fs/cgroup")
@@ -89,6 +92,7 @@ def test_the_kernel_does_not_end_the_pool_for_a_model_that_asks_for_memory_witho
         assert server.register(mar(server, "hungry", packed("hungry", "hungry"))).status == 200
         (host,) = server.hosts()
         (group / "cgroup.procs").write_text(str(host.pid))
+        time.sleep(3 * PAUSES_S[1])  # it was in no such group when it last looked how soon it must look again
         with _asked_all_the_time(server, "one", "two") as answers:
             for way in ("bytes", "tensors") * 3:
                 answer = server.predict("hungry", {"way": way})
