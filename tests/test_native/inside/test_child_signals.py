@@ -1,0 +1,78 @@
+"""Each interpreter hears of its children's ends, whoever set a handler of SIGCHLD last."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+from compile import build
+from interpool_testing import assert_clean, run_program
+from paths import EXTENSIONS
+
+PROGRAM = """
+import json, os, signal, subprocess, sys, time
+from interpool import InterpreterManager
+from interpool_testing import Code, every_interpreter
+
+SOURCE = '''
+import subprocess, sys
+
+def load(folder):
+    sys.path.append(folder)
+    global child_signals
+    import child_signals
+    sys.path.remove(folder)
+    child_signals.install()
+
+def remove():
+    return child_signals.removed()
+
+def so_far():
+    return child_signals.so_far()
+
+def run_a_child():
+    subprocess.run(["true"], check=True)
+'''
+
+heard = 0
+def count(*_):
+    global heard
+    heard += 1
+signal.signal(signal.SIGCHLD, count)
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the signal"
+        time.sleep(0.01)
+
+with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
+    one, other = (Code(session, SOURCE) for session in sessions)
+    for code in (one, other):
+        code.call("load", sys.argv[1])
+    for code in (one, other):
+        before = heard, one.call("so_far"), other.call("so_far")
+        code.call("run_a_child")
+        wait_for(lambda: heard > before[0] and one.call("so_far") > before[1] and other.call("so_far") > before[2])
+    print("all hear")
+    assert other.call("remove") is True
+    before = one.call("so_far"), other.call("so_far")
+    other.call("run_a_child")
+    wait_for(lambda: one.call("so_far") > before[0])
+    print("removed" if other.call("so_far") == before[1] else "not removed")
+    before = heard
+    subprocess.run(["true"], check=True)
+    wait_for(lambda: heard > before)
+    print("the host hears")
+"""
+
+
+def _extension() -> Path:
+    include = f"-I{sysconfig.get_path('include')}"
+    return build(EXTENSIONS / "child_signals.c", "child_signals.so", with_torch=False, options=(include,))
+
+
+def test_a_childs_end_is_heard_by_the_handler_of_each_interpreter_and_of_the_host() -> None:
+    done = run_program(PROGRAM, str(_extension().parent))
+    assert_clean(done)
+    assert done.stdout.splitlines() == ["all hear", "removed", "the host hears"]
