@@ -51,9 +51,10 @@ with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
     for code in (one, other):
         code.call("load", sys.argv[1])
     for code in (one, other):
-        before = heard, one.call("so_far"), other.call("so_far")
+        counts = lambda: (heard, one.call("so_far"), other.call("so_far"))
+        before = counts()
         code.call("run_a_child")
-        wait_for(lambda: heard > before[0] and one.call("so_far") > before[1] and other.call("so_far") > before[2])
+        wait_for(lambda: all(now > then for now, then in zip(counts(), before)))
     print("all hear")
     assert other.call("remove") is True
     before = one.call("so_far"), other.call("so_far")
