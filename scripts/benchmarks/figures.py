@@ -72,8 +72,8 @@ def headlines() -> str:
             row(first, seconds("stock: first"), seconds("pool: first, host by serve")),
             memory("memory, two small models with two workers each", (2, 2)),
             memory("memory, ten with eight", (10, 8)),
-            rate("a model of 0.05 ms", "tiny"),
-            rate("a megabyte and no model", "1 MB"),
+            rate("a tower of two gated layers", "tiny"),
+            rate("a megabyte, and no model", "1 MB"),
         ],
     )
 
