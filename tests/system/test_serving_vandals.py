@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -119,6 +120,7 @@ def _numbers(server: TorchServe, *states: str) -> set[int]:
     }
 
 
+@pytest.mark.long
 def test_an_interpreter_in_which_models_fail_that_load_elsewhere_is_retired_and_replaced(
     mar: Mar, packed: Pack
 ) -> None:
@@ -127,7 +129,7 @@ def test_an_interpreter_in_which_models_fail_that_load_elsewhere_is_retired_and_
         assert server.register(mar(server, "poisoner", packed("poisoner", "vandal"))).status == 200
         wait_for(lambda: len(_numbers(server, "free")) == 2, "both interpreters")
         assert server.predict("poisoner", {"poison": 1}).status == 200
-        names = iter(f"fragile-{number}" for number in range(100))
+        names = (f"fragile-{number}" for number in itertools.count())
         registered = []
 
         def one_is_retired() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from interpool_testing import assert_clean, run_program
 
 PROGRAM = """
-import os, sys
+import os, sys, time
 from interpool.native import InterpreterManager
 
 def instances(manager):
@@ -34,7 +34,11 @@ for _ in range(20):
     with InterpreterManager(1) as manager:
         assert instances(manager) in ([1], [2])
 assert mappings() <= before[0] + 20, (mappings(), before)
-assert threads() == before[1]
+for _ in range(600):  # threads that end are counted for a moment longer
+    if threads() <= before[1]:
+        break
+    time.sleep(0.1)
+assert threads() <= before[1]
 with InterpreterManager(2) as manager, manager.acquire_session() as session:
     assert session.global_("math", "sqrt")(4).to_value() == 2
 print("done")
