@@ -12,6 +12,7 @@ from pathlib import Path
 
 import otf
 import pytest
+from benchmarks import BENCHMARKS, measured
 from paths import ROOT
 from waiting import wait_for
 
@@ -21,22 +22,9 @@ import scaling
 import scaling_plot
 import scaling_suite
 
-BENCHMARKS = ROOT / "scripts" / "benchmarks"
-
 
 def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "session.py"), "--rounds", "4", "--calls", "20"],
-        env={**os.environ, "INTERPOOL_RESULTS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode in (0, 1, 3), done.stderr
-    (kept,) = tmp_path.glob("session-*.json")
-    result = json.loads(kept.read_text())
-    assert result["outcome"] == {0: "passed", 1: "failed", 3: "inconclusive"}[done.returncode]
-    assert str(kept) in done.stdout
+    result, _ = measured(tmp_path, "session", "--rounds", "4", "--calls", "20")
     sizes = [f"tensor of {size:,}" for size in (10, 1_000, 100_000, 10_000_000)]
     assert list(result["measured"]) == [
         "plain call",
@@ -96,17 +84,11 @@ def test_a_figure_of_scaling_is_drawn_alike_from_measurements_and_from_what_is_k
 
 @pytest.mark.long
 def test_scaling_measures_a_model_of_the_store_in_five_ways(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "scaling.py"), "--models", "dlrm", "--threads", "1", "2",
-         "--rounds", "2", "--seconds", "0.05", "--plot", str(tmp_path / "figure.svg")],
-        env={**os.environ, "INTERPOOL_RESULTS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=900,
+    result, _ = measured(
+        tmp_path, "scaling", "--models", "dlrm", "--threads", "1", "2", "--rounds", "2",
+        "--seconds", "0.05", "--plot", str(tmp_path / "figure.svg"),
     )  # fmt: skip
-    assert done.returncode in (0, 1, 3), done.stderr
-    (kept,) = tmp_path.glob("scaling-suite-*.json")
-    (curves,) = json.loads(kept.read_text())["suite"]
+    (curves,) = result["suite"]
     assert (curves["model"], curves["graph"]) == ("dlrm", "trace")
     ways = {"interpreters", "one interpreter", "graph", "processes", "forked processes"}
     for what in ("rates", "cpu"):

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import bench, measured
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
 
 import gpu
 
-BENCHMARKS = ROOT / "scripts" / "benchmarks"
-
-
-def run(results: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(BENCHMARKS / "gpu.py"), *arguments],
-        env={**os.environ, "INTERPOOL_RESULTS": str(results), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
 
 def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
-    done = run(tmp_path)
+    done = bench(tmp_path, "gpu", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 3, done.stderr
     (line,) = done.stdout.splitlines()
     assert "no GPU" in line
@@ -44,13 +30,11 @@ def test_what_a_further_one_takes_is_the_slope_from_the_fewest_to_the_most() -> 
 
 
 def test_gpu_measures_rates_and_memory_in_three_ways_on_the_cpu(tmp_path: Path) -> None:
-    done = run(
-        tmp_path, "--device", "cpu", "--models", "small", "--widths", "2", "--rounds", "1",
+    result, _ = measured(
+        tmp_path, "gpu", "--device", "cpu", "--models", "small", "--widths", "2", "--rounds", "1",
         "--seconds", "0.05",
     )  # fmt: skip
-    assert done.returncode in (0, 3), done.stderr
-    (kept,) = tmp_path.glob("gpu-*.json")
-    result = json.loads(kept.read_text())
+    assert result["outcome"] != "failed"
     (curves,) = result["suite"]
     assert curves["model"] == "small"
     assert list(curves["rates"]) == list(gpu.WAYS)
@@ -63,8 +47,8 @@ def test_gpu_measures_rates_and_memory_in_three_ways_on_the_cpu(tmp_path: Path) 
 
 @pytest.mark.long
 def test_the_large_models_layers_are_as_many_as_asked_for(tmp_path: Path) -> None:
-    done = run(
-        tmp_path, "--device", "cpu", "--models", "large", "--layers", "2", "--widths", "1",
+    result, _ = measured(
+        tmp_path, "gpu", "--device", "cpu", "--models", "large", "--layers", "2", "--widths", "1",
         "--rounds", "1", "--seconds", "0.05",
     )  # fmt: skip
-    assert done.returncode in (0, 3), done.stderr
+    assert result["outcome"] != "failed"

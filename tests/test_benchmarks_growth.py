@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import measured
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
@@ -19,8 +18,6 @@ import growth_page
 import growth_parts
 import growth_plot
 from growth_parts import Load, Machine, Parts, machines
-
-BENCHMARKS = ROOT / "scripts" / "benchmarks"
 
 POOL = Parts(frontend=300, frontend_worker=1, base=150, interpreter=50, model=0.25, worker=0.1)
 STOCK = Parts(frontend=300, frontend_worker=1, base=40, interpreter=0, model=0, worker=160)
@@ -110,17 +107,10 @@ def test_the_pages_figures_are_those_of_the_run_that_is_kept() -> None:
 
 
 def test_growth_measures_models_and_workers_on_one_host(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "growth.py"), "--models", "2", "--each", "1", "--workers", "2",
-         "--stock-workers", "1", "--requests", "4", "--settle", "0"],
-        env={**os.environ, "INTERPOOL_RESULTS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=600,
+    result, printed = measured(
+        tmp_path, "growth", "--models", "2", "--each", "1", "--workers", "2", "--stock-workers", "1",
+        "--requests", "4", "--settle", "0",
     )  # fmt: skip
-    assert done.returncode in (0, 1, 3), done.stderr
-    (kept,) = tmp_path.glob("growth-*.json")
-    result = json.loads(kept.read_text())
     steps = [(1, 1), (2, 1), (1, 2)]
     table = [row for row in result["table"] if row["interpreters"] != growth.MORE]
     assert len(table) == len(result["table"]) - 1
@@ -131,5 +121,5 @@ def test_growth_measures_models_and_workers_on_one_host(tmp_path: Path) -> None:
     )
     assert all(row["memory_mb"] > 0 and row["frontend_mb"] > 0 for row in result["table"])
     assert set(result["parts"]) == {"pool", "stock"}
-    assert "| models | requests/s |" in done.stdout
+    assert "| models | requests/s |" in printed
     assert (tmp_path / "growth.svg").stat().st_size > 1000

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import measured
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
@@ -23,8 +24,6 @@ import serving_environment
 import serving_frameworks
 import serving_models
 import serving_plot
-
-BENCHMARKS = ROOT / "scripts" / "benchmarks"
 
 PACKED, STOCK = serving_frameworks.PACKED, serving_frameworks.STOCK
 
@@ -167,30 +166,18 @@ def test_what_cannot_be_installed_is_said_with_pips_words(
 
 
 def run(results: Path, *arguments: str) -> tuple[dict[str, Any], str]:
-    """What the benchmark kept and printed."""
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "serving.py"), "--rounds", "1", "--seconds", "0.3",
-         "--warm", "0.1", *arguments],
-        env={**os.environ, "INTERPOOL_RESULTS": str(results)},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )  # fmt: skip
-    assert done.returncode in (0, 1, 3), done.stderr
-    (kept,) = results.glob("serving-*.json")
-    result: dict[str, Any] = json.loads(kept.read_text())
-    return result, done.stdout
+    return measured(results, "serving", "--rounds", "1", "--seconds", "0.3", "--warm", "0.1", *arguments)
 
 
 def test_serving_measures_a_pool_over_http(tmp_path: Path) -> None:
     result, printed = run(tmp_path, "--only", "small", "--frameworks", PACKED, "--workers", "2")
     assert result["failed"] == {}
-    measured = result["figures"]["small"][PACKED]
+    figures = result["figures"]["small"][PACKED]
     for what in ("rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb"):
-        ((workers, values),) = measured[what].items()
+        ((workers, values),) = figures[what].items()
         assert (workers, len(values)) == ("2", 1)
         assert values[0] > 0, what
-    assert all(len(measured[what]) == 1 for what in ("first_s", "another_s", "scaled_s"))
+    assert all(len(figures[what]) == 1 for what in ("first_s", "another_s", "scaled_s"))
     assert "\n".join(result["table"]) in printed
     for name in ("serving-rates.svg", "serving-cost.svg"):
         assert (tmp_path / name).stat().st_size > 1000

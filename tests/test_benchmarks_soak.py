@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import measured
 from paths import ROOT
 from waiting import wait_for
 
@@ -25,8 +24,6 @@ import soak_handlers
 import soak_plot
 from soak_clients import Client
 from soak_slopes import HOUR, slope_of, verdict
-
-BENCHMARKS = ROOT / "scripts" / "benchmarks"
 
 
 def series(
@@ -193,17 +190,8 @@ def test_the_figure_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_short_soak_catches_the_leak_and_finds_no_fault(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "soak.py"), "--minutes", "0.3", "--control-minutes", "0.3"],
-        env={**os.environ, "INTERPOOL_RESULTS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode in (0, 1, 3), done.stderr
-    (kept,) = tmp_path.glob("soak-*.json")
-    result = json.loads(kept.read_text())
-    assert result["leak"]["verdict"] == "grows", done.stdout
+    result, printed = measured(tmp_path, "soak", "--minutes", "0.3", "--control-minutes", "0.3")
+    assert result["leak"]["verdict"] == "grows", printed
     assert result["faults"] == []
     assert result["answers"]["failing"]["errors"] > 0
     assert min(one["right"] for one in result["answers"].values()) > 0

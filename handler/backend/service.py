@@ -454,6 +454,8 @@ def _unload(keys: Iterable[_Key]) -> None:
         del model
         gone.clear()
         gc.collect()  # a model's importer, or modules, refer to each other
+        # The allocator keeps twice its largest block in each of its arenas, and blocks between others in use.
+        give_memory_back()
 
 
 def _unload_all() -> None:
@@ -503,7 +505,6 @@ def drop(directory: str, own_states: bool = False) -> None:
             if model.directory == directory and (own_states or not key.state)
         ]
     )
-    give_memory_back()
 
 
 def warm(worker: str, load_command: bytes) -> bool:

@@ -12,26 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import report
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "support"))
 
-from marked import filled  # noqa: E402
+from marked import filled, markdown_table  # noqa: E402
 
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 BY = "scripts/benchmarks/figures.py"
 SERVERS = "stock", "pool", "at once", "bound"
+BY_WORKERS = "rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb"
 
 
 def kept(name: str) -> dict[str, Any]:
     """What is kept of that benchmark's last published run."""
     result: dict[str, Any] = json.loads((ROOT / "docs" / "benchmarks" / f"{name}.json").read_text())
     return result
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def spread(values: list[float], digits: int = 0) -> str:
@@ -63,9 +60,14 @@ def headlines() -> str:
         each = [statistics.median(rest[f"{case}, 2 workers, 8 clients: {name}"]) for name in SERVERS[:2]]
         return row(f"requests a second, {what}, two workers, eight clients", *(f"{one:,.0f}" for one in each))
 
+    def served(what: str, figure: str, unit: str) -> list[str]:
+        residual = kept("serving")["figures"]["medium"]
+        each = [residual[name][figure] for name in ("stock TorchServe", "interpool, packed")]
+        return row(what, *(f"{statistics.median(one['8']):,.0f}{unit}" for one in each))
+
     four = "`PUT min_worker=4` on a warm server, until each of the four has answered rightly"
     first = "a server just started: from the first model's registration to its first correct answer"
-    return markdown(
+    return markdown_table(
         ["on a shared machine of two cores, side by side in one run", "stock TorchServe", "interpool"],
         [
             row(four, seconds("stock: answered"), seconds("pool: answered")),
@@ -74,6 +76,8 @@ def headlines() -> str:
             memory("memory, ten with eight", (10, 8)),
             rate("a tower of two gated layers", "tiny"),
             rate("a megabyte, and no model", "1 MB"),
+            served("requests a second, a residual network of 20 ms, eight workers", "rate", ""),
+            served("memory of its eight workers", "workers_mb", " MB"),
         ],
     )
 
@@ -87,7 +91,7 @@ def bars(name: str) -> str:
         [bar["name"], f"{bar['ratio']:.3g}", f"{bar['least']:g}", "met" if bar["met"] else "**missed**"]
         for bar in kept(name)["bars"]
     ]
-    return markdown(["bar", "ratio", "at least", ""], rows)
+    return markdown_table(["bar", "ratio", "at least", ""], rows)
 
 
 def requests() -> str:
@@ -97,15 +101,12 @@ def requests() -> str:
         for name in SERVERS:
             cpu, own = case["cpu_ms"][name], case["own_cpu_ms"].get(name)
             besides = f"{statistics.median(cpu) - statistics.median(own):.3f} ms" if own else ""
-            rates = [
-                one / other for one, other in zip(case["rates"][name], case["rates"]["stock"], strict=True)
-            ]
             rows.append(
                 [
                     label if name == "stock" else "",
                     name,
                     spread(case["rates"][name]),
-                    f"{statistics.median(rates):.2f}",
+                    f"{report.ratio(case['rates'][name], case['rates']['stock']):.2f}",
                     ", ".join(f"{statistics.median(case[part][name]):.1f}" for part in ("p50", "p99"))
                     + " ms",
                     f"{statistics.median(cpu):.3f} ms",
@@ -121,7 +122,7 @@ def requests() -> str:
         "CPU time of the workers",
         "besides the model's",
     ]
-    return markdown(head, rows)
+    return markdown_table(head, rows)
 
 
 def first_models() -> str:
@@ -132,9 +133,9 @@ def first_models() -> str:
     for name, values in measured.items():
         ratio = ""
         if "first" in name and "p99" not in name:
-            ratio = f"{statistics.median(a / b for a, b in zip(values, stock, strict=True)):.2f}"
+            ratio = f"{report.ratio(values, stock):.2f}"
         rows.append([name, f"{spread(values, 3)} s", ratio])
-    return markdown(["what", "time", "over stock's first"], rows)
+    return markdown_table(["what", "time", "over stock's first"], rows)
 
 
 def interpreters() -> str:
@@ -157,7 +158,7 @@ def interpreters() -> str:
         "private dirty",
         "ready: s of CPU",
     ]
-    return markdown(head, rows)
+    return markdown_table(head, rows)
 
 
 def models_and_workers() -> str:
@@ -168,7 +169,7 @@ def models_and_workers() -> str:
         pool, stock = one["pool, MB"], one["stock, MB"]
         what = f"{one['models']} x {one['workers']}"
         rows.append([what, f"{pool:,.0f} MB", f"{stock:,.0f} MB{star}", f"{stock / pool:.1f}"])
-    return markdown(["models x workers of each", "pool", "stock", "stock over pool"], rows)
+    return markdown_table(["models x workers of each", "pool", "stock", "stock over pool"], rows)
 
 
 def iterations() -> str:
@@ -177,9 +178,86 @@ def iterations() -> str:
     rows = []
     for name, values in measured.items():
         over = measured["packaged: two processes" if name.startswith("packaged") else "two processes"]
-        ratio = statistics.median(a / b for a, b in zip(values, over, strict=True))
+        ratio = report.ratio(values, over)
         rows.append([name, spread(values), f"{ratio:.3f}"])
-    return markdown(["what", "iterations a second", "over two processes"], rows)
+    return markdown_table(["what", "iterations a second", "over two processes"], rows)
+
+
+def servers() -> str:
+    """Each framework with each model, with as many workers as there are cores and with more."""
+    rows = []
+    for model, by_name in kept("serving")["figures"].items():
+        few, most = sorted(map(int, next(iter(by_name.values()))["rate"]))
+        for name, one in by_name.items():
+            middle = {
+                what: {int(n): statistics.median(all_) for n, all_ in one[what].items()}
+                for what in BY_WORKERS
+            }
+            megabytes = middle["workers_mb"][most] + middle["frontends_mb"][most]
+            rows.append(
+                [
+                    model,
+                    name,
+                    spread(one["rate"][str(few)]),
+                    spread(one["rate"][str(most)]),
+                    f"{middle['p50_ms'][most]:.3g}, {middle['p99_ms'][most]:.3g} ms",
+                    f"{megabytes:,.0f} MB",
+                    f"{statistics.median(one['scaled_s']):.1f} s"
+                    + (" (restarted)" if one["restarts"] else ""),
+                    f"{statistics.median(one['first_s']):.1f} s",
+                    f"{statistics.median(one['another_s']):.2f} s" if one["another_s"] else "a server each",
+                ]
+            )
+    head = [
+        "model",
+        "server",
+        f"requests a second, {few} workers",
+        f"{most} workers",
+        "p50, p99",
+        "memory",
+        f"1 to {most} workers",
+        "start to first answer",
+        "another model",
+    ]
+    return markdown_table(head, rows)
+
+
+def suite() -> str:
+    """Each model of the paper's suite, called by as many threads as there are cores."""
+    result = kept("scaling-suite")
+    cores = str(result["cores"])
+    most = max(map(int, result["suite"][0]["rates"]["processes"]))
+    rows = []
+    for curves in result["suite"]:
+        rates = {way: by_width[cores] for way, by_width in curves["rates"].items()}
+        mine = rates["interpreters"]
+        others = ("processes", "forked processes", "one interpreter", "graph")
+        over = [f"{report.ratio(mine, rates[way]):.2f}" if way in rates else "" for way in others]
+        alone = statistics.median(curves["rates"]["interpreters"]["1"])
+        memory = [f"{curves['memory'][way] / 1e6:,.0f}" for way in ("interpreters", *others[:2])]
+        rows.append(
+            [
+                curves["model"],
+                *(
+                    f"{each:,.0f}" if each >= 100 else f"{each:.3g}"
+                    for each in (alone, statistics.median(mine))
+                ),
+                *over[:3],
+                over[3] and f"{over[3]} ({curves['graph']})",
+                f"{', '.join(memory)} MB",
+            ]
+        )
+    head = [
+        "model",
+        "calls a second, one interpreter",
+        f"{cores} interpreters",
+        "over processes",
+        "over forked ones",
+        "over one interpreter's threads",
+        "over the graph",
+        f"memory of {most}: pool, processes, forked",
+    ]
+    return markdown_table(head, rows)
 
 
 Tables = dict[str, Callable[[], str]]
@@ -195,6 +273,10 @@ TABLES: dict[Path, Tables] = {
         "scaling-bars": lambda: bars("scaling"),
         "first-models": first_models,
         "startup-bars": lambda: bars("startup"),
+        "suite": suite,
+        "suite-bars": lambda: bars("scaling-suite"),
+        "servers": servers,
+        "serving-bars": lambda: bars("serving"),
     },
 }
 

@@ -60,8 +60,7 @@ class Curves:
 
     def ratio(self, over: str, under: str, width: int) -> float:
         """Of two ways' rates, the median over the rounds."""
-        pairs = zip(self.rates[over][width], self.rates[under][width], strict=True)
-        return statistics.median(a / b for a, b in pairs)
+        return report.ratio(self.rates[over][width], self.rates[under][width])
 
 
 class Bench:

@@ -14,7 +14,7 @@ from growth_parts import MACHINE, parts_of, table
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "support"))
 
-from marked import filled  # noqa: E402
+from marked import filled, markdown_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "growth.md"
 KEPT = ROOT / "docs" / "benchmarks" / "growth.json"
@@ -25,31 +25,43 @@ def figures() -> str:
     """The parts, some of the measured points, and the machines, in Markdown."""
     rows = json.loads(KEPT.read_text(encoding="utf-8"))["table"]
     parts = parts_of(rows)
-    lines = ["| MB | frontend | of it, for a worker | base | interpreter | model | worker |"]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for name, title in (("stock", "stock TorchServe"), ("pool", "interpool")):
-        one = parts[name]
-        lines.append(
-            f"| {title} | {one.frontend:,.0f} | {one.frontend_worker:.2g} | {one.base:,.0f} "
-            f"| {one.interpreter:,.0f} | {one.model:.2g} | {one.worker:,.{0 if one.worker > 10 else 2}f} |"
-        )
-    lines += ["", "| models x workers of each | stock TorchServe | interpool, two interpreters |"]
-    lines += ["|---|---|---|"]
+    titles = (("stock", "stock TorchServe"), ("pool", "interpool"))
+    taken = [
+        [
+            title,
+            f"{one.frontend:,.0f}",
+            f"{one.frontend_worker:.2g}",
+            f"{one.base:,.0f}",
+            f"{one.interpreter:,.0f}",
+            f"{one.model:.2g}",
+            f"{one.worker:,.{0 if one.worker > 10 else 2}f}",
+        ]
+        for name, title in titles
+        for one in (parts[name],)
+    ]
     few = min(row["interpreters"] for row in rows if row["server"] == "pool")
     shown = [row for row in rows if row["interpreters"] in (0, few)]
     by = {(row["server"], row["models"], row["workers"]): row for row in shown}
+    points = []
     for server, models, workers in sorted(by):
         if server == "pool":
             mine, stock = by[server, models, workers], by["stock", models, workers]
             computed = " (computed)" if stock["computed"] else ""
-            lines.append(
-                f"| {models} x {workers} | {stock['memory_mb']:,.0f} MB{computed} "
-                f"| {mine['memory_mb']:,.0f} MB |"
+            points.append(
+                [
+                    f"{models} x {workers}",
+                    f"{stock['memory_mb']:,.0f} MB{computed}",
+                    f"{mine['memory_mb']:,.0f} MB",
+                ]
             )
     machines = (
         f"Machines of {MACHINE.cores} cores and {MACHINE.memory / 1000:.0f} GB, {MACHINE.part} of both used:"
     )
-    return "\n".join([*lines, "", machines, "", table(parts)])
+    head = ["MB", "frontend", "of it, for a worker", "base", "interpreter", "model", "worker"]
+    measured = ["models x workers of each", "stock TorchServe", "interpool, two interpreters"]
+    return "\n\n".join(
+        [markdown_table(head, taken), markdown_table(measured, points), machines, table(parts)]
+    )
 
 
 def with_figures() -> str:

@@ -17,6 +17,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from marked import markdown_table
+
 GB = 1000.0  # MB
 
 
@@ -169,17 +173,15 @@ MACHINE = Machine(cores=8, memory=32 * GB)
 
 def table(parts: dict[str, Parts], machine: Machine = MACHINE) -> str:
     """Machines for each load, in Markdown."""
-    lines = [
-        ["models", "requests/s", "CPU time of one", "weights of a model", "stock TorchServe", "interpool"],
-        ["---"] * 6,
-    ]
+    head = ["models", "requests/s", "CPU time of one", "weights of a model", "stock TorchServe", "interpool"]
+    lines = []
     for load in LOADS:
         needed = [machines(parts[name], name == "pool", load, machine) for name in ("stock", "pool")]
         lines.append(
             [f"{load.models:,}", f"{load.rate:,g}", f"{load.seconds * 1000:g} ms", f"{load.weights:g} MB"]
             + [f"{count:,}" for count in needed]
         )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_table(head, lines)
 
 
 def main() -> None:

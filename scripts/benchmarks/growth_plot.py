@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from plots import pyplot, save
+
 COLOURS = {"pool": "#0072B2", "stock": "#D55E00"}
 
 
@@ -19,13 +21,7 @@ def draw(rows: list[dict[str, Any]], file: Path) -> Path:
     Args:
         rows: growth.py's table; what is computed in it is drawn hollow.
     """
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    mpl.rcParams.update({"svg.hashsalt": "interpool", "svg.fonttype": "none"})  # same numbers, same file
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(8.0, 5.6), layout="constrained")
+    figure, axes = pyplot().subplots(2, 2, figsize=(8.0, 5.6), layout="constrained")
     each = max((row["workers"] for row in rows if row["models"] > 1), default=0)
     by = {
         "models": [row for row in rows if row["workers"] == each],
@@ -74,10 +70,7 @@ def draw(rows: list[dict[str, Any]], file: Path) -> Path:
             panel.tick_params(labelsize=7)
             panel.grid(alpha=0.3)
         memory.legend(fontsize=7)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
-    plt.close(figure)
-    return file
+    return save(figure, file)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from typing import Any
 
 import report
 from libraries_of import LIBRARIES, Library
-from model_tables import table
 
 from interpool.native.diagnostics.run_trial import Status, Verdict, try_call
 from interpool.native.known_libraries import TABLE
@@ -36,7 +35,7 @@ from interpool.native.known_libraries import TABLE
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "support"))
 
-from marked import put  # noqa: E402
+from marked import markdown_table, put  # noqa: E402
 
 PAGE = ROOT / "docs/extensions.md"
 RAW = ROOT / "docs/benchmarks/libraries.json"
@@ -161,7 +160,7 @@ def main() -> None:
         put(
             PAGE,
             "libraries",
-            f"{table(['library', 'what it did', 'computes'], rows)}\n\n{tested_with()}",
+            f"{markdown_table(['library', 'what it did', 'computes'], rows)}\n\n{tested_with()}",
             "scripts/bench libraries",
         )
         write(KNOWN, known(found))

@@ -8,13 +8,13 @@ the host and waits until every worker of every model is ready again and each mod
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import archiving
 import report
 import torch
 from model_archiver.model_archiver_config import ModelArchiverConfig
@@ -27,21 +27,19 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from local_server import TorchServe  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
-BIN = Path(sys.executable).parent
 MB = 1e6
 RECOVERY = "ready after the host was killed, s"
 
 
 def archive(store: Path, work: Path, names: list[str]) -> None:
     package = work / "named.ptpkg"
-    command = [str(BIN / "interpool"), "pack", "many_handler:build", "-o", str(package)]
-    subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
-    printed = subprocess.run([str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True)
+    archiving.pack("many_handler:build", package)
+    handler = archiving.handler()
     for name in names:
         generate_model_archive(
             ModelArchiverConfig(
                 model_name=name,
-                handler=printed.stdout.strip(),
+                handler=handler,
                 version="1.0",
                 serialized_file=str(package),
                 export_path=str(store),

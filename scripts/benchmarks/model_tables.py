@@ -1,12 +1,17 @@
-"""Tables in pages of docs/: those of docs/models.md, from what the benchmark measured."""
+"""The tables of docs/models.md, from what the benchmark measured."""
 
 from __future__ import annotations
 
 import ast
 import statistics
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from marked import markdown_table
 
 NONE = "-"
 _MOST_SHOWN = 60  # bytes
@@ -93,20 +98,22 @@ def recipes_table(rows: list[Row]) -> str:
         "model", "export code", "interned / extern / mocked", "plan held", "archive", "pack", "load",
         "times torch.load", "verified", "equal in 2 interpreters", "a request that works",
     ]  # fmt: skip
-    return table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
+    return markdown_table(head, [[_shown(row), *_recipe_cells(row)] for row in rows])
 
 
 def suite_table(rows: list[Row]) -> str:
     """The paper's models, each beside what its kind takes: as an archive, and as a graph."""
     head = ["the paper's model", "recipe", "as an archive", "TorchScript, or torch.export"]
-    return table(head, [[row.paper, f"`{row.name}`", _as_archive(row), _as_graph(row)] for row in rows])
+    return markdown_table(
+        head, [[row.paper, f"`{row.name}`", _as_archive(row), _as_graph(row)] for row in rows]
+    )
 
 
 def third_party_table(rows: list[Row]) -> str:
     """What it took to pack models that nobody wrote for this."""
     head = ["model", "what it took", "interned / extern / mocked", "the server must have", "archive",
             "equal in 2 interpreters", "a request that works"]  # fmt: skip
-    return table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
+    return markdown_table(head, [[_shown(row), *_zoo_cells(row)] for row in rows])
 
 
 def _recipe_cells(row: Row) -> list[str]:
@@ -197,13 +204,6 @@ def _megabytes(size: int) -> str:
 
 def _yes(value: bool) -> str:
     return "yes" if value else "**no**"
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
-                     for line in lines)  # fmt: skip
 
 
 def facts(row: Row) -> dict[str, Any]:

@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import archiving
 import psutil
 import report
 from rest_clients import percentile
@@ -36,7 +36,6 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 from local_server import TorchServe  # noqa: E402
 
-BIN = Path(sys.executable).parent
 GREEDY_WORKERS = 8
 QUIET_MACHINE = 0.1  # cores that others may use
 ALONE, BESIDE = "alone", "beside a greedy one"
@@ -45,22 +44,14 @@ ALONE, BESIDE = "alone", "beside a greedy one"
 def archive(store: Path, work: Path, hermetic: bool) -> None:
     """``quiet.mar``, ``greedy.mar`` and, for the pool, ``shared.mar``: one handler's code."""
     if hermetic:
-        package = work / "busy.ptpkg"
-        command = [str(BIN / "interpool"), "pack", "neighbour_handler:build", "-o", str(package)]
-        subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
-        handler = subprocess.run(
-            [str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True
-        )
-        arguments = ["--serialized-file", str(package), "--handler", handler.stdout.strip()]
+        arguments = archiving.hermetic("neighbour_handler:build", work / "busy.ptpkg")
     else:
         arguments = ["--handler", str(HERE / "neighbour_handler.py")]
     config = work / "share.yaml"
     config.write_text("interpool: {share: 1}\n")
     for name in ("quiet", "greedy", "shared"):
-        command = [str(BIN / "torch-model-archiver"), "--model-name", name, "--version", "1.0", *arguments]
-        command += ["--export-path", str(store), "--force"]
-        command += ["--config-file", str(config)] if name == "shared" and hermetic else []
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        configured = ["--config-file", str(config)] if name == "shared" and hermetic else []
+        archiving.archive(name, store, [*arguments, *configured])
 
 
 @contextlib.contextmanager
@@ -130,6 +121,7 @@ class Others:
 
     def __init__(self, servers: Sequence[Running]) -> None:
         self._mine = [psutil.Process(), *(process for one in servers for process in one.processes())]
+        self._known: dict[int, float] = {}  # of those that have ended, what was read last
         self._begun = time.perf_counter(), self._used()
 
     def _used(self) -> float:
@@ -140,8 +132,9 @@ class Others:
     def _taken(self, process: psutil.Process) -> float:
         """CPU time of one of ours; of this process, with that of children that have ended, as clients are."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return float(sum(process.cpu_times()[: 4 if process.pid == os.getpid() else 2]))
-        return 0.0
+            counted = 4 if process.pid == os.getpid() else 2
+            self._known[process.pid] = sum(process.cpu_times()[:counted])
+        return self._known.get(process.pid, 0.0)
 
     def cores(self) -> float:
         begun, used = self._begun
@@ -209,7 +202,7 @@ def main() -> None:
             ),
             report.Bar(
                 "the greedy one's rate, pool over stock",
-                statistics.median(a / b for a, b in zip(rates["pool"], rates["stock"], strict=True)),
+                report.ratio(rates["pool"], rates["stock"]),
                 0.95,
             ),
         ],

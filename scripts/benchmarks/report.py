@@ -34,6 +34,11 @@ def median_of(values: list[float]) -> str:
     return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
 
 
+def ratio(one: list[float], other: list[float]) -> float:
+    """The median over the rounds of one figure over another of the same round."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
 def finish(
     name: str, measured: dict[str, list[float]], unit: str, bars: list[Bar], doubt: str = "", **extra: Any
 ) -> NoReturn:

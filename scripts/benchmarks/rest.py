@@ -20,13 +20,13 @@ import argparse
 import contextlib
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import archiving
 import http_load
 import report
 import rest_handlers
@@ -39,7 +39,6 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 from local_server import TorchServe  # noqa: E402
 
-BIN = Path(sys.executable).parent
 STOCK, POOL, AT_ONCE, BOUND = "stock", "pool", "at once", "bound"
 SERVERS = (STOCK, POOL, AT_ONCE, BOUND)
 JSON, BYTES = "application/json", "application/octet-stream"
@@ -90,20 +89,12 @@ def archive(store: Path, folder: Path, hermetic: bool) -> None:
     """An archive of each handler."""
     for model in ("Tiny", "Empty", "TimedTiny", "TimedEmpty"):
         if hermetic:
-            package = folder / f"{model}.ptpkg"
-            command = [str(BIN / "interpool"), "pack", f"rest_handlers:{model.lower()}", "-o", str(package)]
-            subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
-            printed = subprocess.run(
-                [str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True
-            )
-            arguments = ["--serialized-file", str(package), "--handler", printed.stdout.strip()]
+            arguments = archiving.hermetic(f"rest_handlers:{model.lower()}", folder / f"{model}.ptpkg")
         else:
             handler = folder / f"{model.lower()}.py"
             handler.write_text(f"from rest_handlers import {model}\n\n\nclass Handler({model}):\n    pass\n")
             arguments = ["--handler", str(handler), "--extra-files", str(HERE / "rest_handlers.py")]
-        command = [str(BIN / "torch-model-archiver"), "--model-name", model, "--version", "1.0", *arguments]
-        command += ["--export-path", str(store), "--force"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        archiving.archive(model, store, arguments)
 
 
 def home_of_at_once(folder: Path) -> Path:
@@ -195,7 +186,7 @@ class Measured:
         return max(1e-6, statistics.median(self.cpu_ms[name]) - statistics.median(self.own_cpu_ms[name]))
 
     def over(self, kind: dict[str, list[float]], one: str, other: str) -> float:
-        return statistics.median(a / b for a, b in zip(kind[one], kind[other], strict=True))
+        return report.ratio(kind[one], kind[other])
 
 
 def measure(

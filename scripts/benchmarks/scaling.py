@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -111,8 +110,7 @@ def main() -> None:
         measured |= measure(packaged, options.rounds, options.seconds)
 
     def ratio(over: str, under: str) -> float:
-        pairs = zip(measured[over], measured[under], strict=True)
-        return statistics.median(a / b for a, b in pairs)
+        return report.ratio(measured[over], measured[under])
 
     control = min(
         ratio("two processes", "one process"), ratio("packaged: two processes", "packaged: one process")

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from plots import pyplot, save
+
 COLUMNS = 5
 # By way: colour, line, marker. Okabe and Ito's colours, which the colour-blind can tell apart.
 STYLES = {
@@ -35,16 +37,10 @@ def draw(suite: list[dict[str, Any]], file: Path) -> None:
     Args:
         suite: scaling_suite.Curves as dicts.
     """
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    mpl.rcParams.update({"svg.hashsalt": "interpool", "svg.fonttype": "none"})  # same numbers, same file
-    from matplotlib import pyplot as plt
-
     columns = min(COLUMNS, len(suite))
     rows = -(-len(suite) // columns)
     size = max(7.0, 2.6 * columns), 2.2 * rows + 1.2
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    figure, axes = pyplot().subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for panel, curves in zip(axes.flat, suite, strict=False):
         for way, by_width in curves["rates"].items():
             colour, stroke, marker = STYLES[way]
@@ -69,9 +65,7 @@ def draw(suite: list[dict[str, Any]], file: Path) -> None:
     figure.supxlabel("threads, or processes, that call the model at once", fontsize=9)
     figure.supylabel("calls a second", fontsize=9)
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2, fontsize=8)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
-    plt.close(figure)
+    save(figure, file)
 
 
 if __name__ == "__main__":

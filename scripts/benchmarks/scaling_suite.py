@@ -61,8 +61,7 @@ class Curves:
 
     def ratio(self, over: tuple[str, int], under: tuple[str, int]) -> float:
         """Median over the rounds."""
-        pairs = zip(self.rates[over[0]][over[1]], self.rates[under[0]][under[1]], strict=True)
-        return statistics.median(a / b for a, b in pairs)
+        return report.ratio(self.rates[over[0]][over[1]], self.rates[under[0]][under[1]])
 
 
 # ---- one model --------------------------------------------------------------------------------

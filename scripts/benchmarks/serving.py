@@ -21,6 +21,7 @@ import itertools
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -46,6 +47,10 @@ from serving_frameworks import (
     ask,
     memory,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from marked import markdown_table
 from waiting import wait_for
 
 AS_STOCK = {PACKED: True, ORDINARY: False, STOCK: False}  # on TorchServe; whether its archive is hermetic
@@ -99,11 +104,16 @@ def right_answer(model: str, url: str) -> bytes:
     return body
 
 
+def wait_for_all(server: Server, workers: int) -> None:
+    """Until so many workers have answered, and there are no others."""
+    wait_for(lambda: server.all_answer(workers), f"{workers} workers' answers", seconds=PATIENCE_S)
+
+
 def scaled(server: Server, workers: int) -> float:
     """Seconds until so many workers have answered."""
     begun = time.perf_counter()
     server.scale(workers)
-    wait_for(lambda: server.all_answer(workers), f"{workers} workers' answers", seconds=PATIENCE_S)
+    wait_for_all(server, workers)
     return time.perf_counter() - begun
 
 
@@ -121,14 +131,14 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
         if another is not None:
             figures.another_s.append(another)
         figures.scaled_s.append(scaled(server, most))
-        there = most
         for workers in sorted(options.workers, reverse=True):
-            if workers != there:
+            if workers != most:
                 scaled(server, workers)
-                there = workers
             body = json.dumps(serving_models.REQUEST).encode()
             load = server.url, body, "application/json", expected, 2 * workers
             warming = http_load.measure(*load, options.warm)
+            # Who replaces its workers to change their number may still have been at it.
+            wait_for_all(server, workers)
             disturbed = Others([server])
             met = http_load.measure(*load, options.seconds)
             found.others.append(disturbed.cores())
@@ -184,7 +194,7 @@ def table(found: Found, workers: list[int]) -> str:
     for count in workers:
         head += [f"requests/s, {count} workers", "p50 / p99, ms", "memory: workers + frontends, MB"]
     head += [f"1 to {most} workers, s", "start to first answer, s", "another model to its answer, s"]
-    lines = [head, ["---"] * len(head)]
+    lines: list[list[str]] = []
     for model, by_name in found.figures.items():
         for name, figures in by_name.items():
             line = [model, name]
@@ -202,7 +212,7 @@ def table(found: Found, workers: list[int]) -> str:
     for name, why in found.failed.items():
         short = " ".join(why.split())[:200].replace("|", "/")
         lines.append(["all", name, f"none: {short}", *[""] * (len(head) - 3)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_table(head, lines)
 
 
 def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
@@ -218,24 +228,22 @@ def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
         if name not in by_name or STOCK not in by_name:
             continue
         mine, stock = by_name[name], by_name[STOCK]
-
-        def over(one: list[float], other: list[float]) -> float:
-            return statistics.median(a / b for a, b in zip(one, other, strict=True))
-
         bars.append(
-            report.Bar(f"{model}: {name}'s rate over stock's", over(mine.rate[most], stock.rate[most]), 0.9)
+            report.Bar(
+                f"{model}: {name}'s rate over stock's", report.ratio(mine.rate[most], stock.rate[most]), 0.9
+            )
         )
         bars.append(
             report.Bar(
                 f"{model}: stock's workers' memory over {name}'s",
-                over(stock.workers_mb[most], mine.workers_mb[most]),
+                report.ratio(stock.workers_mb[most], mine.workers_mb[most]),
                 1.0,
             )
         )
         bars.append(
             report.Bar(
                 f"{model}: stock's 1 to {most} workers over {name}'s",
-                over(stock.scaled_s, mine.scaled_s),
+                report.ratio(stock.scaled_s, mine.scaled_s),
                 5.0,
             )
         )

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import archiving
 import psutil
 import serving_environment
 import serving_models
@@ -34,7 +35,6 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from local_server import TorchServe, free_ports  # noqa: E402
 from waiting import wait_for  # noqa: E402
 
-BIN = Path(sys.executable).parent
 PATIENCE_S = 180.0  # what takes longer is stuck
 MB = 1e6
 
@@ -77,13 +77,7 @@ def archive(name: str, hermetic: bool, store: Path) -> Path:
     if made.exists():
         return made
     if hermetic:
-        package = store / f"{name}.ptpkg"
-        pack = [str(BIN / "interpool"), "pack", f"serving_handlers:{name}", "-o", str(package)]
-        subprocess.run(pack, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
-        printed = subprocess.run(
-            [str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True
-        )
-        arguments = ["--serialized-file", str(package), "--handler", printed.stdout.strip()]
+        arguments = archiving.hermetic(f"serving_handlers:{name}", store / f"{name}.ptpkg")
     else:
         handler = store / f"{name}.py"
         handler.write_text(
@@ -91,9 +85,7 @@ def archive(name: str, hermetic: bool, store: Path) -> Path:
         )
         extra = ",".join(str(HERE / module) for module in ("serving_handlers.py", "serving_models.py"))
         arguments = ["--handler", str(handler), "--extra-files", extra]
-    command = [str(BIN / "torch-model-archiver"), "--model-name", name, "--version", "1.0", *arguments]
-    command += ["--export-path", str(store), "--force"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    archiving.archive(name, store, arguments)
     return made
 
 

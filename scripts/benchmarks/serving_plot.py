@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from plots import pyplot, save
+
 # By framework. Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = {
     "interpool, packed": "#0072B2",
@@ -66,15 +68,9 @@ def _times(each: dict[str, Any]) -> dict[str, float]:
 
 def _panels(rows: list[list[tuple[str, dict[str, dict[str, float]]]]], file: Path) -> Path:
     """Rows of panels of grouped bars: title, and framework to group to value."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    mpl.rcParams.update({"svg.hashsalt": "interpool", "svg.fonttype": "none"})  # same numbers, same file
-    from matplotlib import pyplot as plt
-
     columns = len(rows[0])
     size = max(7.0, 3.6 * columns), 2.4 * len(rows) + 0.9
-    figure, axes = plt.subplots(len(rows), columns, figsize=size, squeeze=False, layout="constrained")
+    figure, axes = pyplot().subplots(len(rows), columns, figsize=size, squeeze=False, layout="constrained")
     for panels, row in zip(axes, rows, strict=True):
         for panel, (title, bars) in zip(panels, row, strict=True):
             groups = list(next(iter(bars.values())))
@@ -92,10 +88,7 @@ def _panels(rows: list[list[tuple[str, dict[str, dict[str, float]]]]], file: Pat
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
-    plt.close(figure)
-    return file
+    return save(figure, file)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import archiving
 import report
 import soak_handlers
 import soak_plot
@@ -35,7 +35,6 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 from local_server import TorchServe  # noqa: E402
 
-BIN = Path(sys.executable).parent
 MB = 1e6
 SCALED, CHANGED, FAILING, LEAKING = "scaled", "changed", "failing", "leaking"
 MADE_BY = {SCALED: "steady", CHANGED: "weighty", FAILING: "steady", LEAKING: "leaking"}
@@ -80,15 +79,7 @@ class Soaked:
         """Pack it, register it, and begin to ask it."""
         factory = MADE_BY[name]
         package = self.server.root / f"{name}.ptpkg"
-        pack = [str(BIN / "interpool"), "pack", f"soak_handlers:{factory}", "-o", str(package)]
-        subprocess.run(pack, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
-        printed = subprocess.run(
-            [str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True
-        )
-        command = [str(BIN / "torch-model-archiver"), "--model-name", name, "--version", "1.0"]
-        command += ["--serialized-file", str(package), "--handler", printed.stdout.strip()]
-        command += ["--export-path", str(self.server.store), "--force"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        archiving.archive(name, self.server.store, archiving.hermetic(f"soak_handlers:{factory}", package))
         self._register(name)
         # The control leaks in the server, and not here as well.
         model = getattr(soak_handlers, "steady" if name == LEAKING else factory)()

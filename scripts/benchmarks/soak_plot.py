@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from plots import pyplot, save
+
 PANELS = {
     "memory_mb": "host's memory, MB (PSS)",
     "descriptors": "its descriptors",
@@ -28,13 +30,7 @@ def draw(samples: list[dict[str, Any]], file: Path, counted_from: float) -> Path
         samples: soak.Sample as dicts.
         counted_from: when the part begins through which the lines go.
     """
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    mpl.rcParams.update({"svg.hashsalt": "interpool", "svg.fonttype": "none"})  # same numbers, same file
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(2, 3, figsize=(9.0, 4.6), layout="constrained")
+    figure, axes = pyplot().subplots(2, 3, figsize=(9.0, 4.6), layout="constrained")
     minutes = [sample["seconds"] / 60 for sample in samples]
     late = [number for number, sample in enumerate(samples) if sample["seconds"] >= counted_from]
     for panel, (what, title) in zip(axes.flat, PANELS.items(), strict=True):
@@ -50,10 +46,7 @@ def draw(samples: list[dict[str, Any]], file: Path, counted_from: float) -> Path
         panel.tick_params(labelsize=7)
         panel.grid(alpha=0.3)
     figure.supxlabel("minutes", fontsize=9)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
-    plt.close(figure)
-    return file
+    return save(figure, file)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import json
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import archiving
 import report
 import torch
 from tiny import WIDTH, TinyMLP
@@ -38,22 +38,14 @@ import startup_first  # noqa: E402
 from local_server import TorchServe  # noqa: E402
 
 WORKERS = 4
-BIN = Path(sys.executable).parent
 SAID = re.compile(r"W-(\d+)-tiny_1\.0-stdout .*? answered (\S+)")
 
 
 def archive(store: Path, work: Path) -> None:
     """``pool.mar``, hermetic, and ``stock.mar``, for the stock worker: one handler's code."""
-    package = work / "tiny.ptpkg"
-    command = [str(BIN / "interpool"), "pack", "tiny_handler:build", "-o", str(package)]
-    subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.DEVNULL)
-    printed = subprocess.run([str(BIN / "interpool"), "handler"], check=True, capture_output=True, text=True)
-    hermetic = ["--serialized-file", str(package), "--handler", printed.stdout.strip()]
+    archiving.archive("pool", store, archiving.hermetic("tiny_handler:build", work / "tiny.ptpkg"))
     stock = ["--handler", str(HERE / "tiny_handler.py"), "--extra-files", str(HERE / "tiny.py")]
-    for name, arguments in (("pool", hermetic), ("stock", stock)):
-        command = [str(BIN / "torch-model-archiver"), "--model-name", name, "--version", "1.0"]
-        command += [*arguments, "--export-path", str(store), "--force"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    archiving.archive("stock", store, stock)
 
 
 @contextlib.contextmanager
@@ -127,7 +119,7 @@ def ask_once(running: TorchServe) -> None:
 
 def middle(measured: dict[str, list[float]], over: str, under: str) -> float:
     """The median over the rounds of one figure over another."""
-    return statistics.median(a / b for a, b in zip(measured[over], measured[under], strict=True))
+    return report.ratio(measured[over], measured[under])
 
 
 FIRST, BY_SERVE, BY_WORKER, MANY = (

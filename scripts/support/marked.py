@@ -1,10 +1,19 @@
-"""Parts of pages that scripts write, between two markers."""
+"""Parts of pages that scripts write, between two markers, and their tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 BEGIN, END = "<!-- {}: begin ({}) -->", "<!-- {}: end -->"
+
+
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    """A table; what would end a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
+        for line in lines
+    )
 
 
 def filled(page: str, name: str, text: str, by: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
-from marked import put
+from marked import markdown_table, put
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "matrix.json"
@@ -147,11 +147,7 @@ def _counted(report: Path) -> dict[str, Any]:
 
 def table(kept: dict[str, dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD)]
-    for cell in cells():
-        row = kept.get(str(cell))
-        lines.append(f"| {' | '.join(_columns(cell, row))} |")
-    return "\n".join(lines) + "\n"
+    return markdown_table(list(HEAD), [list(_columns(cell, kept.get(str(cell)))) for cell in cells()])
 
 
 def shown(kept: dict[str, dict[str, Any]]) -> tuple[str, str, str]:

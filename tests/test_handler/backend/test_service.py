@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,6 +140,49 @@ def test_models_in_states_that_ended_are_unloaded_by_the_next_sweep(
     session.global_(SERVICE_MODULE, "sweep")()
     assert served.loaded(session) == 0
     assert _ask_in_state(served, session, 12) == (True, 2)
+
+
+# Freed blocks between others that are in use, as a model's lists and tensors leave them.
+LEAVE_BLOCKS = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+kept = []
+blocks = []
+for _ in range(500):
+    blocks.append(libc.malloc(SIZE))
+    ctypes.memset(blocks[-1], 1, SIZE)
+    kept.append(libc.malloc(64))
+for block in blocks:
+    libc.free(block)
+""".replace("SIZE", str(BLOCK := 100_000))
+
+
+def _resident(blocks: list[int]) -> int:
+    """How many of them have a page of their own in memory."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    state = (ctypes.c_ubyte * 1)()
+    middles = [(block + BLOCK // 2) // page * page for block in blocks]
+    mincore = ctypes.CDLL(None, use_errno=True).mincore
+    mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    # What is not even mapped any more is an error of mincore's.
+    return sum(mincore(middle, page, state) == 0 and state[0] & 1 for middle in middles)
+
+
+def test_what_an_unregistered_model_has_freed_goes_back_to_the_system(
+    session: InterpreterSession, tmp_path: Path, canary: Path
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    assert served.ask(session)[0] == 200
+    names = session.global_("builtins", "dict")()
+    session.global_("builtins", "exec")(LEAVE_BLOCKS, names)
+    blocks = names["blocks"].to_value()
+    assert _resident(blocks) > len(blocks) / 2
+    shutil.rmtree(served.directory)
+    session.global_(SERVICE_MODULE, "sweep")()
+    assert served.loaded(session) == 0
+    assert _resident(blocks) < len(blocks) / 2
 
 
 def test_workers_with_states_of_their_own_have_objects_of_their_own(
