@@ -1,0 +1,70 @@
+"""Memory that a call has freed is there for the next one, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from interpool.handler.host.allocator import VARIABLES
+
+# Page faults of calls that each ask for the same blocks, write to them and free them, in a thread.
+CALLS = """
+import ctypes, resource, sys, threading
+from interpool.handler.host import allocator
+if sys.argv[1] == "kept":
+    allocator.keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+SIZES = [3 << 20, 5 << 20, 1 << 20, 200_000] * 3
+
+def call():
+    blocks = [libc.malloc(size) for size in SIZES]
+    for block, size in zip(blocks, SIZES):
+        ctypes.memset(block, 1, size)
+    for block in blocks:
+        libc.free(block)
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+def work():
+    call()
+    before = faults()
+    for _ in range(10):
+        call()
+    print((faults() - before) // 10)
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+PAGES = 3 * ((9 << 20) + 200_000) // os.sysconf("SC_PAGE_SIZE")
+
+
+def faults_of_a_call(how: str, **environment: str) -> int:
+    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, how],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def test_a_call_gets_what_the_one_before_has_freed() -> None:
+    assert faults_of_a_call("left alone") > PAGES / 4
+    assert faults_of_a_call("kept") < PAGES / 100
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")],
+)
+def test_who_has_told_malloc_what_to_do_is_left_alone(name: str, value: str) -> None:
+    assert faults_of_a_call("kept", **{name: value}) > PAGES / 4
