@@ -15,14 +15,16 @@ from collections.abc import Mapping
 # <malloc.h>
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
+M_ARENA_MAX = -8
 
 LARGEST_BLOCK = 32 << 20  # bytes; glibc takes no more
-KEPT = (
-    64 << 20
-)  # bytes at the end of each arena: twice that, as in glibc, and all that a thread's heap may have
+KEPT = 2 * LARGEST_BLOCK  # bytes at the end of each arena, as in glibc
+# By default eight for each core: as every model has a thread in each interpreter, most would keep what one
+# model has freed, where no other can have it. Hardly more threads than cores are in malloc at once.
+ARENAS = 2  # for each core
 
 # Whoever sets one of these knows better.
-VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
+VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_ARENA_MAX")
 TUNABLES = "glibc.malloc."
 
 
@@ -34,6 +36,7 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)
     libc.mallopt(M_TRIM_THRESHOLD, KEPT)
+    libc.mallopt(M_ARENA_MAX, ARENAS * len(os.sched_getaffinity(0)))
 
 
 def give_back() -> None:
