@@ -13,6 +13,13 @@ from pathlib import Path
 
 import pytest
 import requests
+from documents import (
+    README,
+    assert_that_the_readmes_model_answers,
+    checkout,
+    run_document,
+    wait_for_the_end,
+)
 from local_server import free_ports
 from paths import ROOT
 from waiting import wait_for
@@ -57,7 +64,7 @@ def environment(installed: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Where nothing but those programs, Java and a few tools are found."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("java", "uname", "sh", "env", "bash", "cat", "ps", "kill"):
+    for name in ("java", "uname", "sh", "env", "bash", "cat", "ps", "kill", "mkdir", "curl"):
         if found := shutil.which(name):
             (tools / name).symlink_to(os.path.realpath(found))
     temporary = Path("/tmp", f"ip-wheel-{os.getpid()}")  # short, as sockets lie in it
@@ -121,3 +128,13 @@ def test_a_model_is_packed_and_served_with_a_wheel_alone(
         assert pool["workers"]
     finally:
         run("torchserve", "--stop")
+
+
+def test_the_readmes_commands_work_with_a_wheel_alone(environment: dict[str, str]) -> None:
+    with checkout() as directory:
+        (directory / ".venv").unlink()
+        shutil.rmtree(directory / "scripts")
+        status, output = run_document(README, directory, environment)
+        assert status == 0, output
+        assert_that_the_readmes_model_answers(directory, output)
+        wait_for_the_end(directory)
