@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,7 @@ from documents import (
     README,
     assert_that_the_readmes_model_answers,
     checkout,
+    processes_of,
     run_document,
     wait_for_the_end,
 )
@@ -67,8 +69,7 @@ def environment(installed: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     for name in ("java", "uname", "sh", "env", "bash", "cat", "ps", "kill", "mkdir", "curl"):
         if found := shutil.which(name):
             (tools / name).symlink_to(os.path.realpath(found))
-    temporary = Path("/tmp", f"ip-wheel-{os.getpid()}")  # short, as sockets lie in it
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp(prefix="ip-", dir="/tmp"))  # short, as sockets lie in it
     try:
         yield {
             "PATH": f"{installed}:{tools}",
@@ -79,6 +80,7 @@ def environment(installed: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
             "INTERPOOL_INTERPRETERS": "2",
             "OMP_NUM_THREADS": "1",
         }
+        wait_for(lambda: not processes_of(temporary), "what was started to end")
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -135,6 +137,6 @@ def test_the_readmes_commands_work_with_a_wheel_alone(environment: dict[str, str
         (directory / ".venv").unlink()
         shutil.rmtree(directory / "scripts")
         status, output = run_document(README, directory, environment)
-        assert status == 0, output
+        assert status == 0, output + "".join(log.read_text() for log in directory.glob("*/serve.log"))
         assert_that_the_readmes_model_answers(directory, output)
         wait_for_the_end(directory)
