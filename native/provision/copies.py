@@ -81,6 +81,7 @@ class Copies:
         self._env = env
         self._libpython = str(env.libpython)
         self._known: dict[str, _Judged] = {}
+        self._slots: dict[int, str] = {}  # where the copies of those lie that are held
         self._orphans_are_gone = False
         # Slots' copies by what they are called in the cache. Somebody has loaded them since, and the dynamic
         # linker knows them by these paths: another one would be another library.
@@ -138,6 +139,13 @@ class Copies:
         home = self._env.directory / "files" / key
         self._env.holder.hold(file_byte(key), file_stamp(home))
         return home
+
+    def _hold_slot(self, slot: int) -> str:
+        """Where a slot's copies lie, which nobody removes from now on."""
+        home = self._env.directory / "slots" / f"{slot:04}"
+        self._env.holder.hold(slot_byte(slot), slot_stamp(home))
+        self._slots[slot] = str(home)
+        return str(home)
 
     def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
         """Put ``path`` into ``wanted`` after all private objects that it needs."""
@@ -265,8 +273,7 @@ class Copies:
             raise ProvisioningError(f"slot {slot} is out of range (0 to {_LAST_SLOT})")
         key, record = judged.key, judged.record
         name = os.path.basename(record.path)
-        of_slot = self._env.directory / "slots" / f"{slot:04}"
-        self._env.holder.hold(slot_byte(slot), slot_stamp(of_slot))
+        of_slot = self._slots.get(slot) or self._hold_slot(slot)
         final = f"{of_slot}/{key}-{record.variant}/{name}"
         given = self._given.get(final)
         if given not in (None, final):
@@ -277,7 +284,7 @@ class Copies:
                     if not _has_size(final, record.size):
                         private_directory(Path(final).parent)
                         with contextlib.suppress(OSError):
-                            slot_stamp(of_slot).touch(mode=0o600)
+                            slot_stamp(Path(of_slot)).touch(mode=0o600)
                         with new_file(Path(final)) as draft:
                             _copy_for_slot(judged, slot, draft)
             except ProvisioningError as error:

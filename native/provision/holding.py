@@ -69,7 +69,7 @@ class Holder:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._path = str(_locks(directory))
         self._held: set[int] = set()
         self._undated: list[Path] | None = []  # None: each is dated at once
         self._descriptor = -1
@@ -83,7 +83,7 @@ class Holder:
             return
         with self._changing:
             with contextlib.suppress(OSError, ProvisioningError):
-                if not _is_at(self._descriptor, self._path()):
+                if not _is_at(self._descriptor, self._path):
                     self._begin()
                 _lock(self._descriptor, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, byte, 1)
             self._held.add(byte)  # also where it could not be: once is enough
@@ -102,7 +102,7 @@ class Holder:
     def release(self) -> None:
         """Give all of it up; only for who has loaded nothing of it."""
         with self._changing:
-            if _is_at(self._descriptor, self._path()):
+            if _is_at(self._descriptor, self._path):
                 os.close(self._descriptor)
             self._descriptor = -1
             self._held.clear()
@@ -111,22 +111,19 @@ class Holder:
     def _begin(self) -> None:
         """Open the file of locks and hold there what was held before."""
         for _ in range(_ATTEMPTS):
-            descriptor = _open(self._path())
+            descriptor = _open(self._path)
             try:
                 for byte in self._held | {SET}:
                     _lock(descriptor, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, byte, 1)
             except OSError:
                 os.close(descriptor)
                 raise
-            if not _is_at(descriptor, self._path()):  # the set was removed in between
+            if not _is_at(descriptor, self._path):  # the set was removed in between
                 os.close(descriptor)
                 continue
             # The one before stays open: if somebody has closed it, its number may be another file's now.
             self._descriptor = descriptor
             return
-
-    def _path(self) -> Path:
-        return _locks(self._directory)
 
 
 @contextlib.contextmanager
@@ -139,7 +136,7 @@ def unheld(directory: Path, byte: int | None = None) -> Iterator[bool]:
         OSError: that cannot be found out.
         ProvisioningError: the same.
     """
-    path = _locks(directory)
+    path = str(_locks(directory))
     descriptor = _open(path)
     try:
         start, length = _ALL if byte is None else (byte, 1)
@@ -175,9 +172,9 @@ def _date(stamp: Path) -> None:
         os.utime(stamp)
 
 
-def _open(path: Path) -> int:
+def _open(path: str) -> int:
     for _ in range(_ATTEMPTS):
-        private_directory(path.parent)
+        private_directory(Path(path).parent)
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
@@ -187,7 +184,7 @@ def _open(path: Path) -> int:
     raise OSError(errno.EBUSY, f"{path} is removed again and again")
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_at(descriptor: int, path: str) -> bool:
     """Whether the descriptor is of the file that others find there."""
     try:
         ours, theirs = os.fstat(descriptor), os.stat(path)

@@ -86,7 +86,7 @@ def test_a_set_that_was_replaced_before_it_is_locked_is_not_free(
 ) -> None:
     stock = holding._open
 
-    def open_too_early(path: Path) -> int:
+    def open_too_early(path: str) -> int:
         monkeypatch.setattr(holding, "_open", stock)
         descriptor = stock(path)
         directory.rename(tmp_path / "removed")
@@ -130,7 +130,7 @@ def test_a_cache_that_cannot_be_written_can_be_held(
     assert is_free(directory)
     stock = os.open
 
-    def read_only(path: Path, flags: int, mode: int = 0o777) -> int:
+    def read_only(path: str, flags: int, mode: int = 0o777) -> int:
         if flags & os.O_RDWR:
             raise OSError(errno.EROFS, "Read-only file system")
         return stock(path, flags, mode)
