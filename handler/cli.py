@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -338,6 +339,49 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None) -> None:
     file = output or default_file()
     copies = make(file, slots, imports)
     click.echo(f"{file}: {copies} copies for {slots} interpreters")
+
+
+@main.command()
+@click.option("--remove", is_flag=True, help="remove now what no process has used for so long")
+@click.option(
+    "--unused-for",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="with --remove: 0 is all that no process uses now  [default: INTERPOOL_CACHE_DAYS, or 14]",
+)
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
+    """Show the cache of private copies, or remove what is not used any more.
+
+    There is a set of copies for each Python, torch and build of interpool. What is removed costs a slower
+    start where it is needed again. What a living process uses is never removed.
+    """
+    from interpool.native.provision.inventory import describe, disk_bytes, inventory, size
+    from interpool.native.provision.store import cache_root
+    from interpool.native.provision.sweeping import DAY_S, DAYS, sweep, unused_days
+
+    if unused_for is not None and not remove:
+        raise click.UsageError("--unused-for goes with --remove")
+    root, days = cache_root(), unused_days()
+    removed: list[str] = []
+    before = disk_bytes(root)
+    if remove:
+        if unused_for is None and days == 0:
+            raise click.UsageError(f"{DAYS} is 0: say how long with --unused-for")
+        gone = sweep(root, (days if unused_for is None else unused_for) * DAY_S)
+        removed = [str(path.relative_to(root)) for path in gone]
+    found, after = inventory(root), disk_bytes(root)
+    if as_json:
+        sets = [asdict(each) for each in found]
+        report = {"cache": str(root), "bytes": after, "unused_days": days, "sets": sets}
+        click.echo(json.dumps({**report, "removed": removed, "removed_bytes": before - after}, indent=2))
+        return
+    rule = f"what is unused for {days:g} days is removed" if days else "nothing is removed by itself"
+    click.echo(f"{root}: {size(after)}; {rule} ({DAYS})")
+    for line in describe(found) if found else ():
+        click.echo(line)
+    if remove:
+        click.echo(f"removed: {size(max(0, before - after))}")
 
 
 @main.command("cmake-dir")

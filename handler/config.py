@@ -55,6 +55,8 @@ variable                        default         meaning
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
 ``INTERPOOL_CACHE``             see below       directory for overlays and private copies
+``INTERPOOL_CACHE_DAYS``        ``14``          days after which private copies that no process has
+                                                used are removed; 0: never
 =============================== ==============  =================================================
 
 A pool grows while requests wait and most running calls wait for something other than the CPU, and

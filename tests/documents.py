@@ -6,6 +6,7 @@ already runs on this machine is disturbed.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,16 +14,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pytest
 from local_server import free_ports
 from paths import ROOT
 from waiting import wait_for
 
+README = ROOT / "README.md"
 BLOCK = re.compile(
     r"(<!-- shown, not run:[^\n]*-->\n)?^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -88,8 +92,18 @@ def checkout() -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def run_document(document: Path, directory: Path) -> tuple[int, str]:
-    """Run all blocks in one shell that stops at the first failure: its exit status, and what was printed."""
+def run_document(
+    document: Path, directory: Path, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run all blocks in one shell that stops at the first failure: its exit status, and what was printed.
+
+    Args:
+        document: the page.
+        directory: where it is run; see ``checkout``.
+        environment: where its commands are found; by default this one, with interpool installed.
+    """
+    if environment is None:
+        environment = {**os.environ, "PATH": os.pathsep.join([f"{sys.prefix}/bin", os.environ["PATH"]])}
     config = directory / "configs" / "config.properties"
     # As written, but an HTTP error counts as a failure too.
     script = 'set -euo pipefail\ncurl() { command curl --fail-with-body "$@"; }\n'
@@ -97,18 +111,24 @@ def run_document(document: Path, directory: Path) -> tuple[int, str]:
         script += f"echo '== block {number}'\n{block.as_shell()}"
     settings = config.read_text() + LISTENS_ON
     ports = set(re.findall(r"\b(?:127\.0\.0\.1:|port=)(\d+)", script + settings))
+    listens_on = LISTENS_ON
     for port, free in zip(ports, free_ports(len(ports)), strict=True):
-        script, settings = (re.sub(rf"\b{port}\b", str(free), text) for text in (script, settings))
+        script, settings, listens_on = (
+            re.sub(rf"\b{port}\b", str(free), text) for text in (script, settings, listens_on)
+        )
     config.write_text(settings)
 
     temporary = str(directory / "tmp")
-    environment = os.environ | {"TMPDIR": temporary, "TEMP": temporary, "XDG_RUNTIME_DIR": temporary}
+    own = {"TMPDIR": temporary, "TEMP": temporary, "XDG_RUNTIME_DIR": temporary}
+    if "--ts-config" not in script:  # for a page that gives none
+        (directory / "ports.properties").write_text(listens_on)
+        own["TS_CONFIG_FILE"] = str(directory / "ports.properties")
     output = directory / "output"
     with output.open("wb") as stream:
         shell = subprocess.Popen(
             ["bash", "-c", script],
             cwd=directory,
-            env=environment,
+            env={**environment, **own},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -120,6 +140,26 @@ def run_document(document: Path, directory: Path) -> tuple[int, str]:
             os.killpg(shell.pid, signal.SIGKILL)
             status = shell.wait()
     return status, output.read_text(errors="replace")
+
+
+def plain_answer(folder: Path, code: str) -> Any:
+    """What an ordinary Python, without interpool, prints as JSON."""
+    printed = subprocess.run(
+        [sys.executable, "-c", f"import json; {code}"], cwd=folder, capture_output=True, check=True, text=True
+    )
+    return json.loads(printed.stdout)
+
+
+def assert_that_the_readmes_model_answers(directory: Path, output: str) -> None:
+    """What its commands printed, over REST and from Python, is what an ordinary Python answers."""
+    request = re.search(r'-d "(\[.*?\])"', "".join(block.code for block in blocks(README)))
+    assert request
+    asked = f"import torch, shop.factory as f; print(f.build()(torch.tensor({request[1]})).tolist())"
+    expected = plain_answer(directory / "first", asked)
+    by_rest = [json.loads(text) for text in re.findall(r"(?<!tensor\()\[\s*-?\d[^\[\]]*\]", output)]
+    in_python = [json.loads(text) for text in re.findall(r"tensor\((\[[^\[\]]*\])", output)]
+    assert by_rest == [pytest.approx(expected, abs=1e-5)], output
+    assert in_python == [pytest.approx(expected, abs=1e-4)], output
 
 
 def wait_for_the_end(directory: Path) -> None:

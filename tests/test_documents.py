@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from documents import blocks, checkout, run_document, wait_for_the_end
+from documents import (
+    README,
+    assert_that_the_readmes_model_answers,
+    checkout,
+    plain_answer,
+    run_document,
+    wait_for_the_end,
+)
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
 
 import figures
 
-README = ROOT / "README.md"
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
-
-
-def plain_answer(folder: Path, code: str) -> Any:
-    """What an ordinary Python, without interpool, prints as JSON."""
-    printed = subprocess.run(
-        [sys.executable, "-c", f"import json; {code}"], cwd=folder, capture_output=True, check=True, text=True
-    )
-    return json.loads(printed.stdout)
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "docs" / "benchmarks.md"], ids=lambda page: page.name)
@@ -40,14 +36,7 @@ def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> N
         status, output = run_document(README, directory)
         assert status == 0, output
 
-        request = re.search(r'-d "(\[.*?\])"', "".join(block.code for block in blocks(README)))
-        assert request
-        asked = f"import torch, shop.factory as f; print(f.build()(torch.tensor({request[1]})).tolist())"
-        expected = plain_answer(directory / "build" / "first", asked)
-        by_rest = [json.loads(text) for text in re.findall(r"(?<!tensor\()\[\s*-?\d[^\[\]]*\]", output)]
-        in_python = [json.loads(text) for text in re.findall(r"tensor\((\[[^\[\]]*\])", output)]
-        assert by_rest == [pytest.approx(expected, abs=1e-5)], output
-        assert in_python == [pytest.approx(expected, abs=1e-4)], output
+        assert_that_the_readmes_model_answers(directory, output)
         wait_for_the_end(directory)
 
 

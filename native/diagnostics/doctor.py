@@ -17,8 +17,15 @@ from interpool.native.errors import ProvisioningError
 from interpool.native.provision.environment import interposer_path, libpython_path, patchelf_path
 from interpool.native.provision.installers import python_kind
 from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.provision.sweeping import unused_days
 from interpool.native.upstream import checks as upstream_checks
-from interpool.native.upstream.requirements import pip_install, satisfies, tested_pythons, tested_torch
+from interpool.native.upstream.requirements import (
+    pip_install,
+    satisfies,
+    tested_pythons,
+    tested_torch,
+    unfit_python,
+)
 
 # A slot with torch takes some 100 MiB of copies, beside the templates.
 _ROOM_MIB = 1024
@@ -73,6 +80,10 @@ def _python() -> Check:
     hint = f"use CPython {' or '.join(tested)}"
     if sys.implementation.name != "cpython":
         return Check("CPython", False, found, hint)
+    if unfit := unfit_python():
+        return Check(
+            "CPython", False, f"{found}: {unfit}", f"use an ordinary build of CPython {' or '.join(tested)}"
+        )
     if f"{sys.version_info.major}.{sys.version_info.minor}" in tested:
         return Check("CPython", True, found)
     return Check("CPython", False, f"{found}: {_untested(*tested)}", hint, untested=True)
@@ -154,6 +165,7 @@ def _glibc() -> Check:
 def _cache() -> Check:
     elsewhere = "set INTERPOOL_CACHE to a directory on another file system"
     try:
+        unused_days()
         root = private_directory(cache_root())
         probe = root / f".probe-{os.getpid()}"
         probe.touch()

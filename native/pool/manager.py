@@ -428,6 +428,7 @@ def _prepare() -> None:
         _native.prepare(**found, private_copy=provision.private_copy, libpython_copy=provision.libpython_copy)
         watch_host_torch(Path(found["torch_lib"]))
         watch_process_end()
+        provision.sweep_later()
         _prepared = True
 
 

@@ -69,6 +69,7 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
     private_directory(file.parent)
     with new_file(file) as draft:
         draft.write_text("\n".join([_HEADER, *map(_line, lines)]) + "\n")
+    provision.keep_for(file)
     return len(copies)
 
 

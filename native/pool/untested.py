@@ -18,7 +18,7 @@ from interpool.native.child_process import ChildError, Program, run, serve
 from interpool.native.errors import InterpreterStartError
 from interpool.native.provision.torch_parts import UNTESTED
 from interpool.native.upstream import checks
-from interpool.native.upstream.requirements import satisfies, tested_pythons
+from interpool.native.upstream.requirements import satisfies, tested_pythons, unfit_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +48,11 @@ def refuse_untested(interposer: Path) -> None:
     Raises:
         InterpreterStartError: it is not to go on; says what of both was looked at.
     """
+    if unfit := unfit_python():
+        raise InterpreterStartError(
+            f"CPython {platform.python_version()} ({sys.executable}) is {unfit}. "
+            "Use an ordinary build (interpool doctor names the versions)"
+        )
     untested = untested_versions()
     if not untested:
         return

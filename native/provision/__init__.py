@@ -4,6 +4,7 @@ Every object that uses the Python C API is given to each interpreter ("slot") as
 a patched copy of its own; everything else stays one copy per process. Copies
 live in a cache (``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else
 ``~/.cache/interpool``) and are made on first need; where that cannot be written, in memory.
+What nobody has used for long is removed.
 
 All functions raise ``interpool.native.errors.ProvisioningError``, which names
 the file and, where a tool failed, repeats its output.
@@ -14,7 +15,9 @@ May be imported by the pool, the diagnostics and what lies above native, in the 
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
+from interpool.native.provision import sweeping
 from interpool.native.provision.copies import Copies
 from interpool.native.provision.environment import (
     SYMBOL_PREFIX,
@@ -26,16 +29,21 @@ from interpool.native.provision.environment import (
     torch_libraries,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 __all__ = [
     "SYMBOL_PREFIX",
     "host_copy",
     "interposer_path",
+    "keep_for",
     "libpython_copy",
     "libpython_path",
     "notes_folder",
     "private_copy",
     "require_files",
     "standby_path",
+    "sweep_later",
     "torch_libraries",
 ]
 
@@ -63,6 +71,16 @@ def libpython_copy(slot: int) -> str:
 def require_files() -> None:
     """Raise ProvisioningError if copies are in memory, for this process only."""
     _copies(current_environment()).require_files()
+
+
+def keep_for(file: Path) -> None:
+    """Keep the copies for as long as a file names them: for programs that ``sweep_later`` cannot see."""
+    sweeping.keep_for(current_environment().directory, file)
+
+
+def sweep_later() -> None:
+    """Remove what no process has used for long, in a minute, beside what this process does."""
+    sweeping.sweep_later(current_environment().holder)
 
 
 def notes_folder() -> str:

@@ -5,11 +5,13 @@ Layout of an environment's directory::
     environment.json                 what the directory's name was made of
     names.map                        the renamed symbols, for patchelf; libpython's own: names-libpython.map
     imports/                         what imports of torch told: inside/import_notes.py
-    locks/                           held while something is made
+    locks/                           held while something is made; locks/held: holding.py
     files/<key>/record.json          the verdict on one original file
     files/<key>/<basename>           its patched template, if it is private
     files/<key>/host/<basename>      the copy for a host that loads it after the pool
     slots/<slot>/<key>-<variant>/<basename>   a slot's own copy
+    slots/<slot>/used                when it was
+    prepared/                        files that name copies: sweeping.py
 
 Where any of it cannot be written, this process has it in memory (``store.file_in_memory``), and tries the
 cache again for the next one.
@@ -21,7 +23,6 @@ import contextlib
 import logging
 import math
 import os
-import shutil
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine, means_libpython
+from interpool.native.provision.holding import file_byte, file_stamp, slot_byte, slot_stamp
 from interpool.native.provision.patch import Change, make_template
 from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
 from interpool.native.provision.store import (
@@ -40,6 +42,7 @@ from interpool.native.provision.store import (
     private_directory,
     unusable,
 )
+from interpool.native.provision.sweeping import sweep_orphans
 from interpool.native.provision.system_libraries import system_library
 from interpool.native.provision.unshared import relies_on_one_gil
 
@@ -78,7 +81,8 @@ class Copies:
         self._env = env
         self._libpython = str(env.libpython)
         self._known: dict[str, _Judged] = {}
-        self._swept = False
+        self._slots: dict[int, str] = {}  # where the copies of those lie that are held
+        self._orphans_are_gone = False
         # Slots' copies by what they are called in the cache. Somebody has loaded them since, and the dynamic
         # linker knows them by these paths: another one would be another library.
         self._given: dict[str, str] = {}
@@ -113,7 +117,7 @@ class Copies:
         """See ``interpool.native.provision.host_copy``."""
         facts = examine(path, self._env)
         key = file_key(os.path.realpath(path), os.stat(path))
-        final = self._env.directory / "files" / key / "host" / os.path.basename(path)
+        final = self._hold_file(key) / "host" / os.path.basename(path)
         if not final.exists():
             change = Change(os.path.basename(path), None, {}, interposer=True, rename=False)
             with locked(self._env.directory, key[:2]):
@@ -129,6 +133,19 @@ class Copies:
             raise ProvisioningError(
                 f"the cache directory {self._env.directory} could not be written: copies are in memory"
             )
+
+    def _hold_file(self, key: str) -> Path:
+        """Where what is made from an original lies, which nobody removes from now on."""
+        home = self._env.directory / "files" / key
+        self._env.holder.hold(file_byte(key), file_stamp(home))
+        return home
+
+    def _hold_slot(self, slot: int) -> str:
+        """Where a slot's copies lie, which nobody removes from now on."""
+        home = self._env.directory / "slots" / f"{slot:04}"
+        self._env.holder.hold(slot_byte(slot), slot_stamp(home))
+        self._slots[slot] = str(home)
+        return str(home)
 
     def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
         """Put ``path`` into ``wanted`` after all private objects that it needs."""
@@ -155,7 +172,7 @@ class Copies:
         if judged is None or judged.stamp != stamp:
             real = os.path.realpath(path)
             key = file_key(real, stat)
-            home = self._env.directory / "files" / key
+            home = self._hold_file(key)
             record = _load_whole(home)
             judged = _Judged(stamp, key, record, _template_in(home, record.path)) if record else None
         if judged is None or not judged.is_whole or not self._holds(judged.record, seen):
@@ -187,7 +204,9 @@ class Copies:
         record = Record(real, private, needs)
         key = file_key(real, stat)
         home = self._env.directory / "files" / key
-        self._sweep_once()
+        if not self._orphans_are_gone:
+            self._orphans_are_gone = True
+            sweep_orphans(self._env.directory)
         template = _template_in(home, real)
         made: Record | None
         try:
@@ -254,7 +273,8 @@ class Copies:
             raise ProvisioningError(f"slot {slot} is out of range (0 to {_LAST_SLOT})")
         key, record = judged.key, judged.record
         name = os.path.basename(record.path)
-        final = f"{self._env.directory}/slots/{slot:04}/{key}-{record.variant}/{name}"
+        of_slot = self._slots.get(slot) or self._hold_slot(slot)
+        final = f"{of_slot}/{key}-{record.variant}/{name}"
         given = self._given.get(final)
         if given not in (None, final):
             return str(given)
@@ -263,6 +283,8 @@ class Copies:
                 with locked(self._env.directory, key[:2]):
                     if not _has_size(final, record.size):
                         private_directory(Path(final).parent)
+                        with contextlib.suppress(OSError):
+                            slot_stamp(Path(of_slot)).touch(mode=0o600)
                         with new_file(Path(final)) as draft:
                             _copy_for_slot(judged, slot, draft)
             except ProvisioningError as error:
@@ -288,26 +310,6 @@ class Copies:
         if now - self._failed_at > _QUIET_S:  # what is small may still find room on a full disk, in between
             logger.error("%s. Until then, private copies are held in memory: 20 MB for an interpreter", error)
         self._failed_at = now
-
-    def _sweep_once(self) -> None:
-        """Remove, once per process, what was made from files that have changed or gone."""
-        if self._swept:
-            return
-        self._swept = True
-        for home in self._env.directory.glob("files/*"):
-            record = load_record(home)
-            if record is None:
-                continue
-            try:
-                current = file_key(record.path, os.stat(record.path))
-            except OSError:
-                current = ""
-            if current == home.name:
-                continue
-            with contextlib.suppress(ProvisioningError), locked(self._env.directory, home.name[:2]):
-                shutil.rmtree(home, ignore_errors=True)
-                for copy in self._env.directory.glob(f"slots/*/{home.name}-*"):
-                    shutil.rmtree(copy, ignore_errors=True)
 
 
 def _copy_for_slot(judged: _Judged, slot: int, target: Path) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import STB_GLOBAL, SharedObject
+from interpool.native.provision.holding import Holder, set_stamp
 from interpool.native.provision.installers import python_kind
 from interpool.native.provision.store import cache_root, locked, new_file, private_directory
 from interpool.native.provision.torch_parts import torch_part
@@ -40,6 +41,7 @@ class Environment:
 
     Attributes:
         interposed: names that private copies get from the interposer alone.
+        holder: of what this process uses of it.
     """
 
     directory: Path
@@ -47,6 +49,7 @@ class Environment:
     torch_libraries: Path | None
     interposed: frozenset[bytes]
     has_interposer: bool
+    holder: Holder
 
     @functools.cached_property
     def python_names(self) -> frozenset[bytes]:
@@ -86,11 +89,12 @@ def _environment(root: str, interposer: str) -> Environment:
     }
     text = json.dumps(facts, indent=1, sort_keys=True)
     directory = private_directory(private_directory(Path(root)) / _digest(text.encode()))
-    note = directory / "environment.json"
+    holder = Holder(directory)
+    note = set_stamp(directory)
     if not note.exists():
         with locked(directory, "environment"), new_file(note) as draft:
             draft.write_text(text)
-    return Environment(directory, libpython, torch_libraries(), interposed, has_interposer)
+    return Environment(directory, libpython, torch_libraries(), interposed, has_interposer, holder)
 
 
 def _digest(*parts: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sysconfig
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -67,3 +68,12 @@ def tested_pythons() -> list[str]:
         return []
     found = [str(each).removeprefix(_PYTHON) for each in classifiers if str(each).startswith(_PYTHON)]
     return [each for each in found if each.replace(".", "").isdigit()]
+
+
+def unfit_python() -> str:
+    """Why interpool can never run on this build of CPython, whatever its version; "" if it can."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return (
+            "a free-threaded build: its objects are laid out differently, and it has no GIL to be one of many"
+        )
+    return ""

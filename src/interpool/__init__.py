@@ -3,7 +3,16 @@
 ``from interpool import InterpreterManager, Package, MovableObject``
 """
 
-from __future__ import annotations
+# For whatever Python there is: it shall say what it lacks, not stumble over what it does not know. Which
+# versions the tests have run with, pyproject.toml says; pip heeds that, and in a checkout nobody does.
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    _found = f"{sys.version.split()[0]} ({sys.executable})"
+    _reason = f"interpool needs CPython 3.11 or newer, and this is {_found}"
+    if sys.argv[:1] == ["-m"]:  # as `python -m` has it while it looks for its module
+        sys.exit(_reason)
+    raise ImportError(_reason)
 
 from typing import TYPE_CHECKING, Any
 

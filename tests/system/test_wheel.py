@@ -7,12 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import requests
+from documents import (
+    README,
+    assert_that_the_readmes_model_answers,
+    checkout,
+    processes_of,
+    run_document,
+    wait_for_the_end,
+)
 from local_server import free_ports
 from paths import ROOT
 from waiting import wait_for
@@ -57,11 +66,10 @@ def environment(installed: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Where nothing but those programs, Java and a few tools are found."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("java", "uname", "sh", "env", "bash", "cat", "ps", "kill"):
+    for name in ("java", "uname", "sh", "env", "bash", "cat", "ps", "kill", "mkdir", "curl"):
         if found := shutil.which(name):
             (tools / name).symlink_to(os.path.realpath(found))
-    temporary = Path("/tmp", f"ip-wheel-{os.getpid()}")  # short, as sockets lie in it
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp(prefix="ip-", dir="/tmp"))  # short, as sockets lie in it
     try:
         yield {
             "PATH": f"{installed}:{tools}",
@@ -72,6 +80,7 @@ def environment(installed: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
             "INTERPOOL_INTERPRETERS": "2",
             "OMP_NUM_THREADS": "1",
         }
+        wait_for(lambda: not processes_of(temporary), "what was started to end")
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -121,3 +130,13 @@ def test_a_model_is_packed_and_served_with_a_wheel_alone(
         assert pool["workers"]
     finally:
         run("torchserve", "--stop")
+
+
+def test_the_readmes_commands_work_with_a_wheel_alone(environment: dict[str, str]) -> None:
+    with checkout() as directory:
+        (directory / ".venv").unlink()
+        shutil.rmtree(directory / "scripts")
+        status, output = run_document(README, directory, environment)
+        assert status == 0, output + "".join(log.read_text() for log in directory.glob("*/serve.log"))
+        assert_that_the_readmes_model_answers(directory, output)
+        wait_for_the_end(directory)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import os
+import time
 import zipfile
 from pathlib import Path
 from unittest.mock import patch
@@ -14,7 +17,7 @@ from interpool.handler.errors import ServeError
 from interpool.native.errors import ArchiveError, InterpoolError
 
 
-def run(*args: str | Path) -> Result:
+def run(*args: str | Path | int) -> Result:
     return CliRunner().invoke(main, [*map(str, args)])
 
 
@@ -102,3 +105,48 @@ def test_archives_get_interpools_own_handler_and_settings_that_it_knows(tmp_path
     with zipfile.ZipFile(tmp_path / "m.mar") as mar:
         own = Path(run("handler").output.strip())
         assert mar.read(own.name) == own.read_bytes()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One with two sets: of today, and of three weeks ago."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("INTERPOOL_CACHE", str(root))
+    for name, days in (("a" * 16, 0), ("b" * 16, 21)):
+        (root / name / "slots" / "0001").mkdir(parents=True)
+        (root / name / "slots" / "0001" / "copy.so").write_bytes(b"x" * 3_000_000)
+        note = root / name / "environment.json"
+        note.write_text(json.dumps({"python": "3.11.7 (main)", "torch": f"2.{days}.0"}))
+        os.utime(note, (time.time() - days * 86400,) * 2)
+    return root
+
+
+def test_the_cache_is_shown_with_what_its_sets_are_for_and_when_they_were_used(cache: Path) -> None:
+    shown = run("cache").output.splitlines()
+    assert shown[0] == f"{cache}: 6 MB; what is unused for 14 days is removed (INTERPOOL_CACHE_DAYS)"
+    assert [" ".join(line.split()) for line in shown[1:]] == [
+        "set size interpreters last used for",
+        f"{'a' * 16} 3 MB 1 today CPython 3.11.7, torch 2.0.0",
+        f"{'b' * 16} 3 MB 1 21 days ago CPython 3.11.7, torch 2.21.0",
+    ]
+    assert len(list(cache.iterdir())) == 2
+    (newer, older) = json.loads(run("cache", "--json").output)["sets"]
+    assert (newer["name"], newer["is_held"], round(older["unused_days"])) == ("a" * 16, False, 21)
+
+
+def test_what_is_unused_is_removed_from_the_cache_by_hand(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("cache", "--remove", "--unused-for", 30).output.splitlines()[-1] == "removed: 0 MB"
+    assert run("cache", "--remove").output.splitlines()[-1] == "removed: 3 MB"
+    assert [path.name for path in cache.iterdir()] == ["a" * 16]
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "0")
+    assert "nothing is removed by itself" in run("cache").output
+    assert run("cache", "--remove").exit_code == 2
+    report = json.loads(run("cache", "--remove", "--unused-for", 0, "--json").output)
+    assert (report["removed"], report["sets"]) == (["a" * 16], [])
+    assert report["removed_bytes"] > 3_000_000
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "soon")
+    refused = run("cache")
+    assert (refused.exit_code, "must be a number of days" in refused.stderr) == (1, True)
+    assert run("cache", "--unused-for", 1).exit_code == 2

@@ -6,16 +6,22 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from compile import build
+from matrix import NotRun, python_of
+from paths import ROOT
 
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
-from interpool.native.errors import ProvisioningError
+from interpool.native.errors import InterpreterStartError, ProvisioningError
+from interpool.native.pool.untested import refuse_untested
 from interpool.native.provision import installers
 from interpool.native.upstream import requirements, torch_symbols
 
@@ -132,6 +138,40 @@ def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.Mo
     assert found.detail.endswith(": not tested with this; tested with 3.8, 3.9")
 
 
+def test_a_free_threaded_python_is_refused_whatever_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = sysconfig.get_config_var
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: name == "Py_GIL_DISABLED" or asked(name))
+    found = answer("CPython")
+    assert (found.ok, found.mark) == (False, "FAIL")
+    assert ": a free-threaded build: its objects are laid out differently" in found.detail
+    assert "\n" not in found.detail
+    assert found.hint.startswith("use an ordinary build of CPython 3.")
+    monkeypatch.setenv("INTERPOOL_UNTESTED", "1")
+    with pytest.raises(InterpreterStartError, match="is a free-threaded build"):
+        refuse_untested(Path("/nowhere"))
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.10"])
+def test_a_python_that_is_too_old_says_so_in_a_line_before_it_stumbles(version: str) -> None:
+    try:
+        python = python_of(version)
+    except NotRun as reason:
+        pytest.skip(str(reason))
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def say(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [python, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    for module in ("interpool.handler.cli", "interpool.native.diagnostics.doctor", "interpool"):
+        done = say("-m", module, "doctor")
+        assert done.returncode == 1
+        said = rf"interpool needs CPython 3\.11 or newer, and this is {version}\.\d+ \(.*\)\n"
+        assert re.fullmatch(said, done.stderr), done.stderr
+    imported = say("-c", "import interpool")
+    assert "ImportError: interpool needs CPython 3.11 or newer" in imported.stderr
+
+
 def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("torch.package.package_exporter._gate_torchscript_serialization")
     monkeypatch.delattr("torch._C._VariableFunctionsClass")
@@ -198,6 +238,13 @@ def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not found.ok
     assert found.detail.startswith("cannot write to the cache directory")
     assert "set INTERPOOL_CACHE" in found.hint
+
+
+def test_a_number_of_days_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "a week")
+    found = answer("cache")
+    assert not found.ok
+    assert found.detail == "INTERPOOL_CACHE_DAYS must be a number of days, not 'a week'"
 
 
 def test_musl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from interpool_testing import run_program
 from paths import EXTENSIONS, ROOT
 
 import interpool.native
+from interpool.native.provision import current_environment
+from interpool.native.provision.sweeping import kept_for
 
 EXAMPLE = ROOT / "native/examples/figure2"
 PROGRAMS = Path(__file__).parents[1] / "support/programs"
@@ -71,6 +73,10 @@ def test_a_program_without_a_python_serves_a_package_from_two_interpreters(
     done = run(figure2, package, "6", "0.5", "1.5", "2.5", INTERPOOL_PREPARED=str(prepared))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split("\n") == ["13.5"] * 6 + ["Python 3", ""]
+
+
+def test_the_cache_keeps_what_was_prepared(prepared: Path) -> None:
+    assert prepared in kept_for(current_environment().directory)
 
 
 def test_what_was_prepared_can_be_imported_there(figure2: Path, prepared: Path, tmp_path: Path) -> None:

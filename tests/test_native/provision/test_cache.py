@@ -39,9 +39,14 @@ def extension(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def forget() -> Iterator[object]:
-    """Calling it makes this process know no more than a new one."""
-    yield provision._copies.cache_clear
+def forget(cache: Path) -> Iterator[object]:
+    """Calling it makes this process know, and hold, no more than a new one."""
+
+    def forget() -> None:
+        provision.current_environment().holder.release()
+        provision._copies.cache_clear()
+
+    yield forget
     provision._copies.cache_clear()
 
 

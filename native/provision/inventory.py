@@ -1,0 +1,100 @@
+"""What is in the cache, for people: which sets, for what, how large, when last used, and by whom."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from interpool.native.provision.holding import is_held, set_stamp
+from interpool.native.provision.sweeping import DAY_S, kept_for, last_used, sets
+
+
+@dataclass(frozen=True)
+class CachedSet:
+    """What is made for one Python, torch and interpool.
+
+    Attributes:
+        name: of its directory.
+        python: CPython's version; "" if it does not say.
+        torch: torch's version; "" if it does not say.
+        slots: how many interpreters it has copies for.
+        bytes: what it takes on the disk.
+        unused_days: for how long no process has begun to use it.
+        is_held: whether a process uses it now.
+        prepared: files of `interpool prepare` that name it.
+    """
+
+    name: str
+    python: str
+    torch: str
+    slots: int
+    bytes: int
+    unused_days: float
+    is_held: bool
+    prepared: tuple[str, ...]
+
+
+def inventory(root: Path) -> list[CachedSet]:
+    """All sets, the one used last first."""
+    found = []
+    for directory in sets(root):
+        with contextlib.suppress(OSError):  # it is being removed
+            found.append(_describe(directory))
+    return sorted(found, key=lambda each: each.unused_days)
+
+
+def describe(found: list[CachedSet]) -> list[str]:
+    """Lines of a table."""
+    rows = [("set", "size", "interpreters", "last used", "for")]
+    for each in found:
+        used = "in use" if each.is_held else _days(each.unused_days)
+        made_for = f"CPython {each.python or '?'}, torch {each.torch or '?'}"
+        made_for += "".join(f"; kept for {file}" for file in each.prepared)
+        rows.append((each.name, size(each.bytes), str(each.slots), used, made_for))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def size(count: int) -> str:
+    """Bytes, for people."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _days(days: float) -> str:
+    if days < 1:
+        return "today"
+    return "yesterday" if days < 2 else f"{days:.0f} days ago"
+
+
+def disk_bytes(directory: Path) -> int:
+    """What a directory takes on the disk."""
+    seen = set()
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in (".", *names):
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(folder, name))
+                if (status.st_dev, status.st_ino) not in seen:
+                    seen.add((status.st_dev, status.st_ino))
+                    total += status.st_blocks * 512
+    return total
+
+
+def _describe(directory: Path) -> CachedSet:
+    facts = {}
+    with contextlib.suppress(OSError, ValueError):
+        facts = json.loads(set_stamp(directory).read_text())
+    return CachedSet(
+        directory.name,
+        str(facts.get("python") or "").partition(" ")[0],
+        str(facts.get("torch") or ""),
+        len(list(directory.glob("slots/[0-9]*"))),
+        disk_bytes(directory),
+        max(0.0, (time.time() - last_used(set_stamp(directory))) / DAY_S),
+        is_held(directory),
+        tuple(map(str, kept_for(directory))),
+    )

@@ -1,0 +1,350 @@
+"""What nobody has used for long leaves the cache; what a living process uses stays, however old it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from interpool_testing import assert_clean, run_program
+
+from interpool.native import provision
+from interpool.native.errors import ProvisioningError
+from interpool.native.provision import sweeping
+from interpool.native.provision.holding import file_stamp, is_held, set_stamp, slot_stamp
+from interpool.native.provision.inventory import inventory
+from interpool.native.provision.sweeping import DAY_S, keep_for, sweep
+
+SITE = Path(str(distribution("numpy").locate_file("")))
+ORIGINAL = next(SITE.glob("numpy/random/_bounded_integers.*.so"))
+DAYS_14 = 14 * DAY_S
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cold cache, of which this process holds nothing afterwards."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("INTERPOOL_CACHE", str(root))
+    yield root
+    give_up()
+
+
+@pytest.fixture
+def extension(tmp_path: Path) -> Path:
+    return Path(shutil.copy2(ORIGINAL, tmp_path / "_example.so"))
+
+
+def give_up() -> None:
+    """As if the process that has used the cache so far had ended."""
+    provision.current_environment().holder.release()
+    provision._copies.cache_clear()
+
+
+def age(*stamps: Path, days: float = 15) -> None:
+    for stamp in stamps:
+        os.utime(stamp, (time.time() - days * DAY_S,) * 2)
+
+
+def is_of_today(stamp: Path) -> bool:
+    return time.time() - stamp.stat().st_mtime < DAY_S
+
+
+def the_set(cache: Path) -> Path:
+    (found,) = sweeping.sets(cache)
+    return found
+
+
+def age_all(cache: Path) -> None:
+    directory = the_set(cache)
+    age(set_stamp(directory), *directory.glob("slots/*/used"), *directory.glob("files/*/record.json"))
+
+
+USER = """
+import sys
+from interpool.native import provision
+print(*provision.private_copy(sys.argv[1], int(sys.argv[2])), sep="\\n", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def user(extension: Path, slot: int = 0) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A process that uses an extension's copies until its standard input ends."""
+    command = [sys.executable, "-c", USER, str(extension), str(slot)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, [process.stdout.readline().strip() for _ in range(2)]
+        finally:
+            process.kill()
+
+
+def test_a_set_that_nobody_has_used_for_the_time_goes_and_another_stays(cache: Path, extension: Path) -> None:
+    provision.private_copy(str(extension), 0)
+    give_up()
+    used = the_set(cache)
+    unused = Path(shutil.copytree(used, cache / ("0" * 16)))
+    age(set_stamp(unused))
+    (cache / "home").mkdir()
+    assert sweep(cache, 16 * DAY_S) == []
+    assert sweep(cache, DAYS_14) == [unused]
+    assert sorted(path.name for path in cache.iterdir()) == sorted([used.name, "home"])
+
+
+def test_what_a_living_process_uses_stays_until_it_ends_however_it_does(cache: Path, extension: Path) -> None:
+    with user(extension) as (process, copies):
+        age_all(cache)
+        directory = the_set(cache)
+        assert is_held(directory)
+        assert sweep(cache, DAYS_14) == []
+        assert sweep(cache, 0) == []
+        assert all(map(os.path.exists, copies))
+        # It is used today, for as long as it lives: its end does not make it old.
+        assert is_of_today(set_stamp(directory))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not is_held(directory)
+    assert sweep(cache, DAYS_14) == []
+    assert sweep(cache, 0) == [directory]
+    assert list(cache.iterdir()) == []
+
+
+def test_this_process_is_a_living_one(cache: Path, extension: Path) -> None:
+    copies = provision.private_copy(str(extension), 0)
+    age_all(cache)
+    assert sweep(cache, 0) == []
+    assert all(map(os.path.exists, copies))
+
+
+def test_slots_beyond_those_that_are_used_go(cache: Path, extension: Path) -> None:
+    for slot in range(4):
+        provision.private_copy(str(extension), slot)
+    directory = the_set(cache)
+    give_up()
+    age_all(cache)
+    kept = provision.private_copy(str(extension), 1)
+    gone = [directory / "slots" / name for name in ("0000", "0002", "0003")]
+    assert [path for path in sweep(cache, DAYS_14) if path.parent.name == "slots"] == gone
+    assert not any(path.exists() for path in gone)
+    assert all(map(os.path.exists, kept))
+    # Those of a process that lives are made again when it needs them.
+    assert all(map(os.path.exists, provision.private_copy(str(extension), 3)))
+
+
+def test_copies_of_a_library_that_is_not_used_go_from_a_set_that_is(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copy2(ORIGINAL, tmp_path / "_other.so"))
+    kept = provision.private_copy(str(extension), 0)
+    lost = provision.private_copy(str(other), 0)[-1]
+    template = next(the_set(cache).glob(f"files/*/{other.name}"))
+    give_up()
+    age_all(cache)
+    provision.private_copy(str(extension), 0)
+    removed = sweep(cache, DAYS_14)
+    assert template.parent in removed
+    assert not template.parent.exists()
+    assert not Path(lost).parent.exists()
+    assert all(map(os.path.exists, kept))
+    assert provision.private_copy(str(extension), 0) == kept
+
+
+def test_what_is_used_is_dated_once_the_process_has_lived_for_a_while(cache: Path, extension: Path) -> None:
+    provision.private_copy(str(extension), 0)
+    directory = the_set(cache)
+    (record,) = (path for path in directory.glob("files/*/record.json") if extension.name in path.read_text())
+    stamps = set_stamp(directory), slot_stamp(directory / "slots" / "0000"), file_stamp(record.parent)
+    give_up()
+    age(*stamps)
+    provision.environment._environment.cache_clear()
+    provision.private_copy(str(extension), 0)
+    assert [is_of_today(stamp) for stamp in stamps] == [True, False, False]
+    holder = provision.current_environment().holder
+    holder.date()
+    assert all(map(is_of_today, stamps))
+    later = provision.private_copy(str(extension), 1)[-1]
+    (stamp,) = Path(later).parents[1].glob("used")
+    assert is_of_today(stamp)
+
+
+def test_what_was_made_from_a_file_that_is_gone_goes_unless_a_process_uses_it(
+    cache: Path, extension: Path
+) -> None:
+    with user(extension) as (_, copies):
+        extension.unlink()
+        assert sweep(cache, DAYS_14) == []
+        assert all(map(os.path.exists, copies))
+    (removed,) = sweep(cache, DAYS_14)
+    assert removed.parent.name == "files"
+    assert [os.path.exists(path) for path in copies] == [True, False]
+
+
+STARTS = """
+import os, sys
+from pathlib import Path
+from interpool.native import provision
+root, extension, turns = Path(os.environ["INTERPOOL_CACHE"]), sys.argv[1], int(sys.argv[2])
+for turn in range(turns):
+    files = [Path(path) for slot in (0, 1) for path in provision.private_copy(extension, slot)]
+    sizes = [path.stat().st_size for path in files]  # as the dynamic linker would open them
+    assert min(sizes) > 0 and sizes[:2] == sizes[2:], sizes
+    assert all(path.is_file() for path in files)
+    provision.current_environment().holder.release()
+    provision._copies.cache_clear()
+    provision.environment._environment.cache_clear()
+print("done")
+"""
+SWEEPS = """
+import os, select, sys
+from pathlib import Path
+from interpool.native.provision.sweeping import sweep
+root, count = Path(os.environ["INTERPOOL_CACHE"]), 0
+while not select.select([sys.stdin], [], [], 0.001)[0]:
+    count += len(sweep(root, 0))
+print(count)
+"""
+
+
+def test_processes_that_sweep_at_once_take_nothing_from_those_that_start_beside_them(
+    cache: Path, extension: Path
+) -> None:
+    def start(stack: ExitStack, source: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", source, *arguments]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        return process
+
+    with ExitStack() as stack:
+        sweeping_ones = [start(stack, SWEEPS) for _ in range(2)]
+        starting = [start(stack, STARTS, str(extension), "8") for _ in range(2)]
+        said = [process.communicate(timeout=200) for process in starting]
+        counts = [process.communicate("end", timeout=60) for process in sweeping_ones]
+    assert said == [("done\n", "")] * 2
+    assert [err for _, err in counts] == ["", ""]
+    assert sum(int(out) for out, _ in counts) > 0
+    sweep(cache, 0)
+    assert list(cache.iterdir()) == []
+
+
+def test_copies_that_were_prepared_stay_as_long_as_their_file_names_them(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    copies = provision.private_copy(str(extension), 0)
+    file = tmp_path / "prepared.txt"
+    file.write_text("\n".join(copies))
+    provision.keep_for(file)
+    keep_for(the_set(cache), file)  # once is enough
+    give_up()
+    age_all(cache)
+    assert sweep(cache, 0) == []
+    assert [each.prepared for each in inventory(cache)] == [(str(file),)]
+    file.write_text("others")
+    assert [each.prepared for each in inventory(cache)] == [()]
+    assert len(sweep(cache, DAYS_14)) == 1
+
+
+def test_what_a_killed_sweep_has_left_goes_with_the_next(cache: Path, extension: Path) -> None:
+    provision.private_copy(str(extension), 0)
+    (cache / ".removed-0123456789abcdef" / "slots").mkdir(parents=True)
+    assert sweep(cache, DAYS_14) == []
+    assert list(cache.iterdir()) == [the_set(cache)]
+
+
+def test_what_cannot_be_removed_is_told_and_the_rest_goes(
+    cache: Path, extension: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for slot in range(3):
+        provision.private_copy(str(extension), slot)
+    give_up()
+    age_all(cache)
+    provision.private_copy(str(extension), 0)
+    rename = Path.rename
+
+    def refuse(self: Path, target: Path) -> Path:
+        if self.name == "0001":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert [path.name for path in sweep(cache, DAYS_14) if path.parent.name == "slots"] == ["0002"]
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert "slots/0001 could not be removed from the cache" in told
+
+
+def test_a_cache_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
+    assert sweep(tmp_path / "none", 0) == []
+    assert inventory(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
+def test_a_number_of_days_that_is_none_is_named_and_nothing_is_swept(
+    given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", given)
+    with pytest.raises(
+        ProvisioningError, match=f"INTERPOOL_CACHE_DAYS must be a number of days, not '{given}'"
+    ):
+        sweeping.unused_days()
+    monkeypatch.setattr(sweeping.threading, "Timer", _no_timer)
+    provision.sweep_later()
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+
+
+def _no_timer(*_: object) -> Callable[[], None]:
+    raise AssertionError("a sweep was planned")
+
+
+def test_zero_days_keep_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "0")
+    monkeypatch.setattr(sweeping.threading, "Timer", _no_timer)
+    provision.sweep_later()
+
+
+def test_a_day_has_one_sweep(cache: Path, extension: Path) -> None:
+    provision.private_copy(str(extension), 0)
+    holder = provision.current_environment().holder
+    give_up()
+    age_all(cache)
+    (cache / ".swept").touch()
+    sweeping._sweep_today(cache, 14, holder)
+    assert len(sweeping.sets(cache)) == 1
+    age(cache / ".swept", days=1.01)
+    sweeping._sweep_today(cache, 14, holder)
+    assert sweeping.sets(cache) == []
+
+
+POOL = """
+import sys
+from pathlib import Path
+from interpool.native.provision import sweeping
+sweeping.DELAY_S = 0
+from interpool.native import InterpreterManager
+from waiting import wait_for
+with InterpreterManager(1) as manager, manager.acquire_session() as session:
+    torch = session.global_("importlib", "import_module")("torch")
+    wait_for(lambda: not Path(sys.argv[1]).exists(), "the sweep")
+    print(torch.attr("ones")(3).attr("sum")().attr("item")().to_value())
+"""
+
+
+def test_a_process_that_has_a_pool_sweeps_beside_it(cache: Path, extension: Path) -> None:
+    unused = cache / ("0" * 16)
+    (unused / "slots").mkdir(parents=True)
+    set_stamp(unused).write_text("{}")
+    age(set_stamp(unused))
+    done = run_program(POOL, str(unused))
+    assert_clean(done)
+    assert done.stdout == "3.0\n"
+    assert len(sweeping.sets(cache)) == 1
