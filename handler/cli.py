@@ -331,8 +331,23 @@ def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: st
 @click.option("--slots", type=click.IntRange(1, 999), default=os.cpu_count() or 1, show_default="cores")
 @click.option("--import", "imports", multiple=True, metavar="NAME", help="a module that models will need")
 @click.option("--output", type=click.Path(path_type=Path), help="where programs look, by default")
-def prepare(slots: int, imports: tuple[str, ...], output: Path | None) -> None:
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="write all that such a program needs to DIR, Python and torch included, to be moved anywhere",
+)
+def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: Path | None) -> None:
     """Make the private copies that a C++ program without a Python needs, ahead of it."""
+    if bundle is not None:
+        from interpool.native.bundle.make import make_bundle
+
+        if output is not None:
+            raise click.UsageError("--bundle and --output are different things to make")
+        made = make_bundle(bundle, slots, imports)
+        size = made.size // 1_000_000
+        click.echo(f"{bundle}: {made.copies} copies for {slots} interpreters, {size} MB in all")
+        return
     from interpool.native.pool.prepare import default_file
     from interpool.native.pool.prepare import prepare as make
 

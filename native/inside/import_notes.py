@@ -5,6 +5,9 @@ that a full import depends on is as it was: Python, search path, torch's environ
 every file that was imported, and every module that was looked for and not found. Any doubt: no note.
 
 A few are kept, as programs with other search paths take turns.
+
+A bundle's notes move with it: files below the folder that the notes' folder lies in are named relative to
+that, and told by their size alone, as a copy has other times. In a cache there are none.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from interpool.native.upstream import torch_imports
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_VERSION = 1
+_VERSION = 2
 _MOST_NOTES = 8
+_HERE = "<here>"  # in place of that folder
 _DEVICES = ("nvidia", "kfd", "dri", "accel", "davinci")
 
 
@@ -56,22 +60,32 @@ def watch() -> Iterator[Watch]:
 
 def read(folder: str) -> str:
     """The note for this interpreter; "" where there is none, or it is not true any more."""
+    here = _Here(folder)
     try:
-        with open(_file(folder), encoding="utf-8") as file:
+        with open(_file(here), encoding="utf-8") as file:
             kept: dict[str, Any] = json.load(file)
-        true = kept["facts"] == _facts() and _as_they_were(kept["files"]) and not _found(kept["missing"])
-        return str(kept["note"]) if true else ""
+        true = (
+            kept["facts"] == _facts(here)
+            and _as_they_were(here, kept["files"])
+            and not _found(kept["missing"])
+        )
+        return here.put_into(str(kept["note"])) if true else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""  # none yet, or not whole
 
 
 def write(folder: str, note: str, seen: Watch) -> None:
     """Keep a note for others; where that cannot be, they do without."""
+    here = _Here(folder)
     try:
         named = {getattr(module, "__file__", None) for module in sys.modules.values()}
-        files = [[file, _stamp(file)] for file in sorted(file for file in named if isinstance(file, str))]
-        text = json.dumps({"facts": _facts(), "files": files, "missing": seen.missing, "note": note})
-        final = _file(folder)
+        files = [
+            [here.relative(file), here.stamp(file)]
+            for file in sorted(file for file in named if isinstance(file, str))
+        ]
+        kept = {"facts": _facts(here), "files": files, "missing": seen.missing, "note": here.take_from(note)}
+        text = json.dumps(kept)
+        final = _file(here)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         draft = f"{final}.{os.getpid()}-{id(seen):x}"
         try:
@@ -89,18 +103,54 @@ def write(folder: str, note: str, seen: Watch) -> None:
 def remove(folder: str) -> None:
     """Drop the note that an import did not succeed with."""
     with contextlib.suppress(OSError):
-        os.unlink(_file(folder))
+        os.unlink(_file(_Here(folder)))
 
 
-def _facts() -> dict[str, Any]:
+class _Here:
+    """The folder around that of notes, and names of files as notes have them."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._root = os.path.dirname(os.path.abspath(folder)) + "/"
+
+    def relative(self, file: str) -> str:
+        return f"{_HERE}/{file.removeprefix(self._root)}" if file.startswith(self._root) else file
+
+    def absolute(self, name: str) -> str:
+        return self._root + name.removeprefix(f"{_HERE}/") if name.startswith(f"{_HERE}/") else name
+
+    def take_from(self, text: str) -> str:
+        """JSON without the folder's path, where a string begins with it or one of its words does."""
+        return _replace(text, self._root, f"{_HERE}/")
+
+    def put_into(self, text: str) -> str:
+        """The contrary."""
+        return _replace(text, f"{_HERE}/", self._root)
+
+    def stamp(self, file: str) -> list[int] | None:
+        """Tells a file from a later one; None for what is none: modules of archives, torch.ops."""
+        try:
+            found = os.stat(file)
+        except OSError:
+            return None
+        return [found.st_size] if file.startswith(self._root) else [found.st_size, found.st_mtime_ns]
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    for before in ('"', " ", "\\t"):  # "registered at FILE:LINE", and fields of registrations
+        text = text.replace(before + json.dumps(old)[1:-1], before + json.dumps(new)[1:-1])
+    return text
+
+
+def _facts(here: _Here) -> dict[str, Any]:
     """All that decides what is imported, but for files."""
     own = [__file__, str(torch_imports.__file__), os.path.join(os.path.dirname(__file__), "lean_imports.py")]
     return {
         "version": _VERSION,
         "python": sys.version,
         "flags": list(sys.flags),
-        "path": sys.path,
-        "own": [_stamp(file) for file in own],
+        "path": [here.relative(entry) for entry in sys.path],
+        "own": [here.stamp(file) for file in own],
         "environment": {
             name: hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
             for name, value in sorted(os.environ.items())
@@ -110,24 +160,15 @@ def _facts() -> dict[str, Any]:
     }
 
 
-def _file(folder: str) -> str:
-    text = json.dumps(_facts(), sort_keys=True)
+def _file(here: _Here) -> str:
+    text = json.dumps(_facts(here), sort_keys=True)
     return os.path.join(
-        folder, hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16] + ".json"
+        here.folder, hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16] + ".json"
     )
 
 
-def _stamp(file: str) -> list[int] | None:
-    """Tells a file from a later one; None for what is none: modules of archives, torch.ops."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return [found.st_size, found.st_mtime_ns]
-
-
-def _as_they_were(files: Sequence[tuple[str, list[int] | None]]) -> bool:
-    return all(_stamp(file) == stamp for file, stamp in files)
+def _as_they_were(here: _Here, files: Sequence[tuple[str, list[int] | None]]) -> bool:
+    return all(here.stamp(here.absolute(name)) == stamp for name, stamp in files)
 
 
 def _found(names: Sequence[str]) -> bool:

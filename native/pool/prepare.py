@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.store import cache_root, new_file, private_directory
+from interpool.native.pool.prepared_file import FILE_NAME, write_prepared
+from interpool.native.provision.store import cache_root, private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_HEADER = "interpool-prepared 1"
-
 
 def default_file() -> Path:
-    """Where C++ programs look: ``$INTERPOOL_PREPARED``, else ``prepared.txt`` in the cache."""
+    """Where C++ programs look: ``$INTERPOOL_PREPARED``, else, outside of a bundle, in the cache."""
     named = os.environ.get("INTERPOOL_PREPARED")
-    return Path(named) if named else cache_root() / "prepared.txt"
+    return Path(named) if named else cache_root() / FILE_NAME
 
 
 def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
@@ -61,23 +60,12 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
     provision.require_files()
     found = installation()
     search = found.pop("search_path")
-    lines = [[name, str(value)] for name, value in found.items()]
-    lines += [["search", entry] for entry in search]
-    lines += [["libpython", str(number), provision.libpython_copy(number)] for number in numbers]
+    libpythons = {number: provision.libpython_copy(number) for number in numbers}
     copies = _native.copies()
-    lines += [["copy", str(slot), path, *files] for (path, slot), files in sorted(copies.items())]
     private_directory(file.parent)
-    with new_file(file) as draft:
-        draft.write_text("\n".join([_HEADER, *map(_line, lines)]) + "\n")
+    write_prepared(file, found, search, libpythons, copies)
     provision.keep_for(file)
     return len(copies)
-
-
-def _line(fields: list[str]) -> str:
-    for field in fields:
-        if "\t" in field or "\n" in field:
-            raise ProvisioningError(f"a path with a tab or a newline cannot be prepared: {field!r}")
-    return "\t".join(fields)
 
 
 def _extensions(folder: Path) -> Iterator[str]:

@@ -75,7 +75,7 @@ def examine(path: str, env: Environment) -> Facts:
         interposed = bool(env.interposed) and any(
             symbol.name in env.interposed for symbol in library.symbols()
         )
-    search = _expand(path, paths)
+    search = search_folders(path, paths)
     # Some wheels tell only their extension modules where these lie: DT_RPATH holds for all that is needed.
     elsewhere = [os.path.dirname(path)] if is_of_a_wheel(path) else []
     elsewhere += [str(env.torch_libraries)] if env.torch_libraries else []
@@ -106,7 +106,7 @@ def _uses_python(library: SharedObject, names: frozenset[bytes]) -> bool:
     )
 
 
-def _expand(path: str, entries: list[str]) -> list[str]:
+def search_folders(path: str, entries: list[str]) -> list[str]:
     """Search directories in order, ``$ORIGIN`` expanded.
 
     The loader takes ``$ORIGIN`` from the name that a file was opened by; a

@@ -24,7 +24,7 @@ from interpool.native.provision.store import cache_root, locked, new_file, priva
 from interpool.native.provision.torch_parts import torch_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
@@ -42,6 +42,7 @@ class Environment:
     Attributes:
         interposed: names that private copies get from the interposer alone.
         holder: of what this process uses of it.
+        relocatable: whether slots' copies name folders relative to themselves, as all of it may be moved.
     """
 
     directory: Path
@@ -50,6 +51,14 @@ class Environment:
     interposed: frozenset[bytes]
     has_interposer: bool
     holder: Holder
+    relocatable: bool = False
+
+    def rpath(self, folders: Sequence[str]) -> str:
+        """The RPATH of a slot's copy that finds what it needs in these."""
+        if self.relocatable:
+            home = self.directory / "slots" / "0000" / "copy"  # as deep as any: see copies.py
+            folders = [f"$ORIGIN/{os.path.relpath(folder, home)}" for folder in folders]
+        return ":".join(folders)
 
     @functools.cached_property
     def python_names(self) -> frozenset[bytes]:

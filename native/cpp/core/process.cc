@@ -134,6 +134,7 @@ void Process::prepare_from(const std::string& file) {
     return;
   }
   auto [installation, provisioner] = read_prepared(file);
+  require_no_other_torch(installation.torch_lib);
   if (prepare(std::move(installation), std::move(provisioner))) {
     // Before static destructors, which are registered earlier.
     std::atexit([] { Process::get().leave(); });
@@ -273,6 +274,7 @@ Interpreter* Process::start_one(int slot, const std::vector<std::string>& search
   StartOptions options;
   options.id = slot;
   options.executable = installation.executable;
+  options.home = installation.home;
   options.search_path = search_path;
   options.symbol_prefix = installation.symbol_prefix;
   options.loader = installation.loader;

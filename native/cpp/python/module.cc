@@ -307,6 +307,16 @@ Provisioner provisioner_of(py::handle copy, py::handle libpython) {
           }};
 }
 
+// What a process with a Python has beside what others have: its own Python behind the seam, and an end that
+// waits for interpreters. Under the GIL.
+void ready_host() {
+  Process::get().host();
+  static bool leaves = false;
+  if (!std::exchange(leaves, true)) {
+    py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
@@ -331,16 +341,24 @@ PYBIND11_MODULE(_native, module) {
           private_copy.inc_ref();
           libpython_copy.inc_ref();
         }
-        Process::get().host();
-        static bool leaves = false;  // guarded by the GIL
-        if (!std::exchange(leaves, true)) {
-          py::module_::import("atexit").attr("register")(py::cpp_function(&leave_host));
-        }
+        ready_host();
       },
       py::kw_only(), py::arg("executable"), py::arg("symbol_prefix"), py::arg("torch_lib"),
       py::arg("interposer"), py::arg("slot_library"), py::arg("loader"), py::arg("private_copy"),
       py::arg("search_path"), py::arg("notes"), py::arg("libpython_copy"),
       "Loads what all interpreters share. The arguments of the first call that succeeds stand.");
+  module.def(
+      "prepare_from",
+      [](const std::string& prepared) {
+        {
+          const WithoutHostGil free;
+          Process::get().prepare_from(prepared);
+        }
+        ready_host();
+        return Process::get().installation().search_path;
+      },
+      py::arg("prepared"),
+      "The same from what `interpool prepare` wrote, as a program without a Python does. Gives sys.path.");
   module.def(
       "adopt_host_torch", [](const std::string& path) { Process::get().host().adopt_torch(path); },
       py::arg("path"), "Tells the router that the host's libtorch_python is loaded, from this file.");

@@ -82,6 +82,7 @@ class Services {
 struct StartOptions {
   int id = 0;                            // 0: attach to the host's running Python
   std::string executable;                // sys.executable, absolute
+  std::string home;                      // sys.prefix; "" where the executable leads to it
   std::vector<std::string> search_path;  // sys.path
   std::string symbol_prefix;             // of the Py* names in private copies
   std::string libpython;                 // the slot's copy; empty for the host

@@ -461,6 +461,9 @@ class PythonInterpreter final : public Interpreter {
     config.pathconfig_warnings = 0;
     ok(PyConfig_SetBytesString(&config, &config.executable, options_.executable.c_str()), &config);
     ok(PyConfig_SetBytesString(&config, &config.program_name, options_.executable.c_str()), &config);
+    if (!options_.home.empty()) {  // whatever PYTHONHOME says
+      ok(PyConfig_SetBytesString(&config, &config.home, options_.home.c_str()), &config);
+    }
     config.module_search_paths_set = 1;
     for (const std::string& entry : options_.search_path) {
       wchar_t* wide = Py_DecodeLocale(entry.c_str(), nullptr);

@@ -184,7 +184,7 @@ def test_an_import_that_would_find_a_module_now_is_made_in_full(
 def test_a_file_of_an_import_that_has_changed_ends_its_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, module = tmp_path / "notes", tmp_path / "interpool_of_this_test.py"
+    folder, module = tmp_path / "cache" / "notes", tmp_path / "interpool_of_this_test.py"
     module.write_text("a = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
@@ -216,3 +216,42 @@ def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> No
     import_notes.write(folder, "told", import_notes.Watch())
     assert import_notes.read(folder) == ""
     import_notes.remove(folder)
+
+
+def test_a_note_moves_with_the_folder_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, moved = tmp_path / "a \u00fc", tmp_path / "elsewhere" / "b"
+    (bundle / "m").mkdir(parents=True)
+    (bundle / "m" / "interpool_of_this_test.py").write_text("a = 1")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(bundle / "m"))
+        try:
+            with import_notes.watch() as seen:
+                import interpool_of_this_test  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
+            note = json.dumps(
+                [
+                    f"{bundle}/torch.py",
+                    "/torch.py",
+                    f"at {bundle}/torch.py:1",
+                    f"a\t{bundle}/b",
+                    f"/not{bundle}/torch.py",
+                ]
+            )
+            import_notes.write(str(bundle / "imports"), note, seen)
+        finally:
+            sys.modules.pop("interpool_of_this_test", None)
+        assert import_notes.read(str(bundle / "imports")) == note
+    moved.parent.mkdir()
+    bundle.rename(moved)
+    os.utime(moved / "m" / "interpool_of_this_test.py", (1, 1))
+    assert import_notes.read(str(moved / "imports")) == ""  # found by another search path
+    monkeypatch.syspath_prepend(str(moved / "m"))
+    told = json.loads(import_notes.read(str(moved / "imports")))
+    assert told == [
+        f"{moved}/torch.py",
+        "/torch.py",
+        f"at {moved}/torch.py:1",
+        f"a\t{moved}/b",
+        f"/not{bundle}/torch.py",
+    ]
+    (moved / "m" / "interpool_of_this_test.py").write_text("a = 12345")
+    assert import_notes.read(str(moved / "imports")) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -133,8 +134,12 @@ def test_without_a_prepared_cache_there_is_a_clear_error(figure2: Path, tmp_path
     ("change", "complaint"),
     [
         (
-            lambda text: text.replace("interpool-prepared 1", "interpool-prepared 0"),
+            lambda text: text.replace("interpool-prepared 2", "interpool-prepared 1"),
             "was not written by this",
+        ),
+        (
+            lambda text: text.replace("\ninterpool\t", "\ninterpool\t9"),
+            "was made by interpool 9",
         ),
         (lambda text: text + "nonsense\n", 'is damaged at "nonsense"'),
         (lambda text: text + "libpython\tfirst\t/nowhere\n", 'is damaged at "libpython\tfirst\t/nowhere"'),
@@ -155,6 +160,23 @@ def test_a_prepared_file_that_is_not_right_is_refused(
     assert done.returncode == 1
     assert complaint in done.stderr
     assert str(file) in done.stderr
+
+
+def test_a_prepared_file_may_be_named_by_its_folder(figure2: Path, prepared: Path, tmp_path: Path) -> None:
+    package = build_scale(tmp_path / "scale.pt", 2)
+    done = run(figure2, package, "1", "1", INTERPOOL_PREPARED=str(prepared.parent))
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "2\nPython 3\n")
+
+
+def test_a_program_that_has_loaded_another_torch_is_told_so(
+    figure2: Path, prepared: Path, tmp_path: Path
+) -> None:
+    """It would have two, and end as the second one registers what the first one has."""
+    stock = Path(torch.__file__).parent / "lib"
+    other = shutil.copy(stock / "libc10.so", tmp_path / "libc10.so")
+    done = run(figure2, "m.pt", "1", "1", INTERPOOL_PREPARED=str(prepared), LD_PRELOAD=str(other))
+    assert done.returncode == 1
+    assert f"this program has loaded {other}, and what was prepared is for {stock}/libc10.so" in done.stderr
 
 
 def test_a_package_that_is_missing_is_an_error_of_its_own_kind(figure2: Path, prepared: Path) -> None:

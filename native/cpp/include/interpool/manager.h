@@ -48,10 +48,11 @@ class INTERPOOL_PUBLIC InterpreterManager {
 
   // Starts min_size interpreters, and one more at a time up to max_size while leases
   // wait for something other than the CPU. In a process without a Python of its
-  // own the private copies come from a prepared cache: the file that `interpool prepare`
-  // wrote, named by `prepared`, else by $INTERPOOL_PREPARED, else the one in the cache
-  // directory. Throws ProvisioningError when there is none, InterpreterStartError when
-  // an interpreter does not start, ArgumentError for settings that make no sense.
+  // own the private copies come from what `interpool prepare` made: a prepared cache's file or a
+  // bundle's folder, named by `prepared`, else by $INTERPOOL_PREPARED, else the bundle that libinterpool.so
+  // was loaded from, else the file in the cache directory. Throws ProvisioningError when there is none, or it
+  // is of another interpool or torch than this program; InterpreterStartError when an interpreter does not
+  // start, ArgumentError for settings that make no sense.
   explicit InterpreterManager(const PoolSettings& settings, const std::string& prepared = "");
   // The same with a minimum and a maximum size; 0 stands for the default.
   explicit InterpreterManager(size_t interpreters = 0, size_t max_size = 0, const std::string& prepared = "");

@@ -1,0 +1,133 @@
+"""Which files of site-packages a bundle takes: torch's, those of what is named, and of what these require."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from interpool.native.errors import ProvisioningError
+from interpool.native.upstream.torch_files import FOR_RUNNING, NOT_FOR_RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from importlib.machinery import ModuleSpec
+    from importlib.metadata import Distribution
+
+# torch warns at each import without numpy.
+_ALWAYS = ("torch", "numpy")
+# They tell of the environment that was installed into.
+_OF_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+
+
+class Part(NamedTuple):
+    """A file, and what it is called below site-packages."""
+
+    source: Path
+    name: str
+
+
+class Chosen(NamedTuple):
+    """What goes into site-packages, and the versions of distributions in it."""
+
+    parts: list[Part]
+    versions: dict[str, str]
+
+
+def choose(imports: Sequence[str]) -> Chosen:
+    """All files for these modules.
+
+    Raises:
+        ProvisioningError: a module is not installed.
+    """
+    owners = importlib.metadata.packages_distributions()
+    named = {name.partition(".")[0]: _spec(name) for name in imports}
+    wanted = [*_ALWAYS, *(owner for top in named for owner in owners.get(top, []))]
+    distributions = _with_requirements(wanted)
+    parts = {part.name: part for each in distributions.values() for part in files_of(each)}
+    sources = {part.source for part in parts.values()}
+    for top, spec in named.items():
+        if not _is_covered(spec, sources):  # installed from a working tree, or not at all
+            parts.update((part.name, part) for part in _tree(top, spec))
+    versions = {name: each.version for name, each in sorted(distributions.items())}
+    return Chosen([parts[name] for name in sorted(parts)], versions)
+
+
+def files_of(distribution: Distribution) -> Iterator[Part]:
+    """What a distribution has in site-packages, and a bundle takes."""
+    for file in distribution.files or ():
+        if is_wanted(str(file)):
+            path = Path(str(distribution.locate_file(file)))
+            if path.is_file():
+                yield Part(path, str(file))
+
+
+def is_wanted(name: str) -> bool:
+    """Whether a file of that name in site-packages goes into a bundle."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "__pycache__" in path.parts:
+        return False
+    if path.suffix in {".a", ".exe", ".pth", ".pyc"}:
+        return False
+    if path.parent.name.endswith(".dist-info") and path.name in _OF_INSTALLERS:
+        return False
+    return not name.startswith(NOT_FOR_RUNNING) or name in FOR_RUNNING
+
+
+def _spec(name: str) -> ModuleSpec:
+    try:
+        spec = find_spec(name.partition(".")[0])
+    except ValueError:  # torch may be half imported
+        spec = None
+    if spec is None:
+        raise ProvisioningError(f"{name} is not installed for {sys.executable}: pip install it first")
+    return spec
+
+
+def _with_requirements(names: Sequence[str]) -> dict[str, Distribution]:
+    """Distributions of these names, and all that they require, as far as it is installed."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+    left = [(canonicalize_name(name), "") for name in names]
+    while left:
+        name, extra = left.pop()
+        if (name, extra) in seen or name == "interpool":  # of which the part for interpreters is always there
+            continue
+        seen.add((name, extra))
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # the environment's own affair: `pip check` names it
+        found[name] = distribution
+        for text in distribution.requires or ():
+            required = Requirement(text)
+            if required.marker is None or required.marker.evaluate({"extra": extra}):
+                left += [(canonicalize_name(required.name), each) for each in ("", *required.extras)]
+    return found
+
+
+def _is_covered(spec: ModuleSpec, sources: set[Path]) -> bool:
+    if not spec.has_location:  # builtin, frozen, or a package without an __init__.py
+        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+        return all(any(folder in source.parents for source in sources) for folder in folders)
+    origin = Path(str(spec.origin))
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    of_python = stdlib in origin.parents and not {"dist-packages", "site-packages"} & set(origin.parts)
+    return origin in sources or of_python
+
+
+def _tree(top: str, spec: ModuleSpec) -> Iterator[Part]:
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    if not folders:
+        yield Part(Path(str(spec.origin)), Path(str(spec.origin)).name)
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            name = f"{top}/{path.relative_to(folder)}"
+            if path.is_file() and is_wanted(name):
+                yield Part(path, name)

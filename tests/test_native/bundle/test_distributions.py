@@ -1,0 +1,114 @@
+"""Which files of site-packages go into a bundle."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from interpool.native.bundle import distributions
+from interpool.native.bundle.distributions import choose, is_wanted
+from interpool.native.errors import ProvisioningError
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Site-packages of this test, with nothing that is always taken."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(distributions, "_ALWAYS", ())
+    return folder
+
+
+def install(site: Path, name: str, files: dict[str, str], *requires: str) -> None:
+    """A distribution as pip leaves it."""
+    info = f"{name.replace('-', '_')}-1.0.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0"]
+    metadata += [f"Requires-Dist: {each}" for each in requires]
+    files = {
+        **files,
+        f"{info}/METADATA": "\n".join(metadata) + "\n",
+        f"{info}/licenses/LICENSE": "free",
+        f"{info}/direct_url.json": "{}",
+    }
+    for path, text in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+    (site / info / "RECORD").write_text("".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"]))
+
+
+def names(*imports: str) -> set[str]:
+    return {part.name for part in choose(imports).parts}
+
+
+def test_a_module_brings_its_distribution_with_its_license(site: Path) -> None:
+    install(site, "bundled-one", {"bundled_one/__init__.py": "", "bundled_one/data.bin": "x"})
+    assert names("bundled_one") == {
+        "bundled_one/__init__.py",
+        "bundled_one/data.bin",
+        "bundled_one-1.0.dist-info/METADATA",
+        "bundled_one-1.0.dist-info/licenses/LICENSE",
+    }
+    assert choose(["bundled_one.part"]).versions == {"bundled-one": "1.0"}
+
+
+def test_what_it_requires_comes_along_and_what_that_requires(site: Path) -> None:
+    install(site, "bundled-one", {"bundled_one.py": ""}, "Bundled_Two[fast]>=1", 'absent; extra == "more"')
+    install(site, "bundled-two", {"bundled_two.py": ""}, 'bundled-three; extra == "fast"', "not-installed")
+    install(site, "bundled-three", {"bundled_three.py": ""}, "bundled-one")
+    install(site, "bundled-four", {"bundled_four.py": ""})
+    found = names("bundled_one")
+    assert {"bundled_one.py", "bundled_two.py", "bundled_three.py"} <= found
+    assert "bundled_four.py" not in found
+
+
+def test_a_module_of_no_distribution_is_taken_as_it_lies_there(site: Path) -> None:
+    package = site / "bundled_plain"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "part").mkdir()
+    for name in ("__init__.py", "part/words.txt", "__pycache__/__init__.cpython-311.pyc"):
+        (package / name).touch()
+    (site / "bundled_single.py").touch()
+    assert names("bundled_plain", "bundled_single") == {
+        "bundled_plain/__init__.py",
+        "bundled_plain/part/words.txt",
+        "bundled_single.py",
+    }
+
+
+def test_the_standard_librarys_modules_are_there_anyway(site: Path) -> None:
+    assert names("json", "os", "sys", "_ssl") == set()
+
+
+def test_a_module_that_is_not_installed_is_named(site: Path) -> None:
+    with pytest.raises(
+        ProvisioningError, match=rf"no_such_module_42.part is not installed for {sys.executable}"
+    ):
+        choose(["no_such_module_42.part"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../bin/torchrun",
+        "/etc/passwd",
+        "torch/include/ATen/ATen.h",
+        "torch/bin/protoc",
+        "torch/lib/libcaffe2.a",
+        "distutils-precedence.pth",
+        "numpy-2.0.dist-info/direct_url.json",
+        "numpy/__pycache__/__init__.cpython-311.pyc",
+    ],
+)
+def test_what_no_interpreter_reads_is_left_out(name: str) -> None:
+    assert not is_wanted(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["torch/bin/torch_shm_manager", "torch/lib/libc10.so", "numpy.libs/libx.so.1", "six.py", "a/RECORD"],
+)
+def test_what_interpreters_read_is_taken(name: str) -> None:
+    assert is_wanted(name)

@@ -1,0 +1,107 @@
+"""The standard library of a bundle, as a Python would meet it."""
+
+from __future__ import annotations
+
+import marshal
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from interpool.native.bundle import stdlib
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("stdlib") / "python311.zip"
+    stdlib.write_zip(target)
+    return target
+
+
+def run(archive: Path, code: str) -> str:
+    """What a Python says that has this zip, and the extension modules, and nothing else."""
+    extensions = sysconfig.get_config_var("DESTSHARED")
+    start = f"import sys; sys.path[:] = [{str(archive)!r}, {extensions!r}]; sys.path_importer_cache.clear()\n"
+    done = subprocess.run(
+        [sys.executable, "-IS", "-Wignore", "-c", start + code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_modules_are_imported_from_it(archive: Path) -> None:
+    names = [
+        "asyncio",
+        "dataclasses",
+        "json",
+        "lib2to3.pgen2",
+        "sqlite3",
+        "ssl",
+        "xml.dom.minidom",
+        "zoneinfo",
+    ]
+    code = "".join(f"import {name}\n" for name in names)
+    told = run(archive, f"{code}print(*(sys.modules[name].__file__ for name in {names}), sep='\\n')")
+    assert all(line.startswith(f"{archive}/") for line in told.splitlines())
+    assert len(told.splitlines()) == len(names)
+
+
+def test_it_can_be_read_before_zlib_can_be_imported(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        assert {member.compress_type for member in file.infolist()} == {zipfile.ZIP_STORED}
+
+
+def test_data_beside_modules_is_found(archive: Path) -> None:
+    told = run(archive, "from lib2to3 import pygram; print(pygram.python_symbols.funcdef > 0)")
+    assert told == "True\n"
+
+
+def test_what_needs_an_installation_is_left_out(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        names = file.namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert not tops & {"test", "idlelib", "ensurepip", "venv", "tkinter", "site-packages", "lib-dynload"}
+    assert not [
+        name for name in names if "/test/" in name or "/tests/" in name or name.endswith((".py", ".so"))
+    ]
+
+
+def test_no_module_names_the_folder_that_it_was_made_in(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        made_in = [
+            name
+            for name in file.namelist()
+            if name.endswith(".pyc") and sys.base_prefix.encode() in file.read(name)
+        ]
+    assert made_in == []
+
+
+def test_what_configured_python_follows_the_prefix(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        (name,) = [name for name in file.namelist() if name.startswith("_sysconfigdata_")]
+        code = marshal.loads(file.read(name)[16:])
+    names: dict[str, dict[str, object]] = {}
+    exec(code, names)
+    told = names["build_time_vars"]
+    assert told["prefix"] == sys.prefix
+    assert told["VERSION"] == sysconfig.get_config_var("VERSION")
+    assert isinstance(told["SIZEOF_LONG"], int)
+
+
+def test_extension_modules_come_but_for_tests_and_what_brings_the_gpl(tmp_path: Path) -> None:
+    stdlib.copy_extensions(tmp_path / "lib-dynload")
+    names = {path.name.partition(".")[0] for path in (tmp_path / "lib-dynload").iterdir()}
+    assert {"_ssl", "math", "zlib"} <= names
+    assert not [name for name in names if name.startswith(("_test", "readline", "_gdbm"))]
+
+
+def test_its_license_is_copied(tmp_path: Path) -> None:
+    stdlib.copy_license(tmp_path / "python.txt")
+    assert "PYTHON SOFTWARE FOUNDATION" in (tmp_path / "python.txt").read_text()
