@@ -25,6 +25,7 @@ from interpool.native.pool.prepared_file import FILE_NAME, write_prepared
 from interpool.native.provision.analysis import examine
 from interpool.native.provision.copies import Copies
 from interpool.native.provision.environment import current_environment
+from interpool.native.provision.holding import Holder
 from interpool.native.provision.store import copy_file
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def _make_copies(layout: Layout, libpython: Path, slots: int) -> int:
         directory=layout.copies,
         libpython=libpython,
         torch_libraries=layout.torch_libraries,
+        holder=Holder(layout.copies),
         relocatable=True,
     )
     maker = Copies(env)
@@ -187,7 +189,7 @@ def _make_copies(layout: Layout, libpython: Path, slots: int) -> int:
 def _leave_only_copies(folder: Path) -> None:
     """Remove what would be needed to make more."""
     shutil.rmtree(folder / "locks", ignore_errors=True)
-    for path in [*folder.glob("*.map"), *folder.glob("files/*/record.json")]:
+    for path in [*folder.glob("*.map"), *folder.glob("files/*/record.json"), *folder.glob("slots/*/used")]:
         path.unlink()
     for home in list(folder.glob("files/*")):
         if not any(home.iterdir()):
