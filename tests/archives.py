@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import platform
 import sys
 import textwrap
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,8 +30,9 @@ from interpool.native.archive.format import (
     ModuleRecord,
 )
 
+PYTHON = platform.python_version()
 MANIFEST_MEMBER = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
-TORCH = {"module": "torch", "distribution": "torch", "version": "2.13.0"}
+TORCH = {"module": "torch", "distribution": "torch", "version": metadata.version("torch")}
 
 
 def manifest_of(files: Mapping[str, bytes], /, **fields: Any) -> Manifest:
@@ -37,7 +40,7 @@ def manifest_of(files: Mapping[str, bytes], /, **fields: Any) -> Manifest:
     manifest = {
         "schema": SCHEMA,
         "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": "module"},
-        "made_with": {"python": "3.11.7", "torch": "2.13.0", "interpool": "0.1.0"},
+        "made_with": {"python": PYTHON, "torch": TORCH["version"], "interpool": "0.1.0"},
         "externs": [],
         "modules": {},
         "globals": [],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from archives import add_manifest, manifest_of, module_records, read_members
+from archives import PYTHON, add_manifest, manifest_of, module_records, read_members
 from torch.package import PackageExporter
 
 from interpool.archiver_ext.packing.pickle_globals import pickle_globals
@@ -122,7 +122,7 @@ def build_archive(
     externs = members[".data/extern_modules"].decode().split()
     fields = {
         "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},
-        "made_with": {"python": "3.11.7", "torch": torch.__version__, "interpool": "0.1.0"},
+        "made_with": {"python": PYTHON, "torch": torch.__version__, "interpool": "0.1.0"},
         "externs": [TORCH],
         "modules": module_records(externs, {MODULE: ()}),
         "globals": pickle_globals(path, externs),

@@ -433,7 +433,17 @@ class _Later:
         return module is not None and not is_late(module) and isinstance(instance, self.there())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        asked = torch_imports.QUESTIONS.get((self._module, self._name))
+        if asked is not None and is_late(sys.modules[self._module]) and not _ask(asked, *args, **kwargs):
+            return False
         return self.there()(*args, **kwargs)
+
+
+def _ask(where: str, tensor: object) -> bool:
+    """What a function of C++'s says of an object; of none but a tensor it says anything."""
+    module, _, name = where.partition(":")
+    contents = vars(sys.modules[module])
+    return isinstance(tensor, contents["TensorBase"]) and bool(contents[name](tensor))
 
 
 _Asked = tuple[str, str]  # a late module, and a name in it

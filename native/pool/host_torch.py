@@ -50,9 +50,14 @@ class _HostTorchFinder(MetaPathFinder):
 
             from interpool.native import _native
             from interpool.native.provision import host_copy
+            from interpool.native.upstream.torch_private import allow_import_again
 
-            copy = host_copy(str(self._stock))
-            ctypes.CDLL(copy, mode=ctypes.RTLD_LOCAL)
+            try:
+                copy = host_copy(str(self._stock))
+                ctypes.CDLL(copy, mode=ctypes.RTLD_LOCAL)
+            except BaseException:
+                allow_import_again()
+                raise
             _native.adopt_host_torch(copy)
             # Not before: an import that fails may be tried again, and must not find the stock library.
             sys.meta_path.remove(self)

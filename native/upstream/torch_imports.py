@@ -77,15 +77,30 @@ functions use none of these names, but for annotations."""
 
 CLASS_CHECKS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("torch._guards", "detect_fake_mode"): {
-        "torch._subclasses.fake_tensor": ("FakeTensor", "FakeTensorMode", "get_plain_tensors"),
+        "torch._subclasses.fake_tensor": (
+            "FakeTensor",
+            "FakeTensorMode",
+            "get_plain_tensors",
+            "is_fake_tensor",
+            "maybe_get_fake_mode",
+        ),
     },
-    ("torch._tensor", "_reduce_ex_internal"): {"torch._subclasses.fake_tensor": ("FakeTensor",)},
+    ("torch._tensor", "_reduce_ex_internal"): {
+        "torch._subclasses.fake_tensor": ("FakeTensor", "is_fake_tensor"),
+    },
     ("torch._tensor", "__reduce_ex__"): {"torch._subclasses.fake_tensor": ("FakeTensor",)},
     ("torch.autograd", "_make_grads"): {"torch.nested._internal.nested_tensor": ("NestedTensor",)},
     ("torch.jit._recursive", "infer_concrete_type_builder"): {"torch.ao.quantization": ("QuantWrapper",)},
 }
 """Functions (module, name) that ask for classes only to see whether an object is of one: it is not, as long
-as the module that defines the class was not imported. Saving and loading, scripting and backward ask so."""
+as the module that defines the class was not imported. Saving and loading, scripting and backward ask so.
+Releases differ in which of a row's names they use."""
+
+QUESTIONS: dict[tuple[str, str], str] = {
+    ("torch._subclasses.fake_tensor", "is_fake_tensor"): "torch._C:_is_fake_tensor",  # since 2.15
+}
+"""Functions (module, name) of a family's modules that ask whether a tensor is of a class of theirs, or is
+what C++ says by this function: that alone, as long as the module was not imported."""
 
 OBJECTS_BEFORE: dict[str, dict[str, type]] = {
     "torch.fx.operator_schemas": {"_SCHEMA_TO_SIGNATURE_CACHE": dict},

@@ -7,6 +7,7 @@ The mangled names and layouts that the C++ code relies on are in ``native/cpp/up
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from interpool.native.upstream.private_names import PrivateName, problems
@@ -476,6 +477,17 @@ def tree_nodes() -> tuple[dict[type, Any], Callable[..., Any]]:
     from torch.utils import _pytree
 
     return _pytree.SUPPORTED_NODES, _pytree.NodeDef
+
+
+def allow_import_again() -> None:
+    """Have an import of torch that failed before ``torch._C`` was loaded be tried again.
+
+    Since 2.15, torch refuses that for the sake of C++ code that has run; none has by then. And its modules
+    that were imported would be no attributes of the next ``torch``.
+    """
+    vars(sys).pop("_torch_import_started", None)
+    for name in [name for name in sys.modules if name.startswith("torch.")]:
+        del sys.modules[name]
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:

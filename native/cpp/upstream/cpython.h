@@ -1,5 +1,5 @@
-// What is CPython's own affair and code depends on, besides its API. Tested with CPython 3.11; the layouts
-// are those of 3.11 to 3.13, with a GIL.
+// What is CPython's own affair and code depends on, besides its API. The layouts are those
+// of 3.11 to 3.13, with a GIL.
 #pragma once
 
 #include <cstddef>

@@ -77,7 +77,7 @@ def test_a_linked_model_directory_is_found_by_its_unresolved_name(
 
 def test_a_shim_imports_next_to_nothing() -> None:
     code = (
-        "import sys; before = set(sys.modules); import importlib.util as u;"
+        "import os, sys, importlib.util as u;"  # os: every Python that is started without -S has it
         f"s = u.spec_from_file_location('shim', {shim.__file__!r});"
         "m = u.module_from_spec(s); now = set(sys.modules); s.loader.exec_module(m);"
         "print(sorted(set(sys.modules) - now))"

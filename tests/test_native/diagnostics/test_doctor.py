@@ -128,7 +128,7 @@ def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch)
     tested = ", ".join(requirements.tested_torch())
     said = version if ok else f"{version}: not tested with this; tested with {tested}"
     assert (found.ok, found.detail) == (ok, said)
-    assert ok or "pip install 'torch<2.14,>=2.13'" in found.hint
+    assert ok or requirements.pip_install("torch") in found.hint
 
 
 def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,8 @@ def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.Mon
         "torch._C:_VariableFunctionsClass is gone",
     ]
     pythons = " or ".join(requirements.tested_pythons())
-    assert found.hint == f"use CPython {pythons}, and pip install 'torch<2.14,>=2.13'; or a later interpool"
+    install = requirements.pip_install("torch")
+    assert found.hint == f"use CPython {pythons}, and {install}; or a later interpool"
 
 
 OTHER_TORCH = """

@@ -138,13 +138,15 @@ def run_program(
     )
 
 
-# torch.package's own, once in each interpreter that opens an archive.
-_TYPED_STORAGE = re.compile(r".*UserWarning: TypedStorage is deprecated.*\n(  .*\n)?")
+# torch.package's own, once in each interpreter that opens an archive; and torch 2.15's of TorchScript.
+_TORCHS_OWN = re.compile(
+    r".*(UserWarning: TypedStorage|FutureWarning: `torch\.jit\.\w+`) is deprecated.*\n(  .*\n)?"
+)
 
 
 def assert_clean(done: subprocess.CompletedProcess[str], returncode: int = 0) -> None:
     """It ended with that exit code, and had nothing to complain about."""
-    complaints = _TYPED_STORAGE.sub("", done.stderr)
+    complaints = _TORCHS_OWN.sub("", done.stderr)
     assert (done.returncode, complaints) == (returncode, ""), (
         f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     )
