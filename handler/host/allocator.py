@@ -37,8 +37,3 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> None:
     libc.mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)
     libc.mallopt(M_TRIM_THRESHOLD, KEPT)
     libc.mallopt(M_ARENA_MAX, ARENAS * len(os.sched_getaffinity(0)))
-
-
-def give_back() -> None:
-    """Give the system all memory that is free, wherever in an arena it lies."""
-    ctypes.CDLL(None).malloc_trim(0)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from interpool.handler.host import allocator, memory
+from interpool.handler.host import memory
 from interpool.handler.host.memory import Room
 
 SHORT = 0.06  # parts of a limit: what is left when growth is limited to half of it,
@@ -67,7 +67,6 @@ class MemoryBrake:
         if self._is_short:
             if not was_short:
                 self._limit(size + least.free // 2)
-                allocator.give_back()  # it may be that this is all that was missing
                 logger.error(
                     "memory is short: %d of %d MB are left; what asks for much more is refused (MemoryError)",
                     least.free >> 20,

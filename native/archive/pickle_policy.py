@@ -83,6 +83,7 @@ _STANDARD: Mapping[str, Collection[str]] = {
     "numbers": _CAPITALS,
     "operator": _OPERATORS,
     "pathlib": _CAPITALS,
+    "pathlib._local": _CAPITALS,  # where CPython 3.13 says that paths are from
     "posixpath": {"basename", "dirname", "join", "normpath", "splitext"},
     "random": {"Random"},
     "re": {"RegexFlag", "_compile", "compile"},
