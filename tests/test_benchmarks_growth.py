@@ -106,6 +106,7 @@ def test_the_pages_figures_are_those_of_the_run_that_is_kept() -> None:
     assert said == growth_page.with_figures(), "run .venv/bin/python scripts/benchmarks/growth_page.py"
 
 
+@pytest.mark.long
 def test_growth_measures_models_and_workers_on_one_host(tmp_path: Path) -> None:
     result, printed = measured(
         tmp_path, "growth", "--models", "2", "--each", "1", "--workers", "2", "--stock-workers", "1",

@@ -169,6 +169,7 @@ def run(results: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     return measured(results, "serving", "--rounds", "1", "--seconds", "0.3", "--warm", "0.1", *arguments)
 
 
+@pytest.mark.long
 def test_serving_measures_a_pool_over_http(tmp_path: Path) -> None:
     result, printed = run(tmp_path, "--only", "small", "--frameworks", PACKED, "--workers", "2")
     assert result["failed"] == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-NOT_STUCK_S = 60.0
+NOT_STUCK_S = 120.0
 
 
 def wait_for(

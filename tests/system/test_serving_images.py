@@ -37,6 +37,7 @@ def plain_answers(name: str) -> list[dict[str, float]]:
     return answers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["vit", "resnet"])
 def test_an_image_model_of_a_library_answers_from_the_pool_as_in_plain_python(
     server: TorchServe, mar: Mar, packed: Pack, name: str
