@@ -177,6 +177,8 @@ def make_private(path: str) -> None:
     """Create ``path`` (mode 0700) or check that it is ours; raises Refused."""
     try:
         while True:
+            # The one above may be the base, which somebody has removed; makedirs' mode is for the last one.
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.makedirs(path, mode=0o700, exist_ok=True)
             try:
                 found = os.stat(path, follow_symlinks=False)

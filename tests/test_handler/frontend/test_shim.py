@@ -88,6 +88,13 @@ def test_a_shim_imports_next_to_nothing() -> None:
     assert set(json.loads(done.stdout.replace("'", '"'))) <= {"__future__", "_socket", "fcntl"}
 
 
+def test_a_base_that_was_removed_is_private_again(tmp_path: Path) -> None:
+    instance = tmp_path / "base" / "instance"
+    os.close(shim.lock(str(instance)))
+    shim.make_private(str(instance.parent))
+    assert instance.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_private_directory_is_made_or_refused(tmp_path: Path) -> None:
     mine = tmp_path / "a" / "b"
     shim.make_private(str(mine))
