@@ -222,6 +222,21 @@ def servers() -> str:
     return markdown_table(head, rows)
 
 
+def slopes() -> str:
+    """What grew in the soak, and how far that is known."""
+    result = kept("soak")
+    rows = [
+        [what, f"{one['per_hour']:+.3g} ± {one['error']:.2g}", f"{one['limit']:.3g}", one["verdict"]]
+        for what, one in result["slopes"].items()
+        if "limit" in one
+    ]
+    leak = result["leak"]
+    rows.append(
+        ["memory_mb, with the leak", f"{leak['per_hour']:+.0f} ± {leak['error']:.0f}", "", leak["verdict"]]
+    )
+    return markdown_table(["what", "an hour", "at most", ""], rows)
+
+
 def suite() -> str:
     """Each model of the paper's suite, called by as many threads as there are cores."""
     result = kept("scaling-suite")
@@ -277,6 +292,7 @@ TABLES: dict[Path, Tables] = {
         "suite-bars": lambda: bars("scaling-suite"),
         "servers": servers,
         "serving-bars": lambda: bars("serving"),
+        "slopes": slopes,
     },
 }
 
