@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -28,6 +27,7 @@ INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main
 JSON = "application/json"
 # In the environment of every server of this process, to tell what they started from what others did.
 RUN = uuid.uuid4().hex
+_HELD_PORTS: list[socket.socket] = []
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,13 @@ class TorchServe:
                 timeout=60,
             )
         self.frontend = psutil.Process(int((self.tmp / ".model_server.pid").read_text()))
-        wait_for(lambda: self.get("/ping").status == 200, f"TorchServe in {self.root}")
+        wait_for(self._answers, f"TorchServe in {self.root}")
         return self
+
+    def _answers(self) -> bool:
+        if not _alive(self.frontend):
+            raise AssertionError(f"TorchServe ended: {(self.root / 'start.log').read_text()}")
+        return self.get("/ping").status == 200
 
     def stop(self) -> None:
         """Stop it as a user does, and wait until nothing of it runs."""
@@ -311,15 +316,17 @@ def _command(process: psutil.Process) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that no connection gets: they are often used minutes later.
+    """Ports on 127.0.0.1 that are this process's to give to a server, as often as it likes, until it ends.
 
-    The kernel gives connections the ports from 32768 on (net.ipv4.ip_local_port_range).
+    Each is held by a socket that is bound and listens on nothing: connections and other processes do not
+    get the port, servers do, as they set SO_REUSEADDR or SO_REUSEPORT.
     """
-    found: list[int] = []
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 1000):
-        if len(found) == count:
-            break
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
+    held = [socket.socket() for _ in range(count)]
+    for port in held:
+        port.bind(("127.0.0.1", 0))
+        port.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # now: a bind that sets it shares with others
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _HELD_PORTS.extend(held)
+    return [port.getsockname()[1] for port in held]
