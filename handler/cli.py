@@ -379,24 +379,26 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
         raise click.UsageError("--unused-for goes with --remove")
     root, days = cache_root(), unused_days()
     removed: list[str] = []
-    before = disk_bytes(root)
+    before = 0
     if remove:
         if unused_for is None and days == 0:
             raise click.UsageError(f"{DAYS} is 0: say how long with --unused-for")
+        before = disk_bytes(root)
         gone = sweep(root, (days if unused_for is None else unused_for) * DAY_S)
         removed = [str(path.relative_to(root)) for path in gone]
-    found, after = inventory(root), disk_bytes(root)
+    found, total = inventory(root), disk_bytes(root)
+    freed = before - total if remove else 0
     if as_json:
         sets = [asdict(each) for each in found]
-        report = {"cache": str(root), "bytes": after, "unused_days": days, "sets": sets}
-        click.echo(json.dumps({**report, "removed": removed, "removed_bytes": before - after}, indent=2))
+        report = {"cache": str(root), "bytes": total, "unused_days": days, "sets": sets}
+        click.echo(json.dumps({**report, "removed": removed, "removed_bytes": freed}, indent=2))
         return
     rule = f"what is unused for {days:g} days is removed" if days else "nothing is removed by itself"
-    click.echo(f"{root}: {size(after)}; {rule} ({DAYS})")
+    click.echo(f"{root}: {size(total)}; {rule} ({DAYS})")
     for line in describe(found) if found else ():
         click.echo(line)
     if remove:
-        click.echo(f"removed: {size(max(0, before - after))}")
+        click.echo(f"removed: {size(max(0, freed))}")
 
 
 @main.command("cmake-dir")

@@ -454,8 +454,6 @@ def _unload(keys: Iterable[_Key]) -> None:
         del model
         gone.clear()
         gc.collect()  # a model's importer, or modules, refer to each other
-        # The allocator keeps twice its largest block in each of its arenas, and blocks between others in use.
-        give_memory_back()
 
 
 def _unload_all() -> None:
@@ -476,13 +474,15 @@ def _sweep_now_and_then() -> None:
 
 def sweep() -> None:
     """Unload models whose directory is gone (unregistering removes it), and those in states that ended."""
-    _unload(
-        [
-            key
-            for key, model in _models.items()
-            if model.state in _ended_states or not os.path.isdir(model.directory)
-        ]
-    )
+    gone = [
+        key
+        for key, model in _models.items()
+        if model.state in _ended_states or not os.path.isdir(model.directory)
+    ]
+    if gone:
+        _unload(gone)
+        # The allocator would keep what lies between blocks in use.
+        give_memory_back()
 
 
 def end_states(numbers: str) -> None:
@@ -505,6 +505,7 @@ def drop(directory: str, own_states: bool = False) -> None:
             if model.directory == directory and (own_states or not key.state)
         ]
     )
+    give_memory_back()
 
 
 def warm(worker: str, load_command: bytes) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
 import sysconfig
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from interpool.native.errors import ProvisioningError
+from interpool.native.pool.prepare import installed
 from interpool.native.upstream.torch_files import FOR_RUNNING, NOT_FOR_RUNNING
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def choose(imports: Sequence[str]) -> Chosen:
         ProvisioningError: a module is not installed.
     """
     owners = importlib.metadata.packages_distributions()
-    named = {name.partition(".")[0]: _spec(name) for name in imports}
+    named = {name.partition(".")[0]: installed(name) for name in imports}
     wanted = [*_ALWAYS, *(owner for top in named for owner in owners.get(top, []))]
     distributions = _with_requirements(wanted)
     parts = {part.name: part for each in distributions.values() for part in files_of(each)}
@@ -75,16 +73,6 @@ def is_wanted(name: str) -> bool:
     if path.parent.name.endswith(".dist-info") and path.name in _OF_INSTALLERS:
         return False
     return not name.startswith(NOT_FOR_RUNNING) or name in FOR_RUNNING
-
-
-def _spec(name: str) -> ModuleSpec:
-    try:
-        spec = find_spec(name.partition(".")[0])
-    except ValueError:  # torch may be half imported
-        spec = None
-    if spec is None:
-        raise ProvisioningError(f"{name} is not installed for {sys.executable}: pip install it first")
-    return spec
 
 
 def _with_requirements(names: Sequence[str]) -> dict[str, Distribution]:

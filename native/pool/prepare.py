@@ -16,6 +16,7 @@ from interpool.native.provision.store import cache_root, private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from importlib.machinery import ModuleSpec
 
 
 def default_file() -> Path:
@@ -74,11 +75,17 @@ def _extensions(folder: Path) -> Iterator[str]:
             yield str(path)
 
 
-def _extensions_of(name: str) -> list[str]:
+def installed(name: str) -> ModuleSpec:
+    """Where a module's package lies; raises ProvisioningError if it is not installed."""
     try:
         spec = find_spec(name.partition(".")[0])
     except ValueError:  # torch may be half imported
         spec = None
     if spec is None:
         raise ProvisioningError(f"{name} is not installed for {sys.executable}: pip install it first")
+    return spec
+
+
+def _extensions_of(name: str) -> list[str]:
+    spec = installed(name)
     return [path for folder in spec.submodule_search_locations or [] for path in _extensions(Path(folder))]

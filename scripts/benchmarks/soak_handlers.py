@@ -31,10 +31,7 @@ class Steady:
 
 
 class Weighty(Steady):
-    """The same with four megabytes of weights, so that some that are left behind show.
-
-    No more: malloc keeps what was freed up to twice the size of the largest block, for each thread.
-    """
+    """The same with four megabytes of weights, so that some that are left behind show."""
 
     side = 1024
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 import torch
 from archives import build_package
 from compile import build
+from interpool_testing import run_beside
 from paths import ROOT
 
 import interpool.native
@@ -46,14 +48,7 @@ exec chroot "$root" "$@"
 """
 
 
-def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(part) for part in command],
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+run = functools.partial(run_beside, timeout=600)
 
 
 @pytest.fixture(scope="module")

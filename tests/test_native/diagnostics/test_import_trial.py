@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from compile import build
+from compile import build, python_headers
 from paths import EXTENSIONS
 
 from interpool.handler.cli import main
@@ -139,7 +138,7 @@ def test_an_extension_that_is_bound_to_another_python_is_named(
         "state.so",
         with_torch=False,
         options=(
-            f"-I{sysconfig.get_path('include')}",
+            python_headers(),
             "-Wl,--no-as-needed",
             str(other),
             f"-Wl,-rpath,{other.parent}",

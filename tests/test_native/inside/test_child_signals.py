@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import sysconfig
-from pathlib import Path
-
-from compile import build
+from compile import build, python_headers
 from interpool_testing import assert_clean, run_program
 from paths import EXTENSIONS
 
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
+from pathlib import Path
 from interpool import InterpreterManager
 from interpool_testing import Code, every_interpreter
 
 SOURCE = '''
-import subprocess, sys
+import subprocess
 
-def load(folder):
-    sys.path.append(folder)
-    global child_signals
-    import child_signals
-    sys.path.remove(folder)
+def install():
     child_signals.install()
 
 def remove():
@@ -49,7 +43,8 @@ def wait_for(condition):
 with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
     one, other = (Code(session, SOURCE) for session in sessions)
     for code in (one, other):
-        code.call("load", sys.argv[1])
+        code.import_built(Path(sys.argv[1]))
+        code.call("install")
     for code in (one, other):
         counts = lambda: (heard, one.call("so_far"), other.call("so_far"))
         before = counts()
@@ -68,12 +63,8 @@ with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
 """
 
 
-def _extension() -> Path:
-    include = f"-I{sysconfig.get_path('include')}"
-    return build(EXTENSIONS / "child_signals.c", "child_signals.so", with_torch=False, options=(include,))
-
-
 def test_a_childs_end_is_heard_by_the_handler_of_each_interpreter_and_of_the_host() -> None:
-    done = run_program(PROGRAM, str(_extension().parent))
+    source, options = EXTENSIONS / "child_signals.c", (python_headers(),)
+    done = run_program(PROGRAM, str(build(source, "child_signals.so", with_torch=False, options=options)))
     assert_clean(done)
     assert done.stdout.splitlines() == ["all hear", "removed", "the host hears"]

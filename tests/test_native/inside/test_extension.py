@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from compile import build
+from compile import build, python_headers
 from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 from paths import EXTENSIONS
 
@@ -27,10 +27,6 @@ def scaled() -> Path:
 @pytest.fixture(scope="module")
 def plain() -> Path:
     return build(EXTENSIONS / "plain.c", "libplain.so", with_torch=False)
-
-
-def python_headers() -> str:
-    return f"-I{sysconfig.get_path('include')}"
 
 
 USE = """

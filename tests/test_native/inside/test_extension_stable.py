@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
-from compile import build
+from compile import build, python_headers
 from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 from paths import EXTENSIONS
 
@@ -35,8 +34,8 @@ def alone() -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def with_module() -> tuple[str, str]:
     """A library that does, and so is private to each interpreter."""
-    headers = f"-I{sysconfig.get_path('include')}"
-    path = build(SOURCE, "stable_extension.abi3.so", with_torch=True, options=("-DPYTHON_MODULE", headers))
+    options = ("-DPYTHON_MODULE", python_headers())
+    path = build(SOURCE, "stable_extension.abi3.so", with_torch=True, options=options)
     return str(path), "interpool_stable_module"
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import sysconfig
-
-from compile import build
+from compile import build, python_headers
 from interpool_testing import Code, every_interpreter
 from paths import EXTENSIONS
 
 from interpool.native import InterpreterManager
 
 SOURCE = """
-import sys
-
-def load(folder):
-    sys.path.append(folder)
-    global forks
-    import forks
-    sys.path.remove(folder)
+def register_handlers():
     forks.register_handlers()
 
 def fork_once():
@@ -29,12 +21,12 @@ def so_far():
 
 
 def test_handlers_run_in_forks_of_their_own_interpreters_only(manager: InterpreterManager) -> None:
-    include = f"-I{sysconfig.get_path('include')}"
-    module = build(EXTENSIONS / "forks.c", "forks.so", with_torch=False, options=(include,))
+    module = build(EXTENSIONS / "forks.c", "forks.so", with_torch=False, options=(python_headers(),))
     with every_interpreter(manager, 2) as sessions:
         one, other = (Code(session, SOURCE) for session in sessions)
         for code in (one, other):
-            code.call("load", str(module.parent))
+            code.import_built(module)
+            code.call("register_handlers")
         before = one.call("so_far"), other.call("so_far")
         assert one.call("fork_once") == (before[0] + 1, 1)
         assert one.call("fork_once") == (before[0] + 2, 1)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from archives import build_package, build_scale
 from compile import build
-from interpool_testing import run_program
+from interpool_testing import run_beside, run_program
 from paths import EXTENSIONS, ROOT
 
 import interpool.native
@@ -25,15 +24,7 @@ PROGRAMS = Path(__file__).parents[1] / "support/programs"
 CMAKE_DIR = Path(str(interpool.native.__file__)).parent / "lib/cmake/interpool"
 
 
-def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(part) for part in command],
-        # The commands beside this Python, whether or not its environment is activated.
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+run = functools.partial(run_beside, timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,11 @@ import torch
 _TORCH = Path(torch.__file__).parent
 
 
+def python_headers() -> str:
+    """The option for what includes Python.h."""
+    return f"-I{sysconfig.get_path('include')}"
+
+
 def build(
     source: Path, name: str, *, with_torch: bool, options: tuple[str, ...] = (), program: bool = False
 ) -> Path:

@@ -27,10 +27,19 @@ class Code:
 
     def __init__(self, session: InterpreterSession, source: str) -> None:
         self._names = session.global_("builtins", "dict")()
-        session.global_("builtins", "exec")(textwrap.dedent(source), self._names)
+        self._run = session.global_("builtins", "exec")
+        self._run(textwrap.dedent(source), self._names)
 
     def __getitem__(self, name: str) -> PyObj:
         return self._names.attr("__getitem__")(name)
+
+    def import_built(self, module: Path) -> None:
+        """Makes an extension module (``compile.build``) one of the names there."""
+        self._run(
+            f"import sys\nsys.path.append({str(module.parent)!r})\n"
+            f"import {module.stem}\nsys.path.remove({str(module.parent)!r})\n",
+            self._names,
+        )
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Calls a function there; its result as a value here."""
@@ -142,6 +151,17 @@ def run_program(
 _TORCHS_OWN = re.compile(
     r".*(UserWarning: TypedStorage|FutureWarning: `torch\.jit\.\w+`) is deprecated.*\n(  .*\n)?"
 )
+
+
+def run_beside(*command: str | Path, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command, one of those beside this Python, whether or not its environment is activated."""
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
 
 
 def assert_clean(done: subprocess.CompletedProcess[str], returncode: int = 0) -> None:
