@@ -33,14 +33,14 @@ MODULES = {
         if inside:
             time.sleep(1000)
         """,
-    "handling_signals": """
+    "setting_an_alarm": """
         import signal
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.alarm(1000)
         """,
 }
-SIGNALS_REFUSED = (
-    "ValueError: signal handlers belong to the whole process; inside a private interpreter none can be set. "
-    "Set them in the host."
+TIMER_REFUSED = (
+    "ValueError: the process's timer ends in a signal that no private interpreter can handle, and that would "
+    "end the process; use threading.Timer."
 )
 PRELUDE = "import os, time\nfrom interpool.native.inside import interpreter_id\ninside = interpreter_id()\n"
 
@@ -113,7 +113,7 @@ def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callab
     [
         ("leaving", "the process ended with exit status 7 (nothing was said)"),
         ("hanging", "it was not done after 1 s"),
-        ("handling_signals", SIGNALS_REFUSED),
+        ("setting_an_alarm", TIMER_REFUSED),
     ],
 )
 def test_the_reason_is_told(module: Callable[[str], Path], name: str, reason: str) -> None:
