@@ -166,8 +166,8 @@ bool Connection::send(const std::string& answer, const RequestIds& ids) {
   AnsweredRequests& all_answered = AnsweredRequests::of_process();
   if (is_success(answer)) {
     answered_.assign(ids.begin(), ids.end());
-    all_answered.add(
-        answered_);  // first: TorchServe may send them to another worker as soon as it reads this
+    // Before it is sent: as soon as TorchServe reads it, another worker may get them.
+    all_answered.add(answered_);
   }
   const bool sent = send_all(fd_, answer);
   if (!sent) {
