@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 from benchmarks import measured
 from local_server import Answer
@@ -235,10 +237,44 @@ class Racing:
 
 def test_unregistering_is_tried_a_few_times_where_torchserve_races_with_itself_and_then_told() -> None:
     server = Racing()
-    told = r'm was not unregistered in 5 tries: .*"job" is null'
-    with ExitStack() as stack, pytest.raises(RuntimeError, match=told):
+    told = r'm was not unregistered, asked 5 times at most: 500 .*"job" is null'
+    with ExitStack() as stack, pytest.raises(soak.Ended, match=told):
         soak.Soaked(cast(Any, server), stack)._unregister("m")
-    assert server.asked == soak.UNREGISTER_TRIES
+    assert server.asked == soak.TRIES
+
+
+@dataclass
+class Dying:
+    """A server whose host, which is this process, is another one from the third look on."""
+
+    frontend: psutil.Process = field(default_factory=psutil.Process)
+    looks: int = 0
+
+    def hosts(self) -> list[psutil.Process]:
+        self.looks += 1
+        return [psutil.Process() if self.looks < 3 else psutil.Process(1)]
+
+    def shims(self) -> list[psutil.Process]:
+        return []
+
+    def host_log(self) -> str:
+        return "its last words"
+
+
+def test_a_soak_whose_host_is_not_the_same_any_more_ends_and_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(soak, "PAUSE_S", 0.0)
+    with ExitStack() as stack:
+        soaked = soak.Soaked(cast(Any, Dying()), stack)
+        soaked.clients[soak.SCALED] = Client("http://127.0.0.1:1", "m", model().one, failing=False)
+        monkeypatch.setattr(soaked, "change", lambda: None)
+        monkeypatch.setattr(soaked.clients[soak.SCALED], "take_seconds", lambda: [0.001])
+        samples = soaked.run(3600, lambda _sample: None)
+    assert len(samples) == 2
+    assert f"the host was process {os.getpid()}, and is [1]" in soaked.ended
+    assert soaked.ended.endswith("its last words")
+    assert next(bar.name for bar in soaked.certain() if not bar.met) == "it could go on to its end"
 
 
 def test_the_figure_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
