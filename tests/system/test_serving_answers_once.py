@@ -1,7 +1,7 @@
 """No client is answered twice, however workers come and go under load.
 
 TorchServe's frontend puts what a worker that it stops is at back into the queue, also a request whose answer
-it is handing to the client: of its own workers, two or three of a hundred that are stopped under load leave
+it is handing to the client: of its own workers, about one of a hundred that are stopped under load leaves
 a client an answer too many, which it takes for that of its next request.
 """
 
