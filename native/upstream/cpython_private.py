@@ -12,7 +12,7 @@ import importlib._bootstrap
 import linecache
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from interpool.native.upstream.private_names import PrivateName, problems
 
@@ -70,6 +70,11 @@ NAMES = (
     ),
     PrivateName("_ctypes:dlopen", "upstream/torch_symbols.py: the library that looks torch's symbols up"),
     PrivateName("_posixsubprocess:fork_exec", "inside/bootstrap.py refuses a preexec_fn"),
+    *(
+        [PrivateName("_interpreters:create", "inside/bootstrap.py refuses subinterpreters")]
+        if sys.version_info >= (3, 14)
+        else []
+    ),
     PrivateName(
         "os:_Environ.__setitem__",
         "inside/inductor.py: os.environ asks the module for putenv",
@@ -177,6 +182,14 @@ def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) 
     import _posixsubprocess
 
     _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
+
+
+def replace_create_interpreter(stand_in: Callable[..., NoReturn]) -> None:
+    """Have subinterpreters made by ``stand_in``. Until 3.13 only CPython's own tests make any."""
+    if sys.version_info >= (3, 14):
+        import _interpreters
+
+        _interpreters.create = stand_in
 
 
 def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Callable[..., str]]) -> None:

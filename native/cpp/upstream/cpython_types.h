@@ -15,9 +15,11 @@ inline constexpr const char* kJsonDecoder = "_default_decoder";
 inline constexpr const char* kJsonScanner = "scan_once";
 
 // A number that a type never has again once anything of it or of its bases has changed; 0: it has none, until
-// an attribute of it is looked up.
+// an attribute of it is looked up. From 3.13 on no flag says whether it has one.
 inline unsigned version_of(PyTypeObject* type) {
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0 ? type->tp_version_tag : 0;
+  return PY_VERSION_HEX >= 0x030D0000 || PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0
+             ? type->tp_version_tag
+             : 0;
 }
 
 #if PY_VERSION_HEX < 0x030E0000
