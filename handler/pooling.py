@@ -51,9 +51,7 @@ _CALLS = {
     ),
     **dict.fromkeys(
         ("concurrent.futures.InterpreterPoolExecutor", "concurrent.interpreters.create"),
-        Obstacle(
-            "it makes interpreters of its own, without private copies of libraries", "Use threads"
-        ),
+        Obstacle("it makes interpreters of its own, without private copies of libraries", "Use threads"),
     ),
     **dict.fromkeys(
         ("signal.signal", "signal.alarm", "signal.setitimer", "signal.set_wakeup_fd"),
