@@ -287,11 +287,11 @@ def test_a_file_that_torch_maps_is_left_to_it(
 
 ALIASES = [
     "numpy", "numpy of a detached view", "asarray", "memoryview", "dlpack", "capsule", "saved for backward",
-    "saved by a function", "gradient",
+    "saved by a function", "gradient", "numpy beside a waiting call",
 ]  # fmt: skip
 KNOWN = [
-    "closure", "slots", "suspended generator", "view", "view of a view", "detached", "data", "storage",
-    "parameter", "dictionary", "partial", "cycle",
+    "closure", "slots", "suspended generator", "waiting call", "view", "view of a view", "detached", "data",
+    "storage", "parameter", "dictionary", "partial", "cycle",
 ]  # fmt: skip
 
 

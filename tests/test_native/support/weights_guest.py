@@ -279,6 +279,17 @@ def _started(tensor: torch.Tensor) -> Any:
     return generator
 
 
+def _call(tensor: torch.Tensor) -> Any:
+    print(tensor, (yield))
+
+
+def _waiting_call(tensor: torch.Tensor) -> Any:
+    """A function that waits, with the tensor in a variable and among a call's arguments."""
+    generator = _call(tensor)
+    next(generator)
+    return generator
+
+
 def _memory(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.numpy())
 
@@ -308,6 +319,7 @@ ALIASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "saved for backward": _saved,
     "saved by a function": lambda tensor: Counting.apply(tensor.requires_grad_()).sum(),
     "gradient": _gradient,
+    "numpy beside a waiting call": lambda tensor: (_waiting_call(tensor), tensor.numpy()),
 }
 
 
@@ -321,6 +333,7 @@ KNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
     "closure": _closure,
     "slots": _Slots,
     "suspended generator": _started,
+    "waiting call": _waiting_call,
     "view": lambda tensor: tensor[5:],
     "view of a view": lambda tensor: tensor.view(100, 1000).t()[3],
     "detached": lambda tensor: tensor.detach(),
