@@ -85,6 +85,18 @@ NAMES = (
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
     PrivateName("warnings:_filters_mutated", "likewise its own filters of warnings"),
     PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
+    *(
+        [
+            PrivateName(f"asyncio.{name}", "handler/backend/process_view.py: each model's event loop")
+            for name in (
+                "events:_get_event_loop_policy",
+                "events:_set_event_loop_policy",
+                "unix_events:_DefaultEventLoopPolicy",
+            )
+        ]
+        if sys.version_info >= (3, 14)
+        else []
+    ),
     # Imports from archives.
     PrivateName(
         "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
@@ -237,6 +249,24 @@ def replace_warnings_filters(filters: list[Any]) -> None:
     if warnings.filters != filters:
         warnings.filters[:] = filters  # type: ignore[index]
         warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]]:
+    """The class of asyncio's own policy of event loops, and what gets and sets the one in place.
+
+    From 3.14 on the public ones warn, which raises where a model has made errors of warnings.
+    """
+    import asyncio
+
+    if sys.version_info >= (3, 14):
+        from asyncio import events, unix_events
+
+        return (
+            unix_events._DefaultEventLoopPolicy,
+            events._get_event_loop_policy,
+            events._set_event_loop_policy,
+        )
+    return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
 
 
 def check() -> list[str]:
