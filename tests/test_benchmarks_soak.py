@@ -132,7 +132,14 @@ def serving(answer: Callable[[dict[str, Any]], tuple[int, object]], times: int =
         def log_message(self, *_arguments: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with listening(Handler) as address:
+        yield address
+
+
+@contextmanager
+def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server whose connections are handled so."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -222,6 +229,32 @@ def test_an_error_that_nobody_asked_for_ends_the_connection_and_is_no_answer() -
         wait_for(lambda: client.closed > 2 and client.failed > 2, "errors that came unasked")
     assert client.right == 0
     assert client.twice == client.wrong == []
+
+
+def test_a_connection_that_the_server_says_it_closes_is_not_used_again() -> None:
+    own = model()
+    used: dict[object, int] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            used[self.client_address] = used.get(self.client_address, 0) + 1
+            body = json.dumps(
+                own.one(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            ).encode()
+            self.wfile.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+            )
+            self.wfile.write(body)  # and is in no hurry to close it
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with listening(Handler) as address, Client(address, "m", own.one, failing=False) as client:
+        wait_for(lambda: client.right > 5, "right answers")
+    assert set(used.values()) == {1}
+    assert client.faults == []
 
 
 @dataclass

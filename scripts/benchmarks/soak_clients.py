@@ -38,6 +38,7 @@ class Client:
     ) -> None:
         self._inference = inference
         self._connection: KeptConnection | None = None
+        self._ends = False  # whether the server has said that it closes it, as it does after an error
         self._before: dict[str, Any] | None = None  # what was answered last on this connection
         self._model = model
         self._answer = answer
@@ -99,6 +100,8 @@ class Client:
         except OSError as error:
             self._disconnect()
             status, text = 0, repr(error).encode()
+        else:
+            self._ends = answer.headers.get("connection", "").lower() == "close"
         took = time.perf_counter() - begun
         told = f"{self._model} of {request}: {text[:200]!r}"
         if status == 200 and not to_fail:
@@ -125,10 +128,12 @@ class Client:
             return
         try:
             more = self._connection.unasked()
-        except OSError:  # the server closes a connection after an error
+        except OSError:  # closed already
             self._disconnect()
             return
         if more is None:
+            if self._ends:
+                self._disconnect()
             return
         if more.status < 400:
             self.twice.append(f"{self._model} after {self._before}: {more.body[:200]!r}")
