@@ -287,7 +287,7 @@ def test_a_file_that_torch_maps_is_left_to_it(
 
 ALIASES = [
     "numpy", "numpy of a detached view", "asarray", "memoryview", "dlpack", "capsule", "saved for backward",
-    "saved by a function", "gradient", "numpy beside a waiting call",
+    "saved by a function", "gradient",
 ]  # fmt: skip
 KNOWN = [
     "closure", "slots", "suspended generator", "waiting call", "view", "view of a view", "detached", "data",
@@ -320,9 +320,12 @@ def test_memory_of_which_all_users_are_known_is_shared(
         assert call(session, "share_aliased", key, alias) == (1, 0)
 
 
-def test_what_a_running_function_has_stays_where_it_is(manager: InterpreterManager, key: str) -> None:
+@pytest.mark.parametrize("beside_a_waiting_call", [False, True])
+def test_what_a_running_function_has_stays_where_it_is(
+    manager: InterpreterManager, key: str, beside_a_waiting_call: bool
+) -> None:
     with manager.acquire_session(timeout=60) as session:
-        assert call(session, "share_with_a_local", key)[:2] == (0, 1)
+        assert call(session, "share_with_a_local", key, beside_a_waiting_call)[:2] == (0, 1)
 
 
 @pytest.mark.parametrize("of", ["tensor", "storage", "typed"])

@@ -319,7 +319,6 @@ ALIASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "saved for backward": _saved,
     "saved by a function": lambda tensor: Counting.apply(tensor.requires_grad_()).sum(),
     "gradient": _gradient,
-    "numpy beside a waiting call": lambda tensor: (_waiting_call(tensor), tensor.numpy()),
 }
 
 
@@ -360,12 +359,13 @@ def write_through_alias(key: str) -> float:
     return value(key, 42)
 
 
-def share_with_a_local(key: str) -> tuple[int, int]:
+def share_with_a_local(key: str, beside_a_waiting_call: bool = False) -> tuple[int, int]:
     """The same with a variable of a running function."""
     keep(key, 5)
     local = kept[key]
+    waiting = _waiting_call(local) if beside_a_waiting_call else None
     storages, _, private = share(key)
-    del local
+    del local, waiting
     return storages, private
 
 
