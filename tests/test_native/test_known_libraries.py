@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
 from paths import ROOT
 
+from benchmarks.libraries import benchmark as libraries
 from interpool.handler.cli import main
 from interpool.native.known_libraries import TABLE, KnownLibrary, known_library
-
-sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
-
-import libraries
 
 RAW = json.loads((ROOT / "docs/benchmarks/libraries.json").read_text(encoding="utf-8"))
 KNOWN = json.loads(TABLE.read_text(encoding="utf-8"))
