@@ -30,6 +30,7 @@ def test_the_page_and_the_raw_numbers_have_every_library() -> None:
     for library in libraries.LIBRARIES:
         name = f"{libraries.bare(library.distribution)} {raw[library.distribution]['version']}".strip()
         assert f"\n| {name} | {library.what} |" in page, "run scripts/bench libraries"
+        assert raw[library.distribution]["call"] == library.call
     assert f"`scripts/bench libraries` on {RAW['date']} with" in page
 
 
