@@ -363,6 +363,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
     if not token.isolated:
         _neighbourhood.begin()
     began = time.monotonic()
+    _report(token, "loading")
     try:
         if token.refusal:
             raise SettingsError(token.refusal)

@@ -52,7 +52,11 @@ def checks() -> list[Check]:
 
 def runtime_directory() -> Check:
     """Whether shims and hosts can meet where they will; makes nothing."""
-    name, path = "runtime directory", shim.runtime_base()
+    name = "runtime directory"
+    try:
+        path = shim.runtime_base()
+    except shim.Refused as error:
+        return Check(name, False, str(error), "set INTERPOOL_RUNTIME_DIR to an absolute path, or unset it")
     hint = f"remove it, chmod 700 {path}, or set INTERPOOL_RUNTIME_DIR to a directory of this user"
     try:
         shim.check_private(path, os.stat(path, follow_symlinks=False))
