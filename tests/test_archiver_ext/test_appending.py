@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def _with_weights(path: Path, size: int) -> None:
-    """An archive with weights of that size behind all else, laid out as torch lays them out; they are a hole."""
+    """An archive with weights of that size behind all else, laid out as torch does; they are a hole."""
     name = b"archive/.data/0.storage"
     small = zip_of([Member("archive/.data/version", b"6"), Member("archive/.data/extern_modules", b"")])
     (start,) = struct.unpack_from("<I", small, len(small) - 6)
