@@ -425,7 +425,9 @@ def _prepare() -> None:
         if _prepared:
             return
         found = installation()
-        _native.prepare(**found, private_copy=provision.private_copy, libpython_copy=provision.libpython_copy)
+        # The process's variables and its directory may change, and the cache's place with them.
+        copies = provision.present_copies()
+        _native.prepare(**found, private_copy=copies.private_copy, libpython_copy=copies.libpython_copy)
         watch_host_torch(Path(found["torch_lib"]))
         watch_process_end()
         provision.sweep_later()
