@@ -70,11 +70,18 @@ bool Pool::may_take(const Slot& slot, std::optional<int> only) const {
   if (only.has_value()) {
     return slot.interpreter->id() == *only;
   }
-  if (limit_ >= slots_.size()) {
+  if (limit_ >= active_) {
     return true;
   }
-  const auto end = slots_.begin() + static_cast<std::ptrdiff_t>(limit_);
-  return std::any_of(slots_.begin(), end, [&](const Slot& one) { return &one == &slot; });
+  // Of those that can be leased: whoever was retired, or is parked, takes nobody's place.
+  size_t before = 0;
+  for (const Slot& one : slots_) {
+    if (&one == &slot) {
+      break;
+    }
+    before += is_active(one) ? 1 : 0;
+  }
+  return before < limit_;
 }
 
 bool Pool::may_have_more(const Flow& flow) const {
@@ -367,8 +374,8 @@ std::optional<int> Pool::settle() {
   started_.wait(lock, [&] {
     best = nullptr;
     for (Slot& slot : slots_) {
-      const bool active = slot.state == State::kFree || slot.state == State::kLeased;
-      if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
+      if (is_active(slot) && may_take(slot, std::nullopt) &&
+          (best == nullptr || slot.residents < best->residents)) {
         best = &slot;
       }
     }

@@ -122,7 +122,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // above it is parked. Callers are served by those that there are. Throws ArgumentError.
   void resize(int64_t min_size, int64_t max_size);
 
-  // Leases its first `count` interpreters only, from now on, except those asked for by number.
+  // Leases the first `count` of those that are free or leased only, from now on, except those asked for by
+  // number.
   void limit(int64_t count);
 
   // Leases at most so many at once for `affinity`, those asked for by number not counted,
@@ -205,6 +206,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void refuse_if_hopeless(std::optional<int> only) const;
   static bool is_gone(const Slot& slot) {
     return slot.state == State::kRetired || slot.state == State::kGivenUp;
+  }
+  static bool is_active(const Slot& slot) {
+    return slot.state == State::kFree || slot.state == State::kLeased;
   }
   bool may_take(const Slot& slot, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?

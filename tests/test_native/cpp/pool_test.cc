@@ -522,6 +522,40 @@ TEST(Pool, ParksWhatIsAboveItsNewMaximum) {
   EXPECT_EQ(pool->failed_starts(), 0U);
 }
 
+TEST(Pool, IsLimitedToTheFirstOfThoseThatCanBeLeased) {
+  Fakes fakes(3);
+  const auto all = fakes.all();
+  PoolOptions options;
+  options.start = [&] { return all[2]; };
+  const auto pool = std::make_shared<Pool>(std::vector<Interpreter*>{all[0], all[1]}, std::move(options));
+  pool->limit(1);
+  pool->retire(pool->acquire("", 0.0));
+  ASSERT_TRUE(eventually([&] { return pool->size() == 2; }));  // another one in its place
+  Interpreter& leased = pool->acquire("", 10.0);
+  EXPECT_EQ(leased.id(), 2);
+  EXPECT_THROW(pool->acquire("", 0.0), LeaseTimeoutError);
+  pool->release(leased);
+  pool->close();
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
+}
+
+TEST(Pool, IsNotLimitedToWhatIsParked) {
+  Fakes fakes(2);
+  for (auto& fake : fakes) {
+    fake->define("interpool.native.inside.parking", "park",
+                 [](const std::vector<Value>&) { return Value(); });
+  }
+  PoolOptions options;
+  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  Interpreter& second = pool->acquire("", 0.0, 2);
+  pool->resize(1, 1);
+  ASSERT_TRUE(eventually([&] { return pool->size() == 1; }));
+  pool->limit(1);
+  pool->release(second);
+  pool->release(pool->acquire("", 10.0));
+}
+
 TEST(Pool, IsNotResizedToWhatMakesNoSense) {
   Fakes fakes(2);
   const auto pool = std::make_shared<Pool>(fakes.all());
