@@ -233,11 +233,15 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
     wake_autoscaler();
   }
   const auto deadline = now + seconds(timeout.value_or(kForever));
+  // As long as this is ahead: the time from when it may have what is free but kept for others.
+  auto late_at = now + FairQueue::kLongWait;
   while (waiter.granted == nullptr) {
-    if (watched == nullptr) {
-      waiter.wake.wait_until(lock, deadline);
-    } else if (waiter.wake.wait_until(lock, std::min(deadline, Clock::now() + kLook)) ==
-               std::cv_status::timeout) {
+    auto until = std::min<Clock::time_point>(deadline, late_at);
+    if (watched != nullptr) {
+      until = std::min<Clock::time_point>(until, Clock::now() + kLook);
+    }
+    const bool in_vain = waiter.wake.wait_until(lock, until) == std::cv_status::timeout;
+    if (in_vain && watched != nullptr) {
       lock.unlock();
       std::exception_ptr failure;
       try {
@@ -258,8 +262,15 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
         std::rethrow_exception(failure);
       }
     }
+    if (Clock::now() >= late_at) {
+      late_at = Clock::time_point::max();
+      dispatch();  // no lease need end for it
+    }
     if (waiter.granted != nullptr) {
       break;
+    }
+    if (ending_ && Clock::now() < deadline) {
+      continue;  // an error would help nobody
     }
     try {
       refuse_if_hopeless(only);
@@ -416,6 +427,7 @@ void Pool::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
+    ending_ = false;
     wake_all();
     autoscaler_.notify_one();
     started_.notify_all();
@@ -427,6 +439,7 @@ void Pool::close() {
 
 void Pool::close_for_good() {
   const std::lock_guard lock(mutex_);
+  ending_ = ending_ || !closed_;
   closed_ = true;
   autoscaler_.notify_one();
 }

@@ -271,7 +271,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Clock::time_point review_at_;    // when what is not needed is parked
   size_t growing_ = 0;             // interpreters that are being started
   bool closed_ = false;
-  bool told_ = false;  // something runs or has run in all of them
+  bool ending_ = false;  // closed for good: those who wait get no error
+  bool told_ = false;    // something runs or has run in all of them
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
   std::condition_variable started_;  // an interpreter has started, or has not

@@ -435,6 +435,25 @@ TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
   EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
 }
 
+TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
+  const Growing pool(8, 9);
+  Lessees early;
+  for (int i = 0; i < 8; ++i) add(early, *pool, "ahead");
+  Lessees rest;
+  add(rest, *pool, "behind");
+  ASSERT_TRUE(eventually([&] { return rest.back()->has_one(); }));
+  EXPECT_EQ(pool->reserve(), 1U);
+  std::this_thread::sleep_for(300ms);  // in which one gets eight times as much as the other
+  for (const auto& one : early) one->let_go();
+  early.clear();
+  // All that may be leased to whoever comes is: the free one is kept for those that have had less.
+  for (int i = 0; i < 7; ++i) add(rest, *pool, "other " + std::to_string(i));
+  ASSERT_EQ(having(rest), 8U);
+  EXPECT_THROW(pool->acquire("ahead", 0.0), LeaseTimeoutError);
+  pool->release(pool->acquire("ahead", 20.0));
+  EXPECT_EQ(having(rest), 8U);
+}
+
 TEST(Fairness, LosesNothingAmongManyModelsSharesAndTimeouts) {
   const Growing pool(2, 5, 0.02);
   std::vector<std::atomic<int>> users(6);

@@ -223,6 +223,26 @@ TEST(Pool, TurnsAwayAllWhoWaitWhenItIsClosed) {
   EXPECT_EQ(pool.status()[0].state, Pool::State::kFree);
 }
 
+TEST(Pool, LetsThoseWhoWaitGoOnWaitingWhenItIsClosedForGood) {
+  Fakes fakes(1);
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
+  Interpreter& leased = pool.acquire("", 0.0);
+  std::atomic<int> looks{0};
+  std::thread waits([&] {
+    const WatchedWait watched([&] { ++looks; });  // wakes up now and then
+    EXPECT_THROW(pool.acquire("", std::nullopt), PoolClosedError);
+  });
+  ASSERT_TRUE(eventually([&] { return pool.waiting() == 1; }));
+  pool.close_for_good();
+  const int before = looks;
+  EXPECT_TRUE(eventually([&] { return looks >= before + 3; }));
+  EXPECT_EQ(pool.waiting(), 1U);
+  pool.close();
+  waits.join();
+  pool.release(leased);
+}
+
 TEST(Pool, LosesNothingAmongManyThreads) {
   constexpr int kThreads = 16;
   constexpr int kLeases = 400;
