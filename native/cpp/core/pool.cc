@@ -94,9 +94,9 @@ bool Pool::may_have_more(const Flow& flow) const {
 Pool::Slot* Pool::free_slot(const std::string& affinity, std::optional<int> only) {
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
-    if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked) {
-      slot.state = State::kFree;  // asked for by name; the autoscaler parks it again
-      ++active_;
+    if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked &&
+        !slot.parking.has_value()) {
+      unpark(slot);  // asked for by name; the autoscaler parks it again
       wake_autoscaler();
     }
     if (slot.state != State::kFree || !may_take(slot, only)) {
@@ -452,7 +452,8 @@ std::vector<Interpreter*> Pool::give_up(const Origin& origin, size_t most) {
   }
   for (Slot& slot : slots_) {
     const bool idle = slot.state == State::kFree || slot.state == State::kParked;
-    if (given.size() < most && idle && slot.leases == 0 && !slot.interpreter->wants_to_retire()) {
+    if (given.size() < most && idle && !slot.parking.has_value() && slot.leases == 0 &&
+        !slot.interpreter->wants_to_retire()) {
       active_ -= slot.state == State::kFree ? 1 : 0;
       slot.state = State::kGivenUp;
       given.push_back(slot.interpreter);

@@ -196,6 +196,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     Clock::time_point leased_at;
     std::weak_ptr<Leaseholder> holder;
     size_t residents = 0;  // callers that settled here
+    // Parked then, and still freeing what it had: not to be leased yet.
+    std::optional<Clock::time_point> parking = {};
   };
   using Flow = FairQueue::Flow;
   using Waiter = FairQueue::Waiter;
@@ -246,9 +248,14 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void grow(std::unique_lock<std::mutex>& lock, Growth growth);
   bool add_one(std::unique_lock<std::mutex>& lock);
   void fill(std::unique_lock<std::mutex>& lock);
+  // A parked one, once it may be leased.
+  void unpark(Slot& slot);
+  void end_parking(const Interpreter& interpreter);
   void park_surplus(std::unique_lock<std::mutex>& lock);
-  // Without `mutex_`: they free their models, on their own threads.
-  static void free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters);
+  // Without `mutex_`: they free their models, on their own threads. `freed` is called there, for each, under
+  // its GIL.
+  static void free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters,
+                                          std::function<void(Interpreter&)> freed = {});
 
   const PoolOptions options_;
   std::atomic<size_t> min_size_;  // written with `mutex_` held
@@ -275,7 +282,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool told_ = false;    // something runs or has run in all of them
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
-  std::condition_variable started_;  // an interpreter has started, or has not
+  std::condition_variable started_;  // an interpreter has started, or has not, or is parked
 };
 
 }  // namespace interpool

@@ -1,6 +1,7 @@
 // Who is next among models that wait, what a share holds back, and when a reserve is started.
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <map>
 #include <memory>
 #include <thread>
@@ -299,9 +300,14 @@ TEST(Fairness, AModelThatIsGoneInOneInterpreterKeepsItsCountersAndItsShare) {
 // A pool that may grow; what it starts are fakes.
 class Growing {
  public:
-  Growing(int min_size, int max_size, double park_after = 60) : fakes_(max_size) {
+  Growing(
+      int min_size, int max_size, double park_after = 60, const std::function<void()>& parking = [] {})
+      : fakes_(max_size) {
     for (auto& fake : fakes_) {
-      fake->define("interpool.native.inside.parking", "park", [](const auto&) { return Value(); });
+      fake->define("interpool.native.inside.parking", "park", [parking](const auto&) {
+        parking();
+        return Value();
+      });
     }
     auto all = fakes_.all();
     spare_.assign(all.begin() + min_size, all.end());
@@ -452,6 +458,60 @@ TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   EXPECT_THROW(pool->acquire("ahead", 0.0), LeaseTimeoutError);
   pool->release(pool->acquire("ahead", 20.0));
   EXPECT_EQ(having(rest), 8U);
+}
+
+// Grown to two, of which one is about to be parked, until `gate` opens.
+void park_one(Pool& pool) {
+  {
+    Lessees greedy;
+    for (int i = 0; i < 3; ++i) add(greedy, pool, "greedy");
+    pool.release(pool.acquire("quiet", std::nullopt));
+    EXPECT_EQ(pool.size(), 2U);
+  }
+  EXPECT_TRUE(eventually([&] { return pool.size() == 1; }));
+}
+
+TEST(Fairness, WhatIsBeingParkedIsLeasedWhenThatIsDone) {
+  std::latch gate(1);
+  std::atomic<bool> parked{false};
+  const Growing pool(1, 2, 0.1, [&] {
+    gate.wait();
+    parked = true;
+  });
+  park_one(*pool);
+  const int number = pool->instances().back();
+  EXPECT_THROW(pool->acquire("", 0.2, number), LeaseTimeoutError);
+  Interpreter& other = pool->acquire("", 0.0);  // all that is not parked is leased
+  std::thread waits([&] {
+    Interpreter& mine = pool->acquire("", std::nullopt, number);
+    EXPECT_TRUE(parked);
+    EXPECT_EQ(mine.id(), number);
+    pool->release(mine);
+  });
+  EXPECT_TRUE(eventually([&] { return pool->waiting() == 1; }));
+  gate.count_down();
+  waits.join();
+  pool->release(other);
+}
+
+TEST(Fairness, AGrowingPoolWaitsForWhatIsBeingParked) {
+  std::latch gate(1);
+  std::atomic<bool> parked{false};
+  const Growing pool(1, 2, 0.1, [&] {
+    gate.wait();
+    parked = true;
+  });
+  park_one(*pool);
+  Lessees greedy;
+  for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+  std::thread quiet([&] {
+    pool->release(pool->acquire("quiet", std::nullopt));
+    EXPECT_TRUE(parked);
+  });
+  std::this_thread::sleep_for(200ms);
+  gate.count_down();
+  quiet.join();
+  EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
 }
 
 TEST(Fairness, LosesNothingAmongManyModelsSharesAndTimeouts) {

@@ -412,6 +412,27 @@ TEST(Pool, GivesUpNothingThatWasToldToRunSomething) {
   EXPECT_TRUE(pool->give_up({}, 2).empty());
 }
 
+TEST(Pool, GivesUpNothingThatIsBeingParked) {
+  std::latch gate(1);
+  Fakes fakes(2);
+  for (auto& fake : fakes) {
+    fake->define("interpool.native.inside.parking", "park", [&](const auto&) {
+      gate.wait();
+      return Value();
+    });
+  }
+  PoolOptions options;
+  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  pool->resize(1, 1);
+  EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
+  pool->close();
+  EXPECT_EQ(pool->give_up({}, 2).size(), 1U);
+  gate.count_down();
+  EXPECT_TRUE(eventually([&] { return pool->give_up({}, 2).size() == 1; }));
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));
+}
+
 TEST(Pool, GivesEachInterpreterToOneTakerOnly) {
   constexpr int kInterpreters = 64;
   Fakes fakes(kInterpreters);
