@@ -212,7 +212,7 @@ class InterpreterManager:
         load command. A message is a memoryview that ends with its call.
 
         Args:
-            fd: the socket's descriptor; owned by the connection from here on.
+            fd: the socket's descriptor; owned by the connection from here on, and closed where this raises.
             module: importable in the interpreters.
             function: its function, as above.
             worker: passed through.

@@ -273,6 +273,15 @@ TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
             std::string::npos);
 }
 
+TEST_F(ConnectionTest, LeavesNoSocketOpenThatItDoesNotServe) {
+  SocketPair pair;
+  const Service service{"service", "answer", "W-1", "model", false, /*share=*/0};
+  EXPECT_THROW(Connection::serve(pool_, pair.give_away(), service, done_), ArgumentError);
+  pollfd end{pair.ours(), POLLIN, 0};
+  ASSERT_EQ(::poll(&end, 1, 0), 1);
+  EXPECT_EQ(pair.read(1), "");
+}
+
 // An answer that hands out each request's own.
 Answer success(const std::string& text) {
   return {otf::integer(200) + text, true};
