@@ -115,7 +115,7 @@ void Connection::run() {
     report(service_, error.what() + ("\n" + error.traceback_text));
   } catch (const std::exception& error) {
     // An end of stream that close() caused is not reported.
-    if (alive()) {
+    if (!is_closing()) {
       report(service_, error.what());
     }
   }

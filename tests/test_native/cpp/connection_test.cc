@@ -237,6 +237,17 @@ TEST_F(ConnectionTest, EndsQuietlyWhenItIsClosedWhileItWaits) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+TEST_F(ConnectionTest, EndsQuietlyWhenItIsClosedInsideAMessage) {
+  SocketPair pair;
+  ::testing::internal::CaptureStderr();
+  const auto connection = serve(pair);
+  pair.write(otf::load("m").substr(0, 5));
+  connection->close();
+  EXPECT_TRUE(connection->join(20.0));
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
   std::latch running(1);
   std::latch go_on(1);
