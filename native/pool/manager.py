@@ -278,6 +278,9 @@ class InterpreterManager:
         Args:
             patience: seconds to wait, for all together. An interpreter whose GIL cannot
                 be had in that time is named as such.
+
+        Raises:
+            ValueError: ``patience`` is not a number.
         """
         return describe_stacks(self._pool.stacks(patience), patience)
 

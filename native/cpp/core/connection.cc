@@ -310,8 +310,9 @@ std::string Connection::load_command() const {
 }
 
 bool Connection::join(double timeout) {
+  const auto deadline = after("a timeout", timeout);
   std::unique_lock lock(mutex_);
-  return ended_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return !open_; });
+  return ended_.wait_until(lock, deadline, [this] { return !open_; });
 }
 
 }  // namespace interpool

@@ -60,7 +60,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   bool alive() const;
   // Its first message, TorchServe's load command; "" before it came. Any thread.
   std::string load_command() const;
-  // False when it is still alive after `timeout` seconds. No GIL may be held.
+  // False when it is still alive after `timeout` seconds; ArgumentError for NaN. No GIL may be held.
   bool join(double timeout);
 
  private:

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 #include <latch>
+#include <limits>
 
 #include "fake_interpreter.h"
 #include "otf.h"
@@ -291,6 +292,25 @@ TEST_F(ConnectionTest, LeavesNoSocketOpenThatItDoesNotServe) {
   pollfd end{pair.ours(), POLLIN, 0};
   ASSERT_EQ(::poll(&end, 1, 0), 1);
   EXPECT_EQ(pair.read(1), "");
+}
+
+TEST_F(ConnectionTest, IsWaitedForAsLongAsTheCallerLikes) {
+  for (const double timeout : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    SocketPair pair;
+    const auto connection = serve(pair);
+    std::thread other([&] {
+      std::this_thread::sleep_for(50ms);
+      pair.hang_up();
+    });
+    EXPECT_TRUE(connection->join(timeout)) << timeout;
+    other.join();
+  }
+  SocketPair pair;
+  const auto connection = serve(pair);
+  for (const double timeout : {0.0, -1.0, -1e300, -std::numeric_limits<double>::infinity()}) {
+    EXPECT_FALSE(connection->join(timeout)) << timeout;
+  }
+  EXPECT_THROW(connection->join(std::numeric_limits<double>::quiet_NaN()), ArgumentError);
 }
 
 // An answer that hands out each request's own.

@@ -347,6 +347,27 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
 
+TEST(Pool, WaitsForThoseThatItTellsAsLongAsTheCallerLikes) {
+  Fakes fakes(2);
+  std::atomic<int> told{0};
+  for (auto& fake : fakes) {
+    fake->define("module", "note", [&](const std::vector<Value>&) -> Value {
+      std::this_thread::sleep_for(50ms);
+      ++told;
+      return {};
+    });
+  }
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  int all = 0;
+  for (const double patience : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    pool->tell_all("module", "note", None{}, patience);
+    EXPECT_EQ(told, all += 2) << patience;
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(pool->tell_all("module", "note", None{}, nan), ArgumentError);
+  EXPECT_EQ(told, all);
+}
+
 std::set<int> ids_of(const std::vector<Interpreter*>& interpreters) {
   std::set<int> ids;
   for (const Interpreter* interpreter : interpreters) ids.insert(interpreter->id());
