@@ -218,9 +218,9 @@ struct Lessees : std::vector<std::unique_ptr<Lessee>> {
   }
 };
 
-void add(Lessees& all, Pool& pool, const std::string& model) {
+void add(Lessees& all, Pool& pool, const std::string& model, bool sleeps = false) {
   const size_t before = pool.waiting();
-  all.push_back(std::make_unique<Lessee>(pool, model));
+  all.push_back(std::make_unique<Lessee>(pool, model, sleeps));
   EXPECT_TRUE(eventually([&] { return all.back()->has_one() || pool.waiting() > before; }));
 }
 
@@ -444,16 +444,16 @@ TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
 TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   const Growing pool(8, 9);
   Lessees early;
-  for (int i = 0; i < 8; ++i) add(early, *pool, "ahead");
+  for (int i = 0; i < 8; ++i) add(early, *pool, "ahead", /*sleeps=*/true);
   Lessees rest;
-  add(rest, *pool, "behind");
+  add(rest, *pool, "behind", /*sleeps=*/true);
   ASSERT_TRUE(eventually([&] { return rest.back()->has_one(); }));
   EXPECT_EQ(pool->reserve(), 1U);
   std::this_thread::sleep_for(300ms);  // in which one gets eight times as much as the other
   for (const auto& one : early) one->let_go();
   early.clear();
   // All that may be leased to whoever comes is: the free one is kept for those that have had less.
-  for (int i = 0; i < 7; ++i) add(rest, *pool, "other " + std::to_string(i));
+  for (int i = 0; i < 7; ++i) add(rest, *pool, "other " + std::to_string(i), /*sleeps=*/true);
   ASSERT_EQ(having(rest), 8U);
   EXPECT_THROW(pool->acquire("ahead", 0.0), LeaseTimeoutError);
   pool->release(pool->acquire("ahead", 20.0));
