@@ -212,7 +212,7 @@ class InterpreterManager:
         load command. A message is a memoryview that ends with its call.
 
         Args:
-            fd: the socket's descriptor; owned by the connection from here on.
+            fd: the socket's descriptor; owned by the connection from here on, and closed where this raises.
             module: importable in the interpreters.
             function: its function, as above.
             worker: passed through.
@@ -278,6 +278,9 @@ class InterpreterManager:
         Args:
             patience: seconds to wait, for all together. An interpreter whose GIL cannot
                 be had in that time is named as such.
+
+        Raises:
+            ValueError: ``patience`` is not a number.
         """
         return describe_stacks(self._pool.stacks(patience), patience)
 
