@@ -349,7 +349,8 @@ void Pool::limit(int64_t count) {
     throw ArgumentError("a pool of " + size + " interpreters can be limited to 1 to " + size + ", not " +
                         std::to_string(count));
   }
-  limit_ = static_cast<size_t>(count);
+  // All that there are is no limit, for those as well that come later.
+  limit_ = static_cast<size_t>(count) == most ? SIZE_MAX : static_cast<size_t>(count);
   dispatch();
 }
 

@@ -601,6 +601,22 @@ TEST(Pool, IsLimitedToTheFirstOfThoseThatCanBeLeased) {
   EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
 }
 
+TEST(Pool, IsNotLimitedOnceItsSizeIsTheLimit) {
+  Fakes fakes(2);
+  const auto all = fakes.all();
+  PoolOptions options;
+  options.start = [&] { return all[1]; };
+  const auto pool = std::make_shared<Pool>(std::vector<Interpreter*>{all[0]}, std::move(options));
+  pool->limit(1);  // all that there are
+  pool->resize(2, 2);
+  ASSERT_TRUE(eventually([&] { return pool->size() == 2; }));
+  Interpreter& first = pool->acquire("", 0.0);
+  pool->release(pool->acquire("", 0.0));
+  pool->release(first);
+  pool->close();
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
+}
+
 TEST(Pool, IsNotLimitedToWhatIsParked) {
   Fakes fakes(2);
   for (auto& fake : fakes) {
