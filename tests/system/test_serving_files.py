@@ -76,7 +76,9 @@ def server() -> Iterator[TorchServe]:
         assert laid_out(running)
         (archive,) = running.store.glob("third.mar")
         running.stop()
-        if laid_out(running):  # a host that ends gives its interpreters two seconds: the next one removes them
+        if laid_out(
+            running
+        ):  # a host that ends gives its interpreters two seconds: the next one removes them
             running.start()
             assert running.register(archive.name).status == 200
             assert len(laid_out(running)) == 1
