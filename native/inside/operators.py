@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from interpool.native.inside.refusals import conflicting
-from interpool.native.upstream.torch_private import forget_libraries, library_contents
+from interpool.native.upstream.torch_private import forget_libraries, operators_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,24 +85,17 @@ def release(key: object) -> None:
 def _before_definition(library: Library, schema: object = "", *_: object, **__: object) -> None:
     if library in _owners:
         name = f"{library.ns}::{str(schema).partition('(')[0].strip()}"
-        _refuse_if_others(_owners[library], name, lambda other: name in library_contents(other)[0])
+        _refuse_if_others(_owners[library], name)
 
 
-def _before_kernel(
-    library: Library, op_name: object = "", fn: object = None, dispatch_key: str = "", **_: object
-) -> None:
+def _before_kernel(library: Library, op_name: object = "", *_: object, **__: object) -> None:
+    """An operator of no model may get one of each: by a library that both have in their directories."""
     if library not in _owners:
         return
     # An operator's object prints as namespace.name.overload.
     name = op_name if isinstance(op_name, str) else str(op_name).partition(".")[2].removesuffix(".default")
     name = name.rpartition("::")[2]
-    operator, kernel = f"{library.ns}::{name}", f"{library.ns}/{name}/{dispatch_key or library.dispatch_key}"
-
-    def has(other: Library) -> bool:
-        definitions, kernels = library_contents(other)
-        return operator in definitions or kernel in kernels
-
-    _refuse_if_others(_owners[library], operator, has)
+    _refuse_if_others(_owners[library], f"{library.ns}::{name}")
 
 
 def _before_end(library: Library) -> None:
@@ -110,13 +103,13 @@ def _before_end(library: Library) -> None:
     owner = _owners.get(library)
     caller = _owner_of(sys._getframe(2)) if owner is not None else None
     if caller is not None:
-        name = next(iter(sorted(library_contents(library)[0])), library.ns)
-        _refuse_if_others(caller, name, lambda other: other is library)
+        for name in sorted(operators_of(library)):
+            _refuse_if_others(caller, name)
 
 
-def _refuse_if_others(owner: Owner, name: str, has: Callable[[Library], bool]) -> None:
+def _refuse_if_others(owner: Owner, name: str) -> None:
     for library, other in list(_owners.items()):
-        if other.path == owner.path or not has(library):
+        if other.path == owner.path or name not in operators_of(library):
             continue
         raise RuntimeError(
             conflicting(

@@ -313,7 +313,7 @@ _CORE_NAMES = (
     PrivateName(
         "torch.library:Library.__init__",
         "inside/operators.py: what a library has",
-        mentions=("_op_defs", "_op_impls", "ns", "dispatch_key"),
+        mentions=("_op_defs", "ns"),
     ),
     PrivateName("torch._library.custom_ops:OPDEF_TO_LIB", "inside/operators.py: likewise"),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
@@ -500,9 +500,9 @@ def allow_import_again() -> None:
         del sys.modules[name]
 
 
-def library_contents(library: torch.library.Library) -> tuple[set[str], set[str]]:
-    """The operators that a library defines, ``namespace::name``, and its kernels, ``namespace/name/key``."""
-    return library._op_defs, library._op_impls
+def operators_of(library: torch.library.Library) -> set[str]:
+    """Those that it defines: ``namespace::name``, or ``namespace::name.overload``."""
+    return library._op_defs
 
 
 def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:

@@ -26,6 +26,7 @@ struct Cell {
   size_t number = 0;
   std::string what;
   std::atomic<std::shared_ptr<const std::map<InterpreterId, Kernel>>> kernels;
+  std::map<InterpreterId, std::vector<Kernel>> registered;  // oldest first; under the lock
   std::optional<c10::SafeKernelFunction> base;
   bool passes = false;  // without a kernel, the operator goes on with its next key
   std::optional<c10::RegistrationHandleRAII> registration;
@@ -171,15 +172,14 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
   auto shared = std::make_shared<c10::KernelFunction>(std::move(kernel));
   const std::lock_guard lock(registration_mutex());
   Cell& cell = cell_of(op, key, {{id, shared}});
+  cell.registered[id].push_back(shared);
   replace(cell, id, shared);
   return c10::RegistrationHandleRAII([&cell, id, shared] {
     const std::lock_guard again(registration_mutex());
-    const auto kernels = cell.kernels.load();
-    const auto mine = kernels->find(id);
-    // A later registration by the same interpreter stays.
-    if (mine != kernels->end() && mine->second == shared) {
-      replace(cell, id, nullptr);
-    }
+    // What the same interpreter has registered later stays; else what it has registered before is back.
+    std::vector<Kernel>& mine = cell.registered[id];
+    std::erase(mine, shared);
+    replace(cell, id, mine.empty() ? nullptr : mine.back());
   });
 }
 

@@ -222,6 +222,28 @@ def define_plainly(name):
     assert here["gradient"](name) == [2] * 3  # type: ignore[operator]
 
 
+def test_a_kernel_that_is_taken_back_leaves_the_one_before_it(session: InterpreterSession) -> None:
+    source = """
+    import torch
+    libraries = {}
+    def override(value):
+        libraries[value] = torch.library.Library("aten", "IMPL")
+        libraries[value].impl("hardsigmoid", lambda x: torch.full_like(x, value), "CPU")
+    def undo(value):
+        libraries.pop(value)._destroy()
+    def ask():
+        return torch.ops.aten.hardsigmoid(torch.zeros(1)).item()
+    """
+    code = Code(session, source)
+    for value in (1.0, 2.0, 3.0):
+        code["override"](value)
+    found = [code.call("ask")]
+    for value in (2.0, 3.0, 1.0):
+        code["undo"](value)
+        found.append(code.call("ask"))
+    assert found == [3.0, 3.0, 1.0, 0.5]
+
+
 def test_an_override_of_the_hosts_stays_the_hosts(session: InterpreterSession) -> None:
     library = torch.library.Library("aten", "IMPL")
     inside = Code(session, "import torch\ndef selu(): return torch.selu(torch.tensor([1.0])).item()")
