@@ -4,7 +4,9 @@
 
 static PyObject* decimal = NULL;
 
-__attribute__((constructor)) static void begin(void) { decimal = PyImport_ImportModule("_decimal"); }
+__attribute__((constructor)) static void begin(void) {
+  decimal = PyImport_ImportModule("_decimal");
+}
 
 PyMODINIT_FUNC PyInit_early(void) {
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "early", NULL, -1, NULL, NULL, NULL, NULL, NULL};
