@@ -430,11 +430,7 @@ def _prepare() -> None:
         found = installation()
         # The process's variables and its directory may change, and the cache's place with them.
         copies = provision.present_copies()
-        _native.prepare(
-            **found,
-            private_copy=lambda path, slot: copies.private_copy(path, slot),
-            libpython_copy=lambda slot: copies.libpython_copy(slot),
-        )
+        _native.prepare(**found, private_copy=copies.private_copy, libpython_copy=copies.libpython_copy)
         watch_host_torch(Path(found["torch_lib"]))
         watch_process_end()
         provision.sweep_later()

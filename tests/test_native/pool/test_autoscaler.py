@@ -179,11 +179,11 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
 def test_a_pool_that_cannot_grow_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(_copies: Copies, _slot: int) -> str:
+    def refuse(*_judged_and_slot: object) -> str:
         raise OSError("no room on the device of this test's")
 
     with InterpreterManager(1, max_size=2) as manager:
-        monkeypatch.setattr(Copies, "libpython_copy", refuse)
+        monkeypatch.setattr(Copies, "_slot_copy", refuse)
         said = ""
 
         def has_said() -> str:
@@ -201,14 +201,14 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
 
 
 def test_a_pool_serves_while_it_is_made_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    held_back, real = threading.Event(), Copies.libpython_copy
+    held_back, real = threading.Event(), Copies._slot_copy
 
-    def hold_back(copies: Copies, slot: int) -> str:
+    def hold_back(*judged_and_slot: Any) -> str:
         held_back.wait(60)
-        return real(copies, slot)
+        return real(*judged_and_slot)
 
     with InterpreterManager(1, preload=["colorsys"]) as manager:
-        monkeypatch.setattr(Copies, "libpython_copy", hold_back)
+        monkeypatch.setattr(Copies, "_slot_copy", hold_back)
         manager.resize(2)
         wait_for(lambda: manager.stats()["growing"], "the second one to be started")
         wave(manager, 2)
@@ -226,13 +226,13 @@ def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
 ) -> None:
     begun, closed = threading.Event(), threading.Event()
 
-    def refuse(_copies: Copies, _slot: int) -> str:
+    def refuse(*_judged_and_slot: object) -> str:
         begun.set()
         closed.wait(60)
         raise OSError("the process may be ending")
 
     with InterpreterManager(1, max_size=2) as manager:
-        monkeypatch.setattr(Copies, "libpython_copy", refuse)
+        monkeypatch.setattr(Copies, "_slot_copy", refuse)
 
         def has_begun() -> bool:
             wave(manager, 3)
