@@ -76,9 +76,8 @@ def server() -> Iterator[TorchServe]:
         assert laid_out(running)
         (archive,) = running.store.glob("third.mar")
         running.stop()
-        if laid_out(
-            running
-        ):  # a host that ends gives its interpreters two seconds: the next one removes them
+        # A host that ends gives its interpreters two seconds. What they leave the next one removes.
+        if laid_out(running):
             running.start()
             assert running.register(archive.name).status == 200
             assert len(laid_out(running)) == 1
