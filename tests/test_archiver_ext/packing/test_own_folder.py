@@ -120,6 +120,22 @@ def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tm
     assert [*report.plan.data] == ["mypkg/data/"]
 
 
+@pytest.mark.parametrize(
+    ("file", "option"),
+    [(".gitkeep", "mypkg/data/"), ("base.py", "mypkg/data/*.py"), ("a/x.py", "mypkg/data/")],
+)
+def test_the_option_that_is_named_for_a_folder_without_data_is_taken(
+    project: Write, tmp_path: Path, file: str, option: str
+) -> None:
+    files = {name: text for name, text in FOLDERS.items() if not name.endswith(".bin")}
+    model = files["mypkg/model.py"].replace("*.bin", "*.py")
+    root = project(files | {"mypkg/model.py": model, f"mypkg/data/{file}": ""})
+    with pytest.raises(PackError) as caught:
+        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
+    assert f"What to do: --data '{option}'," in caught.value.message
+    assert pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=[option]).attempts == 1
+
+
 def test_a_folder_that_is_listed_and_lacks_files_is_named(project: Write, tmp_path: Path) -> None:
     source = FOLDERS["mypkg/model.py"].replace("if not", "open(DATA + '/a.bin').close()\n        if not")
     with pytest.raises(PackError) as caught:
