@@ -38,6 +38,7 @@ from interpool.archiver_ext.packing.graph import importers
 from interpool.archiver_ext.packing.import_time import used_by_loaded
 from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
 from interpool.archiver_ext.packing.manifest import append_manifest, digests
+from interpool.archiver_ext.packing.module_names import check_names
 from interpool.archiver_ext.packing.observing import Calls
 from interpool.archiver_ext.packing.opened_files import OpenedFiles
 from interpool.archiver_ext.packing.pickling import explain_unpicklable, was_pickling
@@ -139,6 +140,7 @@ def export(job: BuildJob) -> Built:
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
+        check_names(exporter, spec)
         data |= dict.fromkeys(given, "--data")
         data |= files.inside if job.planned_data is None else job.planned_data
         members = save_data(exporter, data)

@@ -162,12 +162,16 @@ def _chain(came_from: dict[str, str], start: str, end: str) -> tuple[str, ...]:
 def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
     """Where the project's module ``user`` imports ``imported``, as ``path:line: text``.
 
-    "" if no statement there does.
+    "" if neither a statement there does, nor a call that was seen.
     """
     for site in exporter.import_sites(user):
         if imported in site.modules:
             return source_line(shown_path(exporter, user), site.line, site.text)
-    return ""
+    line = exporter.computed.get(user, {}).get(imported)
+    if line is None:
+        return ""
+    text = str(exporter.dependency_graph.nodes[user].get("source") or "").splitlines()[line - 1 : line]
+    return source_line(shown_path(exporter, user), line, "".join(text))
 
 
 def shown_path(exporter: HermeticExporter, module: str) -> str:

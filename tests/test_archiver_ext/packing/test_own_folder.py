@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext import PackError, pack, verify_archive
 from interpool.archiver_ext.packing.plan import read_plan
 from interpool.handler.cli import main
 
@@ -69,6 +69,65 @@ def test_a_package_that_lists_its_own_folder_and_imports_what_it_finds_is_packed
     }  # fmt: skip
     (asked,) = report.modules["suite.first"]["imported_by"]
     assert asked == {"module": "suite", "line": 9}
+
+
+def test_names_that_no_import_statement_can_write_are_packed_too(project: Write, tmp_path: Path) -> None:
+    files = SUITE | {
+        "suite/3d/__init__.py": "from .u_net import Net; NUMBER = 1",
+        "suite/3d/u_net.py": """
+            from importlib import import_module
+
+            Net = import_module(".x-y", "suite.3d").Net
+        """,
+        "suite/3d/x-y.py": """
+            import torch
+
+            class Net(torch.nn.Module):
+                def forward(self, x):
+                    from suite import names
+                    return x * names()[0]
+        """,
+        "export.py": """
+            import importlib
+            import torch
+
+            def build():
+                return importlib.import_module("suite.3d").Net()
+
+            def example_inputs():
+                return torch.ones(2)
+        """,
+    }
+    report = pack("export:build", tmp_path / "m.ptpkg", root=project(files))
+    assert {"suite.3d", "suite.3d.u_net", "suite.3d.x-y"} <= {*report.names("intern")}
+    assert verify_archive(report.output).stages[-1].name == "self-test"
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=tmp_path / "project", extern=["suite.3d.**"])
+    assert "which is to be taken from the server, where only an identifier" in caught.value.message
+    assert caught.value.message.endswith("What to do: rename its file or folder, or have it packed")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["Logger", "logger"],
+            "needs 'suite.logger', whose name is that of suite.Logger except for its case",
+        ),
+        (["my net"], "needs 'suite.my net', a name that no archive can hold"),
+        (["u\u0308ber"], "needs 'suite.u\u0308ber', a name that no archive can hold"),
+    ],
+)
+def test_names_that_no_archive_can_hold_are_refused_with_the_line(
+    project: Write, tmp_path: Path, names: list[str], said: str
+) -> None:
+    found = {f"suite/{name}/__init__.py": "NUMBER = 1" for name in names}
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=project(SUITE | found))
+    line, needs, advice = caught.value.message.splitlines()
+    assert line.startswith("suite/__init__.py:9: models[entry.name] = importlib.import_module(")
+    assert needs.strip().startswith(said)
+    assert advice.startswith("  What to do: rename ")
 
 
 FOLDERS = {
