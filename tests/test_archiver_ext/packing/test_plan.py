@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.archiver_ext.packing.pack import PackReport, pack
-from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
+from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan, write_plan
 from interpool.handler.cli import main
 from interpool.native.archive.format import Origin
 
@@ -183,6 +183,22 @@ def test_a_plan_from_a_report_decides_as_one_from_a_file(mypkg: Path, tmp_path: 
     assert report.modules["cffi"]["origin"] is Origin.PLAN
     (unused,) = [warning for warning in report.warnings if "matches no module" in warning]
     assert unused.startswith("the plan's [mock] not_needed.** matches no module that the model needs")
+
+
+def test_a_plan_can_be_read_whatever_errors_and_lines_say(tmp_path: Path) -> None:
+    said = "\x1b[1mnot\x1b[0m \x00\udcff"
+    line = "a\nb.py:1: import cffi\t# \x0c\x7f"
+    plan = Plan(
+        "m:build", data={"m/a.txt": said[:-1]}, proposals=(Proposal("cffi.**", "mock", said[:-1], line),)
+    )
+    write_plan(plan, tmp_path / "plan.toml", not_held=f"first\n{said}")
+    found = read_plan(tmp_path / "plan.toml")
+    assert found == Plan("m:build", data=plan.data, proposals=(Proposal("cffi.**", "mock", said[:-1]),))
+    text = (tmp_path / "plan.toml").read_text(encoding="utf-8")
+    assert text.startswith("# NOT HELD: first\n# NOT HELD: \\x1b[1mnot\\x1b[0m \\x00\\udcff\n")
+    assert "\n# a\\nb.py:1: import cffi\\t# \\x0c\\x7f\n" in text
+    write_plan(Plan("m:build", data={"m/a.txt": said}), tmp_path / "plan.toml")
+    assert [*read_plan(tmp_path / "plan.toml").data] == ["m/a.txt"]
 
 
 def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> None:
