@@ -61,9 +61,11 @@ class WorkingTrees:
         return path.relative_to(self.root).as_posix()
 
     def shown(self, path: Path) -> str:
-        """A file's name in messages: below the root, if it lies there."""
+        """A file's name in reasons, which archives hold: of the user's, no path of this machine."""
         found = path.resolve()
-        return str(found.relative_to(self.root) if found.is_relative_to(self.root) else found)
+        if found.is_relative_to(self.root):
+            return str(found.relative_to(self.root))
+        return self.member(found) if self.owns(found) else str(found)
 
     def file(self, member: str) -> Path:
         """The file that has a name in an archive, there or not."""

@@ -116,6 +116,39 @@ def test_one_trial_load_finds_all_that_only_loading_needs(packed: PackReport) ->
     ]
 
 
+FUSSY = {
+    "site-packages/fussy14.py": """
+        import os
+
+        if __name__ != "fussy14":
+            raise RuntimeError(f"not found in {os.getcwd()}")
+        SIZE = 3
+    """,
+    "project/m.py": """
+        import fussy14
+
+        class Entry:
+            def __call__(self):
+                return fussy14.SIZE
+    """,
+}
+
+
+def test_what_an_error_says_is_told_and_not_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold paths of this machine, and equal models give equal bytes."""
+    for name, text in FUSSY.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
+    report = pack("m:Entry", tmp_path / "m.ptpkg", root=tmp_path / "project")
+    why = "its code does not work from an archive (RuntimeError)"
+    assert (report.modules["fussy14"]["action"], report.modules["fussy14"]["reason"]) == ("extern", why)
+    (correction,) = report.corrections
+    assert correction.startswith(f"fussy14 is taken from the server: {why}: not found in /")
+
+
 def test_what_is_packed_has_not_been_run(packed: PackReport) -> None:
     importer = torch.package.PackageImporter(str(packed.output))
     assert importer.load_pickle("interpool-archive", "entry.pkl").calls == 0
