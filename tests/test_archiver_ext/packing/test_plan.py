@@ -116,13 +116,24 @@ def test_one_trial_load_finds_all_that_only_loading_needs(packed: PackReport) ->
     ]
 
 
-FUSSY = {
-    "site-packages/fussy14.py": """
+FUSSY = """
+    import os
+
+    if __name__ != "fussy14":
+        raise RuntimeError(f"not found in {os.getcwd()}")
+    SIZE = 3
+"""
+FUSSY_WHEN_SCANNED = """
+    SIZE = 3
+
+    def never():
+        import fussy15
+"""
+FUSSY_PROJECT = {
+    "site-packages/fussy15.py": """
         import os
 
-        if __name__ != "fussy14":
-            raise RuntimeError(f"not found in {os.getcwd()}")
-        SIZE = 3
+        raise SystemExit(f"not found in {os.getcwd()}")
     """,
     "project/m.py": """
         import fussy14
@@ -134,18 +145,24 @@ FUSSY = {
 }
 
 
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (FUSSY, "its code does not work from an archive (RuntimeError)"),
+        (FUSSY_WHEN_SCANNED, "fussy14 importing it failed (SystemExit)"),
+    ],
+)
 def test_what_an_error_says_is_told_and_not_in_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, why: str
 ) -> None:
     """It may hold paths of this machine, and equal models give equal bytes."""
-    for name, text in FUSSY.items():
-        (tmp_path / name).parent.mkdir()
+    for name, text in (FUSSY_PROJECT | {"site-packages/fussy14.py": source}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(textwrap.dedent(text))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
     report = pack("m:Entry", tmp_path / "m.ptpkg", root=tmp_path / "project")
-    why = "its code does not work from an archive (RuntimeError)"
     assert (report.modules["fussy14"]["action"], report.modules["fussy14"]["reason"]) == ("extern", why)
-    (correction,) = report.corrections
+    (correction,) = [each for each in report.corrections if each.startswith("fussy14")]
     assert correction.startswith(f"fussy14 is taken from the server: {why}: not found in /")
 
 
