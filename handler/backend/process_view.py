@@ -32,6 +32,8 @@ from interpool.native.upstream.cpython_private import (
     event_loop_policies,
     replace_environ,
     replace_warnings_filters,
+    set_start_method,
+    start_method,
 )
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ _KEPT = (
     _Kept(gc.isenabled, _put_gc),
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
     _Kept(get_event_loop_policy, set_event_loop_policy),
+    _Kept(start_method, set_start_method),
 )
 _initial: tuple[Any, ...] = ()  # before any model
 _current: ProcessView | None = None

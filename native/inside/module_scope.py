@@ -144,6 +144,8 @@ class ModuleScope:
     def find(self, name: str, fromlist: Sequence[str] | None) -> ModuleType:
         """What an import statement of this scope's means while another one is entered.
 
+        Not of Python's own library, which is everybody's. Anything else may use modules of this scope's.
+
         Raises:
             ImportError: it was not imported before.
         """
@@ -386,6 +388,13 @@ def _guard_threads() -> None:
     threading.Thread.start = start  # type: ignore[method-assign]
 
 
+def _is_standard(name: str, scope: ModuleScope) -> bool:
+    """Whether Python's own library is meant, by that scope and by the one that is entered."""
+    top = name.partition(".")[0]
+    own = top in scope._names or (_entered is not None and top in _entered._names)
+    return top in sys.stdlib_module_names and not own
+
+
 def _guard_statements() -> None:
     """Let each scope's import statements mean its own modules, whichever scope is entered."""
     stock = builtins.__import__
@@ -405,6 +414,8 @@ def _guard_statements() -> None:
         if level:
             assert globals is not None
             name = importlib.util.resolve_name("." * level + name, globals.get("__package__"))
+        elif _is_standard(name, scope):
+            return stock(name, globals, locals, fromlist, level)
         found: ModuleType = scope.find(name, fromlist)
         return found
 

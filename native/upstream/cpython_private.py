@@ -70,6 +70,10 @@ NAMES = (
     ),
     PrivateName("_ctypes:dlopen", "upstream/torch_symbols.py: the library that looks torch's symbols up"),
     PrivateName("_posixsubprocess:fork_exec", "inside/bootstrap.py refuses a preexec_fn"),
+    PrivateName(
+        "multiprocessing.context:_default_context._actual_context",
+        "handler/backend/process_view.py: each model chooses how processes start",
+    ),
     *(
         [PrivateName("_interpreters:create", "inside/bootstrap.py refuses subinterpreters")]
         if sys.version_info >= (3, 14)
@@ -267,6 +271,19 @@ def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]
             events._set_event_loop_policy,
         )
     return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
+
+
+def start_method() -> Any:
+    """What ``multiprocessing.set_start_method`` has chosen; None as long as it has not."""
+    context = sys.modules.get("multiprocessing.context")
+    return context._default_context._actual_context if context is not None else None
+
+
+def set_start_method(chosen: Any) -> None:
+    """Have it be that, or not chosen yet; from ``start_method``."""
+    context = sys.modules.get("multiprocessing.context")
+    if context is not None:
+        context._default_context._actual_context = chosen
 
 
 def check() -> list[str]:

@@ -63,3 +63,21 @@ other.close()
 """
     with InterpreterManager(1) as manager, manager.acquire_session() as session:
         assert _run(session, source) == [False, True, False]
+
+
+def test_each_model_chooses_how_multiprocessing_starts_once() -> None:
+    source = f"""
+import multiprocessing
+from {VIEW} import ProcessView
+found = []
+for method in ("spawn", "forkserver", "spawn"):  # the last: one of them, loaded again
+    view = ProcessView(None)
+    with view.entered():
+        multiprocessing.set_start_method(method)
+    with view.entered():
+        found.append(multiprocessing.get_start_method())
+    view.close()
+found.append(multiprocessing.get_start_method(allow_none=True))
+"""
+    with InterpreterManager(1) as manager, manager.acquire_session() as session:
+        assert _run(session, source) == ["spawn", "forkserver", "spawn", None]

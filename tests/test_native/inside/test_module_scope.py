@@ -261,6 +261,19 @@ def test_a_models_thread_is_told_when_what_it_imports_was_never_imported(scopes:
         scopes.inside("two", "import builtins; builtins.of_one()")
 
 
+def test_a_models_thread_imports_from_pythons_own_library_at_any_time(scopes: Scopes) -> None:
+    scopes.outside("import sys; sys.modules.pop('colorsys', None); sys.modules.pop('this', None)")
+    ask = "import threading\ndef ask(): import colorsys; return colorsys.rgb_to_hsv(0, 0, 1)[2]\n"
+    scopes.make("one", background=ask + "threading.Thread(target=str).start()")
+    scopes.make("two", utils="")
+    scopes.make("three", colorsys="rgb_to_hsv = None")
+    keep = "import background, builtins; builtins.of_one = background.ask"
+    scopes.inside("one", keep)
+    with pytest.raises(RemoteError, match="'colorsys' was imported in a thread"):
+        scopes.inside("three", "import builtins; builtins.of_one()")  # which calls another module so
+    assert scopes.inside("two", "import builtins; result = builtins.of_one()") == 1
+
+
 @pytest.fixture
 def environment(tmp_path: Path, scopes: Scopes) -> Iterator[Path]:
     """A directory on the interpreter's own path, with a package whose parts use a module ``colors``."""
