@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which ends the process: a
-# sort whose key sorts takes 2.5 KiB for each level of Python's count, and 5 on 3.13. (3.12 and 3.14 look after
-# the stack themselves.)
+# sort whose key sorts takes 2.5 KiB for each level of Python's count, and 5 on 3.13. (3.12 and 3.14 look
+# after the stack themselves.)
 DEEPEST_RECURSION = 1500 if sys.version_info[:2] == (3, 13) else 3000
 
 

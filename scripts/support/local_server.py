@@ -27,7 +27,6 @@ INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main
 JSON = "application/json"
 # In the environment of every server of this process, to tell what they started from what others did.
 RUN = uuid.uuid4().hex
-_HELD_PORTS: list[socket.socket] = []
 
 
 @dataclass(frozen=True)
@@ -321,12 +320,13 @@ def free_ports(count: int) -> list[int]:
     Each is held by a socket that is bound and listens on nothing: connections and other processes do not
     get the port, servers do, as they set SO_REUSEADDR or SO_REUSEPORT.
     """
-    held = [socket.socket() for _ in range(count)]
-    for port in held:
-        port.bind(("127.0.0.1", 0))
-        port.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # now: a bind that sets it shares with others
-        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    _HELD_PORTS.extend(held)
-    return [port.getsockname()[1] for port in held]
+    ports = []
+    for _ in range(count):
+        held = socket.socket()
+        held.bind(("127.0.0.1", 0))
+        # After bind: set before it, they would let the kernel choose a port that another one holds like this.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        ports.append(held.getsockname()[1])
+        held.detach()  # the descriptor stays open until the process ends
+    return ports

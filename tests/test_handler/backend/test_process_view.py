@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -16,6 +20,15 @@ def _run(session: InterpreterSession, source: str) -> object:
     return names["found"].to_value()
 
 
+@pytest.fixture
+def _as_before() -> Iterator[None]:
+    """What the test changes is the C library's environment, which every process that is started gets."""
+    yield
+    os.putenv("PATH", os.environ["PATH"])
+    os.unsetenv("LEFT_BY")
+
+
+@pytest.mark.usefixtures("_as_before")
 def test_a_model_begins_with_the_environment_that_the_process_was_started_with() -> None:
     """Also in an interpreter that has started after a neighbour changed the process's."""
     with InterpreterManager(1, max_size=2) as manager:
