@@ -347,6 +347,9 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
         made = make_bundle(bundle, slots, imports)
         size = made.size // 1_000_000
         click.echo(f"{bundle}: {made.copies} copies for {slots} interpreters, {size} MB in all")
+        if made.unlicensed:
+            names = ", ".join(made.unlicensed)
+            click.echo(f"Not found: the licenses of {names}. Add them when you pass the bundle on.")
         return
     from interpool.native.pool.prepare import default_file
     from interpool.native.pool.prepare import prepare as make

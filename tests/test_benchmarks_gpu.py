@@ -29,6 +29,7 @@ def test_what_a_further_one_takes_is_the_slope_from_the_fewest_to_the_most() -> 
     assert curves.further_mb("graph") == 0
 
 
+@pytest.mark.long
 def test_gpu_measures_rates_and_memory_in_three_ways_on_the_cpu(tmp_path: Path) -> None:
     result, _ = measured(
         tmp_path, "gpu", "--device", "cpu", "--models", "small", "--widths", "2", "--rounds", "1",

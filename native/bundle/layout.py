@@ -12,7 +12,7 @@ libraries for each other::
     python/lib/python3.11/site-packages/ torch and packages
     copies/files/, copies/slots/         private copies: native/provision/copies.py
     imports/                             what an import of torch told: native/inside/import_notes.py
-    licenses/                            Python's and interpool's; packages' are in their dist-info
+    licenses/                            Python's and the system's; packages' are in their dist-info
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ class Layout:
     def copies(self) -> Path:
         """Templates and slots' copies."""
         return self.root / "copies"
+
+    @property
+    def licenses(self) -> Path:
+        """Python's, and those of the system's libraries."""
+        return self.root / "licenses"
 
     @property
     def notes(self) -> Path:

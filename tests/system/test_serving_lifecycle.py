@@ -278,7 +278,9 @@ def _outcome(server: TorchServe, name: str, gate: Path, patience_s: float) -> st
     return f"{answer.status} {answer.json['message']}" if answer.status != 200 else "200"
 
 
-@pytest.mark.parametrize("overlay", [True, False], ids=["pool", "stock"])
+@pytest.mark.parametrize(
+    "overlay", [True, pytest.param(False, marks=pytest.mark.long)], ids=["pool", "stock"]
+)
 def test_requests_in_flight_of_a_model_that_goes_are_torchserves_to_answer(
     mar: Mar, tmp_path: Path, overlay: bool
 ) -> None:

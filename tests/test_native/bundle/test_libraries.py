@@ -48,7 +48,7 @@ class Tree:
         self.sources[final] = library
         return final
 
-    def bring(self) -> list[str]:
+    def bring(self) -> dict[str, Path]:
         return bring_needed(self.root, self.sources, self.beside, self.root / "torch/lib")
 
     def loads(self, path: Path) -> str:
@@ -74,7 +74,7 @@ def test_what_was_the_systems_comes_with_all_that_it_needs(tree: Tree) -> None:
     outer = build(tree.system / "libouter.so", str(inner), f"-Wl,-rpath,{tree.system}")
     extension = build(tree.system / "ext.so", str(outer), f"-Wl,-rpath,{tree.system}")
     final = tree.add("python/packages/ext.so", extension)
-    assert tree.bring() == ["libinner.so.3", "libouter.so"]
+    assert list(tree.bring()) == ["libinner.so.3", "libouter.so"]
     assert strings(final, DT_RUNPATH) == ["$ORIGIN/../lib"]
     assert strings(tree.beside / "libouter.so", DT_RUNPATH) == ["$ORIGIN"]
     told = tree.loads(final)
@@ -86,7 +86,7 @@ def test_folders_of_where_it_came_from_are_forgotten(tree: Tree) -> None:
     final = tree.add(
         "a/ext.so", build(tree.system / "ext.so", f"-Wl,-rpath,{tree.system}:/usr/lib/elsewhere")
     )
-    assert tree.bring() == []
+    assert tree.bring() == {}
     assert strings(final, DT_RUNPATH) == []
     assert strings(final, DT_NEEDED) == ["libc.so.6"]
 
@@ -96,7 +96,7 @@ def test_a_wheels_own_searches_stay_and_lead_nowhere_else(tree: Tree) -> None:
     flags = (str(helper), "-Wl,-rpath,$ORIGIN/../p.libs:$ORIGIN/../../../..", "-Wl,--disable-new-dtags")
     final = tree.add("site/p/ext.so", build(tree.system / "p/ext.so", *flags))
     tree.add("site/p.libs/libhelper.so", helper)
-    assert tree.bring() == []
+    assert tree.bring() == {}
     assert strings(final, DT_RPATH) == ["$ORIGIN/../p.libs"]
     assert strings(final, DT_RUNPATH) == []
     assert "not found" not in tree.loads(final)
@@ -105,7 +105,7 @@ def test_a_wheels_own_searches_stay_and_lead_nowhere_else(tree: Tree) -> None:
 def test_a_library_that_needs_no_change_is_left_as_it_is(tree: Tree) -> None:
     library = build(tree.system / "libc10.so", "-Wl,-rpath,$ORIGIN")
     final = tree.add("torch/lib/libc10.so", library)
-    assert tree.bring() == []
+    assert tree.bring() == {}
     assert final.read_bytes() == library.read_bytes()
 
 
@@ -113,7 +113,7 @@ def test_what_every_process_has_loaded_is_not_brought_twice(tree: Tree) -> None:
     torch = build(tree.system / "libc10.so")
     tree.add("torch/lib/libc10.so", torch)
     tree.add("site/ext.so", build(tree.system / "ext.so", str(torch), f"-Wl,-rpath,{tree.system}"))
-    assert tree.bring() == []
+    assert tree.bring() == {}
     assert not list(tree.beside.iterdir())
 
 
@@ -122,7 +122,7 @@ def test_what_the_system_itself_has_not_got_is_passed_over(tree: Tree) -> None:
     extension = build(tree.system / "ext.so", str(absent))
     absent.unlink()
     tree.add("ext.so", extension)
-    assert tree.bring() == []
+    assert tree.bring() == {}
 
 
 def test_libraries_are_told_from_what_is_called_so(tree: Tree) -> None:

@@ -42,7 +42,7 @@ def test_an_empty_folder_is_filled_once_all_is_made(tmp_path: Path, monkeypatch:
     def fill(layout: Layout, slots: int, imports: object) -> make.Made:
         assert list(target.iterdir()) == []
         (layout.root / "made").touch()
-        return make.Made(slots, 0)
+        return make.Made(slots, 0, [])
 
     monkeypatch.setattr(make, "_fill", fill)
     assert make_bundle(target, 3).copies == 3

@@ -67,6 +67,7 @@ def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return make
 
 
+@pytest.mark.long
 def test_the_command_tells_what_computes_and_what_crashes_only_when_it_is_used(
     function: Callable[[str], str], tmp_path: Path
 ) -> None:
