@@ -21,6 +21,9 @@ lack of memory                               507           507
 a call that took longer than it may          500           500, as TorchServe's own for that
 any other                                    500           503; 500 where the model was to be loaded
 ===========================================  ============  ==========================================
+
+A request that was answered already, and comes again, has no exception: ``native/cpp/core/connection.cc``
+fails it with 500.
 """
 
 from __future__ import annotations

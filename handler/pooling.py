@@ -9,6 +9,7 @@ served by TorchServe's own workers, and its model log says why.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ class Obstacle(NamedTuple):
 _SPAWN = "Use subprocess, or multiprocessing.get_context('spawn')"
 _SIGNALS = "Leave signals to the server: workers are told to stop through TorchServe's management API"
 _FORKS = "it forks, and a forked child would have all models' locks as they happen to be"
+# A later one starts a process that forks in its place: as good as spawn in a pool.
+_FORKS_BY_DEFAULT = sys.version_info < (3, 14)
 _CALLS = {
     **dict.fromkeys(("os.fork", "os.forkpty", "pty.fork"), Obstacle(_FORKS, _SPAWN)),
     **dict.fromkeys(
@@ -41,8 +44,14 @@ _CALLS = {
             "torch.multiprocessing.Pool",
             "torch.multiprocessing.Manager",
             "concurrent.futures.ProcessPoolExecutor",
-        ),
+        )
+        if _FORKS_BY_DEFAULT
+        else (),
         Obstacle("multiprocessing forks on Linux unless it is told otherwise: " + _FORKS, _SPAWN),
+    ),
+    **dict.fromkeys(
+        ("concurrent.futures.InterpreterPoolExecutor", "concurrent.interpreters.create"),
+        Obstacle("it makes interpreters of its own, without private copies of libraries", "Use threads"),
     ),
     **dict.fromkeys(
         ("signal.signal", "signal.alarm", "signal.setitimer", "signal.set_wakeup_fd"),
@@ -114,7 +123,7 @@ def _of_handler(directory: Path, handler: str) -> list[Obstacle]:
     spawns = any(call in _SPAWNS for call, _ in called)
     for call, node in called:
         obstacle = _CALLS.get(call)
-        if call.endswith("DataLoader") and call.startswith("torch.") and _forks_loaders(node):
+        if call.endswith("DataLoader") and call.startswith("torch.") and _has_workers(node):
             obstacle = Obstacle("a DataLoader with num_workers forks", "Load data with num_workers=0")
         if obstacle is not None and not (spawns and "multiprocessing" in call):
             text = f"{file.name}:{node.lineno} calls {call}: {obstacle.why}"
@@ -155,8 +164,8 @@ def _calls(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, as
                 yield ".".join([names[function.id], *reversed(parts)]), node
 
 
-def _forks_loaders(call: ast.Call) -> bool:
-    return any(
+def _has_workers(call: ast.Call) -> bool:
+    return _FORKS_BY_DEFAULT and any(
         keyword.arg == "num_workers"
         and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)
         for keyword in call.keywords

@@ -282,6 +282,11 @@ JAVA = (
         (r"^(INFO > )?(\[METRICS])(.*)", NO_METRIC),
         "how ts_log gets what went wrong",
     ),
+    Java(
+        "wlm.BatchAggregator",
+        ("addFirst", "isControlCmd"),
+        "puts back what a stopped worker is at: native/cpp/core/answered_requests.h",
+    ),
     Java("wlm.ModelManager", ("setup_model_venv.py", "pip"), "what is installed for a model"),
     Java("archive.model.ModelArchive", ("MANIFEST.json",), "the manifest of a .mar"),
     Java("archive.model.ModelConfig", KEEPS_STATE, "whose handlers need a state for each worker"),

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from torch.package import PackageExporter
 
+from interpool.archiver_ext.appending import opened_to_append
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
@@ -188,7 +189,7 @@ def build_scale(path: Path, factor: float, size: int = 4) -> Path:
 
 def add_members(path: Path, members: Mapping[str, bytes]) -> Path:
     """Adds members to an archive, below its root folder."""
-    with zipfile.ZipFile(path, "a") as archive:
+    with opened_to_append(path) as archive:
         root = archive.namelist()[0].partition("/")[0]
         for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(f"{root}/{name}"), content)

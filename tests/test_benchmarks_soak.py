@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psutil
 import pytest
 from benchmarks import measured
+from local_server import Answer
 from paths import ROOT
 from waiting import wait_for
 
@@ -109,8 +113,8 @@ def test_the_first_part_of_the_time_does_not_count() -> None:
 
 
 @contextmanager
-def serving(answer: Callable[[dict[str, Any]], tuple[int, object]]) -> Iterator[str]:
-    """The address of a server that answers so."""
+def serving(answer: Callable[[dict[str, Any]], tuple[int, object]], times: int = 1) -> Iterator[str]:
+    """The address of a server that answers so, each request so many times."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -119,15 +123,23 @@ def serving(answer: Callable[[dict[str, Any]], tuple[int, object]]) -> Iterator[
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, said = answer(request)
             body = json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            for _ in range(times):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, *_arguments: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with listening(Handler) as address:
+        yield address
+
+
+@contextmanager
+def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server whose connections are handled so."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -182,6 +194,122 @@ def test_a_model_that_is_being_changed_may_leave_a_client_without_an_answer() ->
         wait_for(lambda: client.faults, "one that is not excused")
 
 
+def test_an_answer_that_comes_twice_is_told_apart_and_not_taken_for_the_next_one() -> None:
+    own = model()
+    with (
+        serving(lambda request: (200, own.one(request)), times=2) as address,
+        Client(address, "m", own.one, failing=False) as client,
+    ):
+        wait_for(lambda: len(client.twice) > 3, "answers that came twice")
+    assert client.right >= len(client.twice)
+    assert client.wrong == client.faults == []
+
+
+def test_an_answer_that_comes_late_for_the_second_time_is_told_apart_and_the_connection_given_up() -> None:
+    own = model()
+    answered: list[dict[str, Any]] = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, object]:
+        answered.append(request)
+        return 200, own.one(answered[-2] if len(answered) == 3 else request)
+
+    with serving(answer) as address, Client(address, "m", own.one, failing=False) as client:
+        wait_for(lambda: client.right > 5, "right answers")
+    assert len(client.twice) == 1
+    assert client.wrong == client.faults == []
+
+
+def test_an_error_that_nobody_asked_for_ends_the_connection_and_is_no_answer() -> None:
+    own = model()
+    with (
+        serving(lambda request: (503, own.one(request)), times=2) as address,
+        Client(address, "m", own.one, failing=False) as client,
+        client.changing(),
+    ):
+        wait_for(lambda: client.closed > 2 and client.failed > 2, "errors that came unasked")
+    assert client.right == 0
+    assert client.twice == client.wrong == []
+
+
+def test_a_connection_that_the_server_says_it_closes_is_not_used_again() -> None:
+    own = model()
+    used: dict[object, int] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            used[self.client_address] = used.get(self.client_address, 0) + 1
+            body = json.dumps(
+                own.one(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            ).encode()
+            self.wfile.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+            )
+            self.wfile.write(body)  # and is in no hurry to close it
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with listening(Handler) as address, Client(address, "m", own.one, failing=False) as client:
+        wait_for(lambda: client.right > 5, "right answers")
+    assert set(used.values()) == {1}
+    assert client.faults == []
+
+
+@dataclass
+class Racing:
+    """A server whose frontend always fails as it races with itself."""
+
+    asked: int = 0
+
+    def unregister(self, _name: str) -> Answer:
+        self.asked += 1
+        return Answer(500, f'Cannot invoke "{soak.TORCHSERVES_RACE}" because "job" is null'.encode(), {})
+
+
+def test_unregistering_is_tried_a_few_times_where_torchserve_races_with_itself_and_then_told() -> None:
+    server = Racing()
+    told = r'm was not unregistered, asked 5 times at most: 500 .*"job" is null'
+    with ExitStack() as stack, pytest.raises(soak.Ended, match=told):
+        soak.Soaked(cast(Any, server), stack)._unregister("m")
+    assert server.asked == soak.TRIES
+
+
+@dataclass
+class Dying:
+    """A server whose host, which is this process, is another one from the third look on."""
+
+    frontend: psutil.Process = field(default_factory=psutil.Process)
+    looks: int = 0
+
+    def hosts(self) -> list[psutil.Process]:
+        self.looks += 1
+        return [psutil.Process() if self.looks < 3 else psutil.Process(1)]
+
+    def shims(self) -> list[psutil.Process]:
+        return []
+
+    def host_log(self) -> str:
+        return "its last words"
+
+
+def test_a_soak_whose_host_is_not_the_same_any_more_ends_and_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(soak, "PAUSE_S", 0.0)
+    with ExitStack() as stack:
+        soaked = soak.Soaked(cast(Any, Dying()), stack)
+        soaked.clients[soak.SCALED] = Client("http://127.0.0.1:1", "m", model().one, failing=False)
+        monkeypatch.setattr(soaked, "change", lambda: None)
+        monkeypatch.setattr(soaked.clients[soak.SCALED], "take_seconds", lambda: [0.001])
+        samples = soaked.run(3600, lambda _sample: None)
+    assert len(samples) == 2
+    assert f"the host was process {os.getpid()}, and is [1]" in soaked.ended
+    assert soaked.ended.endswith("its last words")
+    assert next(bar.name for bar in soaked.certain() if not bar.met) == "it could go on to its end"
+
+
 def test_the_figure_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
     samples = [vars(sample(10.0 * number)) for number in range(10)]
     file = soak_plot.draw(json.loads(json.dumps(samples)), tmp_path / "soak.svg", 25.0)
@@ -192,7 +320,7 @@ def test_the_figure_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
 def test_a_short_soak_catches_the_leak_and_finds_no_fault(tmp_path: Path) -> None:
     result, printed = measured(tmp_path, "soak", "--minutes", "0.3", "--control-minutes", "0.3")
     assert result["leak"]["verdict"] == "grows", printed
-    assert result["faults"] == []
+    assert result["faults"] == result["twice"] == []
     assert result["answers"]["failing"]["errors"] > 0
     assert min(one["right"] for one in result["answers"].values()) > 0
     assert (tmp_path / "soak.svg").stat().st_size > 1000

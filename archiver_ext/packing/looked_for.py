@@ -56,7 +56,7 @@ class LookedFor:
         found: dict[str, str] = {}
         asked, self._asked = self._asked, {}
         for path, line in asked.items():
-            relative = os.path.relpath(path, folder) if os.path.isabs(path) else os.path.normpath(path)
+            relative = os.path.relpath(path, folder) if os.path.isabs(path) else path
             if relative.startswith("..") or relative == ".":
                 continue
             base = project.get(relative.split("/")[0], project[""])
@@ -74,7 +74,8 @@ class LookedFor:
         self._busy = True  # what is done here looks for files, too
         try:
             if line := self._line(frame):
-                self._asked[os.fsdecode(path)] = line  # the last one: who asks first only wants to know
+                # The last one: who asks first only wants to know. From 3.14 on, pathlib lists "folder/".
+                self._asked[os.path.normpath(os.fsdecode(path))] = line
         finally:
             self._busy = False
 

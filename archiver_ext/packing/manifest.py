@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from interpool.archiver_ext.appending import opened_to_append
 from interpool.archiver_ext.packing.distributions import distribution_of
 from interpool.archiver_ext.packing.members import manifest_text, write_member
 from interpool.archiver_ext.packing.pickle_globals import pickle_globals
@@ -65,7 +65,7 @@ def append_manifest(
         The manifest as written.
     """
     taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
-    with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
+    with opened_to_append(archive) as file:
         manifest: Manifest = {
             "schema": SCHEMA,
             "entry": {"package": ENTRY_PACKAGE, "resource": ENTRY_RESOURCE, "kind": kind},

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from interpool.archiver_ext.appending import opened_to_append
 from interpool.native.archive.format import (
     MANIFEST_PACKAGE,
     REQUEST_RESOURCE,
@@ -57,7 +58,7 @@ def add_request(archive: Path, request: FoundRequest) -> None:
     manifest["files"][name] = hashlib.sha256(request.body).hexdigest()
     manifest["request"] = record
     manifest["serving"]["batches"] = request.batches
-    with zipfile.ZipFile(archive, "a", allowZip64=True) as file:
+    with opened_to_append(archive) as file:
         last = file.filelist.pop()
         del file.NameToInfo[last.filename]
         file.start_dir = last.header_offset  # what lay from there on is written again

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from interpool.archiver_ext.appending import opened_to_append
 from interpool.archiver_ext.verify.signing_keys import model_signing, private_fingerprint
 from interpool.native.archive.format import MANIFEST_RESOURCE, SIGNATURE_RESOURCE
 from interpool.native.archive.reader import (
@@ -190,7 +191,7 @@ def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: b
 
 
 def _append(file: IO[bytes], archive: Path, bundle: bytes) -> None:
-    with zipfile.ZipFile(file, "a", allowZip64=True) as members:
+    with opened_to_append(file) as members:
         root = members.filelist[0].filename.partition("/")[0]
         name = f"{root}/{SIGNATURE_MEMBER}"
         if name in members.NameToInfo:

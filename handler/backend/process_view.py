@@ -22,12 +22,22 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from interpool.native.inside import module_scope
-from interpool.native.upstream.cpython_private import environ_data, replace_environ, replace_warnings_filters
+from interpool.native.upstream.cpython_private import (
+    environ_data,
+    event_loop_policies,
+    replace_environ,
+    replace_warnings_filters,
+)
+
+if TYPE_CHECKING:
+    from asyncio import DefaultEventLoopPolicy, get_event_loop_policy, set_event_loop_policy
+else:
+    DefaultEventLoopPolicy, get_event_loop_policy, set_event_loop_policy = event_loop_policies()
 
 
 class _Kept(NamedTuple):
@@ -54,7 +64,7 @@ def _put_gc(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
 
 
-class _EventLoops(asyncio.DefaultEventLoopPolicy):
+class _EventLoops(DefaultEventLoopPolicy):
     """A call finds its model's event loop, or one is made: as in the main thread of a worker."""
 
     def get_event_loop(self) -> asyncio.AbstractEventLoop:
@@ -86,7 +96,7 @@ _KEPT = (
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
     _Kept(gc.isenabled, _put_gc),
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
-    _Kept(asyncio.get_event_loop_policy, asyncio.set_event_loop_policy),
+    _Kept(get_event_loop_policy, set_event_loop_policy),
 )
 _initial: tuple[Any, ...] = ()  # before any model
 _current: ProcessView | None = None
@@ -198,7 +208,7 @@ class ProcessView:
         if _current is not None:
             _current._state = found
         elif not _initial:
-            asyncio.set_event_loop_policy(_EventLoops())
+            set_event_loop_policy(_EventLoops())
             _undo_changes_of_neighbours()
             _initial = found = tuple(kept.get() for kept in _KEPT)
         self._exchange(self._state or _initial)

@@ -8,6 +8,7 @@ import shutil
 import sys
 import sysconfig
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,9 @@ def copy_extensions(target: Path) -> None:
     """Copy its extension modules."""
     target.mkdir(parents=True)
     for path in sorted(Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so")):
-        if not path.name.startswith(_NO_EXTENSIONS):
+        module, _, suffix = path.name.partition(".")
+        ours = f".{suffix}" in EXTENSION_SUFFIXES  # Debian has those of its debug build there as well
+        if ours and not module.startswith(_NO_EXTENSIONS):
             shutil.copyfile(path, target / path.name)
 
 

@@ -10,6 +10,7 @@ import _interpool
 from interpool.native.inside.refusals import refused
 from interpool.native.upstream.cpython_private import (
     PREEXEC_ARGUMENT,
+    replace_create_interpreter,
     replace_dlopen,
     replace_fork_exec,
     run_exit_functions,
@@ -27,6 +28,7 @@ def install() -> None:
     _keep_libraries_local()
     _route_ctypes()
     _refuse_fork()
+    _refuse_subinterpreters()
     _size_stacks()
     import site
 
@@ -116,6 +118,20 @@ def _refuse_fork() -> None:
     os.fork = posix.fork = refuse
     os.forkpty = posix.forkpty = refuse
     replace_fork_exec(exec_only)
+
+
+def _refuse_subinterpreters() -> None:
+    """In a subinterpreter, imports know nothing of private copies: extension modules would be the host's."""
+
+    def create(*_args: Any, **_kwargs: Any) -> NoReturn:
+        raise RuntimeError(
+            refused(
+                "a subinterpreter inside a private interpreter would load extension modules that belong to "
+                "another Python of this process; use threads, or processes by multiprocessing."
+            )
+        )
+
+    replace_create_interpreter(create)
 
 
 def at_process_end(_nothing: object) -> None:

@@ -36,7 +36,7 @@ from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock
 from interpool.native.upstream.torch_private import allow_generators, tree_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
@@ -480,6 +480,8 @@ def _leave_out(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
         if isinstance(contents.get(name), _Later)
     }
     stock = contents.get("__getattr__")
+    if sys.version_info >= (3, 14):
+        list(_annotations(importer, sources))  # evaluated as long as the names are there
     for name in sources:
         del contents[name]
 
@@ -514,11 +516,10 @@ def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) 
     for name in names:
         if name not in contents or isinstance(contents[name], _Later):
             contents[name] = source[name]
-    for function in contents.values():
-        if isinstance(function, FunctionType) and function.__module__ == importer.__name__:
-            for name, annotation in function.__annotations__.items():
-                if isinstance(annotation, _Later):
-                    function.__annotations__[name] = annotation.there()
+    for noted in _annotations(importer, names):
+        for name, annotation in noted.items():
+            if isinstance(annotation, _Later):
+                noted[name] = annotation.there()
     stock, listing, left_out = _stock_of.get(importer.__name__, (None, None, ()))
     if left_out and all(name in contents for name in left_out):
         del _stock_of[importer.__name__]
@@ -528,6 +529,18 @@ def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) 
             contents["__getattr__"] = stock
         if contents.get("__dir__") is listing:
             del contents["__dir__"]
+
+
+def _annotations(module: ModuleType, names: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Of a module's functions; from 3.14 on, where asking evaluates them, if they use one of the names."""
+    for function in vars(module).copy().values():
+        if not isinstance(function, FunctionType) or function.__module__ != module.__name__:
+            continue
+        if sys.version_info >= (3, 14):
+            code = getattr(function.__annotate__, "__code__", None)
+            if code is None or not set(names).intersection(code.co_names):
+                continue
+        yield function.__annotations__
 
 
 def _import_before_look_up_fails(where: str) -> None:

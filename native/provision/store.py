@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # copy_file_range is refused between some file systems, and on some altogether.
+_ATTEMPTS = 100  # of making a directory that others remove meanwhile
 _CANNOT_COPY_RANGE = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM}
 
 
@@ -43,24 +44,33 @@ def private_directory(path: Path) -> Path:
         ProvisioningError: it cannot be created, or belongs to another user, whose
             libraries this process would then load.
     """
-    try:
-        missing = []
-        at = path
-        while not at.is_dir():
-            missing.append(at)
-            at = at.parent
-        for directory in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                directory.mkdir(mode=0o700)
-        owner = path.stat().st_uid
-    except OSError as error:
-        raise unusable(path, error) from error
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            owner = _made(path)
+            break
+        except OSError as error:
+            if left and isinstance(error, FileNotFoundError):
+                continue  # who cleans the cache has removed it again, or its parent
+            raise unusable(path, error) from error
     if owner not in (os.geteuid(), 0):
         raise ProvisioningError(
             f"the cache directory {path} belongs to user {owner}, so the libraries in it are not trusted",
             "Remove it, or set INTERPOOL_CACHE to a directory of your own",
         )
     return path
+
+
+def _made(path: Path) -> int:
+    """Whose the directory is, made if it was not there."""
+    missing = []
+    at = path
+    while not at.is_dir():
+        missing.append(at)
+        at = at.parent
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+    return path.stat().st_uid
 
 
 @contextlib.contextmanager

@@ -12,15 +12,18 @@ import importlib._bootstrap
 import linecache
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from zipfile import ZipFile
 
-PREEXEC_ARGUMENT = -2
+PREEXEC_ARGUMENT = -1 if sys.version_info >= (3, 14) else -2
 """Where subprocess puts ``preexec_fn`` among the arguments of ``_posixsubprocess.fork_exec``."""
+
+_UTF8_NAME = 1 << 11
 
 RENAMED_GLOBALS = _compat_pickle.NAME_MAPPING
 """What module and name in a pickle of Python 2 are called now."""
@@ -61,10 +64,17 @@ NAMES = (
     PrivateName("_imp:create_dynamic", "inside/loader.py: loads an extension module"),
     PrivateName("ctypes:_dlopen", "inside/bootstrap.py opens a private copy instead"),
     PrivateName(
-        "ctypes:CDLL.__init__", "inside/bootstrap.py: it asks the module for _dlopen", mentions=("_dlopen",)
+        "ctypes:CDLL._load_library" if sys.version_info >= (3, 14) else "ctypes:CDLL.__init__",
+        "inside/bootstrap.py: it asks the module for _dlopen",
+        mentions=("_dlopen",),
     ),
     PrivateName("_ctypes:dlopen", "upstream/torch_symbols.py: the library that looks torch's symbols up"),
     PrivateName("_posixsubprocess:fork_exec", "inside/bootstrap.py refuses a preexec_fn"),
+    *(
+        [PrivateName("_interpreters:create", "inside/bootstrap.py refuses subinterpreters")]
+        if sys.version_info >= (3, 14)
+        else []
+    ),
     PrivateName(
         "os:_Environ.__setitem__",
         "inside/inductor.py: os.environ asks the module for putenv",
@@ -75,6 +85,18 @@ NAMES = (
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
     PrivateName("warnings:_filters_mutated", "likewise its own filters of warnings"),
     PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
+    *(
+        [
+            PrivateName(f"asyncio.{name}", "handler/backend/process_view.py: each model's event loop")
+            for name in (
+                "events:_get_event_loop_policy",
+                "events:_set_event_loop_policy",
+                "unix_events:_DefaultEventLoopPolicy",
+            )
+        ]
+        if sys.version_info >= (3, 14)
+        else []
+    ),
     # Imports from archives.
     PrivateName(
         "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
@@ -102,6 +124,13 @@ NAMES = (
     PrivateName("pickle:_Pickler.dump", "packing/pickling.py", mentions=("obj",)),
     PrivateName("pickle:_Pickler.save", "packing/pickling.py: the innermost part", mentions=("obj",)),
     PrivateName("pickle:_Pickler._batch_setitems", "packing/pickling.py: the way to it", mentions=("k",)),
+    # What is appended to archives.
+    PrivateName(
+        "zipfile:ZipInfo._encodeFilenameFlags",
+        "archiver_ext/appending.py: a member's flags as they were read",
+        ("self",),
+        mentions=("flag_bits",),
+    ),
     # Threads by their names, as cpp/slot/stacks.cc finds them: cpp/upstream/cpython.h has these names.
     PrivateName("threading:_active", "cpp/upstream/cpython.h: the threads, by their ident"),
     PrivateName(
@@ -120,6 +149,24 @@ NAMES = (
     PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip
 """All of them, in the order of what they are for."""
+
+
+def keep_name_flags(file: ZipFile) -> None:
+    """Have the members of an open zip keep their flag for names in UTF-8 when its directory is written.
+
+    From 3.14 on Python clears it there, where a name is ASCII, and leaves it in the members' own headers.
+    """
+    from zipfile import ZipInfo
+
+    class AsRead(ZipInfo):
+        __slots__ = ()
+
+        def _encodeFilenameFlags(self) -> tuple[bytes, int]:  # noqa: N802  Python's own name
+            name, flags = super()._encodeFilenameFlags()  # type: ignore[misc]
+            return name, flags | (self.flag_bits & _UTF8_NAME)
+
+    for info in file.infolist():
+        info.__class__ = AsRead
 
 
 def forget_source_lines(prefixes: tuple[str, ...]) -> None:
@@ -147,6 +194,14 @@ def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) 
     import _posixsubprocess
 
     _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
+
+
+def replace_create_interpreter(stand_in: Callable[..., NoReturn]) -> None:
+    """Have subinterpreters made by ``stand_in``. Until 3.13 only CPython's own tests make any."""
+    if sys.version_info >= (3, 14):
+        import _interpreters
+
+        _interpreters.create = stand_in
 
 
 def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Callable[..., str]]) -> None:
@@ -194,6 +249,24 @@ def replace_warnings_filters(filters: list[Any]) -> None:
     if warnings.filters != filters:
         warnings.filters[:] = filters  # type: ignore[index]
         warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]]:
+    """The class of asyncio's own policy of event loops, and what gets and sets the one in place.
+
+    From 3.14 on the public ones warn, which raises where a model has made errors of warnings.
+    """
+    import asyncio
+
+    if sys.version_info >= (3, 14):
+        from asyncio import events, unix_events
+
+        return (
+            unix_events._DefaultEventLoopPolicy,
+            events._get_event_loop_policy,
+            events._set_event_loop_policy,
+        )
+    return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
 
 
 def check() -> list[str]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import archiving
+import psutil
 import report
 import soak_handlers
 import soak_plot
@@ -33,7 +34,7 @@ from soak_slopes import HOUR, Slope, slope_of, verdict
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
-from local_server import TorchServe  # noqa: E402
+from local_server import Answer, TorchServe  # noqa: E402
 
 MB = 1e6
 SCALED, CHANGED, FAILING, LEAKING = "scaled", "changed", "failing", "leaking"
@@ -49,6 +50,7 @@ JUDGED = (*LIMITS, "p50_ms")
 LEAST_SAMPLES = 8
 # TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one.
 TORCHSERVES_RACE = "Job.isControlCmd()"
+TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,10 @@ class Sample:
     frontend_mb: float
 
 
+class Ended(Exception):
+    """The soak cannot go on: the server does not do what it is told, or its host is not the same any more."""
+
+
 class Soaked:
     """A server with three models and their clients."""
 
@@ -76,7 +82,9 @@ class Soaked:
         self.clients: dict[str, Client] = {}
         self._stack = stack
         self._begun = time.monotonic()
+        self._host: psutil.Process | None = None  # since the first sample
         self.races = 0  # of TorchServe's frontend with itself
+        self.ended = ""  # why it could not go on
 
     def add(self, name: str) -> None:
         """Pack it, register it, and begin to ask it."""
@@ -91,31 +99,40 @@ class Soaked:
         self.clients[name] = self._stack.enter_context(client)
 
     def _register(self, name: str) -> None:
-        answer = self.server.register(f"{name}.mar", initial_workers=WORKERS, batch_size=1)
-        if answer.status != 200:
-            raise RuntimeError(f"{name} was not registered: {answer.text}")
+        self._tell(
+            f"{name} was not registered",
+            lambda: self.server.register(f"{name}.mar", initial_workers=WORKERS, batch_size=1),
+        )
 
     def _unregister(self, name: str) -> None:
-        answer = self.server.unregister(name)
-        while answer.status == 500 and TORCHSERVES_RACE in answer.text:
+        # 404: TorchServe forgets a model before it stops its workers, which it may fail to.
+        self._tell(f"{name} was not unregistered", lambda: self.server.unregister(name), gone=True)
+
+    def _scale(self, name: str, workers: int) -> None:
+        self._tell(f"{name} was not scaled to {workers}", lambda: self.server.scale(name, workers))
+
+    def _tell(self, otherwise: str, ask: Callable[[], Answer], gone: bool = False) -> None:
+        """Ask, and a few times more where TorchServe's frontend has raced with itself; raises Ended."""
+        for _ in range(TRIES):
+            answer = ask()
+            if answer.status == 200 or (gone and answer.status == 404):
+                return
+            if answer.status != 500 or TORCHSERVES_RACE not in answer.text:
+                break
             self.races += 1
-            answer = self.server.unregister(name)
-        if answer.status not in (200, 404):
-            raise RuntimeError(f"{name} was not unregistered: {answer.text}")
+        raise Ended(f"{otherwise}, asked {TRIES} times at most: {answer.status} {answer.text}")
 
     def change(self) -> None:
         """Scale one up and down, and register another one anew."""
         with self.clients[SCALED].changing():
             for workers in (MORE_WORKERS, WORKERS):
-                answer = self.server.scale(SCALED, workers)
-                if answer.status != 200:
-                    raise RuntimeError(f"{SCALED} was not scaled to {workers}: {answer.text}")
+                self._scale(SCALED, workers)
         with self.clients[CHANGED].changing():
             self._unregister(CHANGED)
             self._register(CHANGED)
 
     def sample(self) -> Sample:
-        (host,) = self.server.hosts()
+        host = self._same_host()
         memory = host.memory_full_info()
         took = self.clients[SCALED].take_seconds()
         return Sample(
@@ -132,16 +149,64 @@ class Soaked:
             frontend_mb=self.server.frontend.memory_full_info().pss / MB,
         )
 
+    def _same_host(self) -> psutil.Process:
+        """The one host, which must be the one that was there before; raises Ended."""
+        hosts = self.server.hosts()
+        self._host = self._host or (hosts[0] if hosts else None)
+        if self._host is None or hosts != [self._host]:
+            was = self._host.pid if self._host else "none"
+            raise Ended(
+                f"the host was process {was}, and is {[host.pid for host in hosts]}; "
+                f"its log ends so: {self.server.host_log()[-2000:]}"
+            )
+        return self._host
+
     def run(self, seconds: float, said: Callable[[Sample], object]) -> list[Sample]:
-        """Change it for so long, at least so often that a line can be drawn; a sample after each time."""
+        """Change it for so long, at least so often that a line can be drawn; a sample after each time.
+
+        Fewer, and `ended` says why, where it cannot go on.
+        """
         samples: list[Sample] = []
         until = time.monotonic() + seconds
-        while time.monotonic() < until or len(samples) < LEAST_SAMPLES:
-            self.change()
-            time.sleep(PAUSE_S)
-            samples.append(self.sample())
+        while not self.ended and (time.monotonic() < until or len(samples) < LEAST_SAMPLES):
+            try:
+                self.change()
+                time.sleep(PAUSE_S)
+                samples.append(self.sample())
+            except (Ended, OSError, psutil.Error) as error:
+                self.ended = f"after {time.monotonic() - self._begun:.0f} s: {error or type(error).__name__}"
+                break
             said(samples[-1])
         return samples
+
+    def certain(self) -> list[report.Bar]:
+        """What must hold however long it took."""
+        clients = self.clients.values()
+        right, wrong = sum(client.right for client in clients), sum(len(client.wrong) for client in clients)
+        return [
+            report.Bar("it could go on to its end", float(not self.ended), 1.0),
+            report.Bar("right answers, of all answers", right / max(1, right + wrong), 1.0),
+            report.Bar("no request was answered twice", float(not self.texts("twice")), 1.0),
+            report.Bar("no request failed but as it was to", float(not self.texts("faults")), 1.0),
+        ]
+
+    def texts(self, what: str) -> list[str]:
+        """Of all clients: what was wrong, came twice, or should not have failed."""
+        return [text for client in self.clients.values() for text in getattr(client, what)]
+
+    def told(self) -> dict[str, Any]:
+        """For the numbers that are kept."""
+        counted = ("right", "failed", "errors", "closed")
+        return {
+            "answers": {
+                name: {what: getattr(client, what) for what in counted} | {"twice": len(client.twice)}
+                for name, client in self.clients.items()
+            },
+            "faults": [*self.texts("wrong"), *self.texts("faults")],
+            "twice": self.texts("twice"),
+            "races": self.races,
+            "ended": self.ended,
+        }
 
 
 def slopes_of(samples: list[Sample]) -> dict[str, Slope]:
@@ -217,29 +282,33 @@ def main() -> None:
         for name in (SCALED, CHANGED, FAILING):
             soaked.add(name)
         samples = soaked.run(60 * minutes, said)
-        print("  now with a model that leaks", flush=True)
-        soaked.add(LEAKING)
-        control = soaked.run(60 * options.control_minutes, said)
+        control = []
+        if not soaked.ended:
+            print("  now with a model that leaks", flush=True)
+            soaked.add(LEAKING)
+            control = soaked.run(60 * options.control_minutes, said)
+    kept = {
+        **soaked.told(),
+        "samples": [asdict(sample) for sample in samples],
+        "control": [asdict(sample) for sample in control],
+        "options": vars(options),
+    }
+    latencies = {"p50": [sample.p50_ms for sample in samples], "p99": [sample.p99_ms for sample in samples]}
+    for text in [*soaked.texts("wrong"), *soaked.texts("twice"), *soaked.texts("faults")][:10]:
+        print(f"  FAULT {text}")
+    if soaked.ended:
+        print(f"  ENDED {soaked.ended}")
+        report.finish("soak", latencies if samples else {}, "ms", soaked.certain(), **kept)
     counted = after(samples, options.warm)
     found, bars, doubt = judged(counted)
     leaked = after(control, options.warm)
     leak = slopes_of(leaked)["memory_mb"]
     caught = verdict(leak, limit_of("memory_mb", leaked))
-    clients = soaked.clients.values()
-    wrong = [text for client in clients for text in client.wrong]
-    faults = [text for client in clients for text in client.faults]
     for what, one in found.items():
         limit = f", at most {one['limit']:.3g}: {one['verdict']}" if "limit" in one else ""
         print(f"  {what:<12} {one['per_hour']:+10.3f} ± {one['error']:.3f} an hour{limit}")
     print(f"  the leak: {leak.per_hour:+.0f} ± {leak.error:.0f} MB an hour: {caught}")
-    for text in [*wrong, *faults][:10]:
-        print(f"  FAULT {text}")
-    right = sum(client.right for client in clients)
-    certain = [
-        report.Bar("right answers, of all answers", right / max(1, right + len(wrong)), 1.0),
-        report.Bar("no request failed but as it was to", float(not faults), 1.0),
-        report.Bar("the leak is found", float(caught == "grows"), 1.0),
-    ]
+    certain = [*soaked.certain(), report.Bar("the leak is found", float(caught == "grows"), 1.0)]
     if not all(bar.met for bar in certain):
         doubt = ""
     report.RESULTS.mkdir(parents=True, exist_ok=True)
@@ -249,22 +318,14 @@ def main() -> None:
     print(f"plot: {plot}")
     report.finish(
         "soak",
-        {"p50": [sample.p50_ms for sample in samples], "p99": [sample.p99_ms for sample in samples]},
+        latencies,
         "ms",
         [*certain, *bars],
         doubt,
         slopes=found,
         leak={**asdict(leak), "verdict": caught},
-        samples=[asdict(sample) for sample in samples],
-        control=[asdict(sample) for sample in control],
         counted_from=counted[0].seconds,
-        answers={
-            name: {"right": client.right, "failed": client.failed, "errors": client.errors}
-            for name, client in soaked.clients.items()
-        },
-        faults=[*wrong, *faults],
-        races=soaked.races,
-        options=vars(options),
+        **kept,
     )
 
 

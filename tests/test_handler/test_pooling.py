@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from pathlib import Path
 
@@ -28,22 +29,30 @@ def reasons(model: Path, handler: str = "", configuration: str = "") -> list[str
     return [obstacle.why for obstacle in obstacles(model)]
 
 
+# In a pool's way where multiprocessing forks unless it is told otherwise.
+FORK_BY_DEFAULT = [
+    ("import multiprocessing as mp\nmp.Process(target=print)", "multiprocessing.Process"),
+    ("import torch.multiprocessing as mp\nmp.Pool(2)", "torch.multiprocessing.Pool"),
+    ("from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor()", "ProcessPoolExecutor"),
+    ("import torch\ntorch.utils.data.DataLoader([], num_workers=2)", "DataLoader with num_workers"),
+    (
+        "from torch.utils.data import DataLoader\nDataLoader([], num_workers=N)",
+        "DataLoader with num_workers",
+    ),
+]
+FORKS_BY_DEFAULT = sys.version_info < (3, 14)
+
+
 @pytest.mark.parametrize(
     ("handler", "word"),
     [
         ("import os\nos.fork()", "os.fork: it forks"),
         ("from os import fork as split\nsplit()", "os.fork: it forks"),
-        ("import multiprocessing as mp\nmp.Process(target=print)", "multiprocessing.Process"),
-        ("import torch.multiprocessing as mp\nmp.Pool(2)", "torch.multiprocessing.Pool"),
-        ("from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor()", "ProcessPoolExecutor"),
+        ("from concurrent import interpreters\ninterpreters.create()", "it makes interpreters of its own"),
+        *(FORK_BY_DEFAULT if FORKS_BY_DEFAULT else ()),
         ("import signal\ndef handle(d, c):\n    signal.signal(2, print)", "handler.py:3 calls signal.signal"),
         ("import torch\ntorch.set_num_interop_threads(1)", "set_num_interop_threads"),
         ("import torch.distributed as dist\ndist.init_process_group('gloo')", "init_process_group"),
-        ("import torch\ntorch.utils.data.DataLoader([], num_workers=2)", "DataLoader with num_workers"),
-        (
-            "from torch.utils.data import DataLoader\nDataLoader([], num_workers=N)",
-            "DataLoader with num_workers",
-        ),
         ("import locale\nlocale.setlocale(0, 'C')", "a setting of the whole process"),
     ],
 )
@@ -65,6 +74,7 @@ def test_calls_that_need_a_process_are_found_in_the_handler_file(
         "import signal\nsignal.SIGTERM",
         "def fork(): pass\nfork()",
         "this is no Python",
+        *(() if FORKS_BY_DEFAULT else [handler for handler, _ in FORK_BY_DEFAULT]),
     ],
 )
 def test_what_can_be_had_in_a_pool_is_no_obstacle(model: Path, handler: str) -> None:

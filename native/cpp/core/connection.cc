@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "../seam/thread.h"
 #include "deadline.h"
@@ -27,6 +28,10 @@ void leave_spare_time_to(int thread) {
 void report(const Service& service, const std::string& what) {
   std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what.c_str());
 }
+
+constexpr int32_t kRepeatedCode = 500;  // as for others whose worker has ended
+constexpr std::string_view kRepeated =
+    "The worker that answered this request was stopped meanwhile. It may have been answered; ask again.";
 
 }  // namespace
 
@@ -88,14 +93,16 @@ class Connection::Lease {
 };
 
 void Connection::run() {
+  AnsweredRequests& all_answered = AnsweredRequests::of_process();
+  FrameReader reader(fd_);
   try {
-    FrameReader reader(fd_);
     while (const auto frame = reader.next()) {
+      all_answered.remove(std::exchange(answered_, {}));
       if (load_command_.empty()) {
         const std::lock_guard lock(mutex_);
         load_command_ = *frame;
       }
-      if (!answer(*frame)) {
+      if (!answer(*frame, reader.request_ids())) {
         break;
       }
     }
@@ -106,6 +113,11 @@ void Connection::run() {
     if (alive()) {
       report(service_, error.what());
     }
+  }
+  if (reader.left_unread()) {
+    all_answered.remove(answered_);
+  } else {
+    all_answered.leave(std::move(answered_));
   }
   if (home_.has_value()) {
     pool_->leave(*home_);
@@ -123,7 +135,10 @@ void Connection::run() {
   }
 }
 
-bool Connection::answer(std::string_view frame) {
+bool Connection::answer(std::string_view frame, const RequestIds& ids) {
+  if (AnsweredRequests::of_process().repeats(ids)) {
+    return refuse(ids);
+  }
   Interpreter::Answer result;
   do {
     const Lease lease(*this, this->lease());
@@ -144,7 +159,31 @@ bool Connection::answer(std::string_view frame) {
           "a service answers (bytes, keep the connection open), or None where it retires its interpreter");
     }
   } while (result.elsewhere);
-  return send_all(fd_, result.bytes) && result.keep_open;
+  return send(result.bytes, ids) && result.keep_open;
+}
+
+bool Connection::send(const std::string& answer, const RequestIds& ids) {
+  AnsweredRequests& all_answered = AnsweredRequests::of_process();
+  if (is_success(answer)) {
+    answered_.assign(ids.begin(), ids.end());
+    // Before it is sent: as soon as TorchServe reads it, another worker may get them.
+    all_answered.add(answered_);
+  }
+  const bool sent = send_all(fd_, answer);
+  if (!sent) {
+    all_answered.remove(std::exchange(answered_, {}));
+  }
+  return sent;
+}
+
+// Its client may have the answer already, and would take another one for that of its next request. TorchServe
+// closes a client's connection after an error.
+bool Connection::refuse(const RequestIds& ids) {
+  std::fprintf(stderr,
+               "interpool: %s: TorchServe has sent on what a worker had answered that it stopped; "
+               "%zu failed instead of being answered twice\n",
+               service_.affinity.c_str(), ids.size());
+  return send_all(fd_, failure(kRepeatedCode, kRepeated));
 }
 
 Interpreter::Answer Connection::answer_in(const Lease& lease, std::string_view frame) {

@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "answered_requests.h"
 #include "clock.h"
 #include "pool.h"
 
@@ -72,7 +74,10 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
 
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
-  bool answer(std::string_view frame);
+  using RequestIds = std::vector<std::string_view>;
+  bool answer(std::string_view frame, const RequestIds& ids);
+  bool send(const std::string& answer, const RequestIds& ids);
+  bool refuse(const RequestIds& ids);
   Interpreter::Answer answer_in(const Lease& lease, std::string_view frame);
   Interpreter& lease();
   void release_services();
@@ -93,6 +98,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;
   std::map<Interpreter*, void*> services_;
+  AnsweredRequests::Ids answered_;  // the last message's, if it was
 };
 
 }  // namespace interpool

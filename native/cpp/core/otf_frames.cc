@@ -17,6 +17,13 @@ constexpr size_t kChunk = size_t{64} << 10;
 constexpr size_t kKept = size_t{8} << 20;  // of memory, while a connection waits
 constexpr int32_t kEndOfList = -1;
 constexpr size_t kIntSize = 4;
+constexpr int32_t kSuccess = 200;
+
+std::string integer(int32_t value) {
+  const auto bits = static_cast<uint32_t>(value);
+  return {static_cast<char>(bits >> 24), static_cast<char>(bits >> 16), static_cast<char>(bits >> 8),
+          static_cast<char>(bits)};
+}
 
 }  // namespace
 
@@ -31,6 +38,7 @@ bool FrameReader::fill(size_t wanted) {
       continue;
     }
     if (got <= 0) {
+      left_unread_ = got < 0 && errno == ECONNRESET;
       return false;
     }
     end_ += static_cast<size_t>(got);
@@ -79,21 +87,22 @@ void FrameReader::skip_field() {
   skip(static_cast<size_t>(length));
 }
 
-// Lists end with -1 in the place of the next item's first length.
-bool FrameReader::skip_item() {
+// Its size. Lists end with -1 in the place of the next item's first length.
+std::optional<size_t> FrameReader::skip_item() {
   const int32_t length = take_int();
   if (length == kEndOfList) {
-    return false;
+    return std::nullopt;
   }
   if (length < 0) {
     throw Error("a message holds a field of negative length");
   }
   skip(static_cast<size_t>(length));
-  return true;
+  return static_cast<size_t>(length);
 }
 
 std::optional<std::string_view> FrameReader::next() {
   start_ += std::exchange(size_, 0);
+  request_ids_.clear();
   if (start_ == end_) {
     start_ = end_ = 0;
     if (capacity_ > kKept) {
@@ -106,6 +115,7 @@ std::optional<std::string_view> FrameReader::next() {
   }
   skip(1);
   const char command = buffer_[start_];
+  std::vector<std::pair<size_t, size_t>> ids;  // where they begin in the message, and their sizes
   switch (command) {
     case 'L':
       skip_field();    // model name
@@ -117,7 +127,8 @@ std::optional<std::string_view> FrameReader::next() {
       skip(1);         // limitMaxImagePixels
       break;
     case 'I':
-      while (skip_item()) {    // request id
+      while (const auto id = skip_item()) {
+        ids.emplace_back(size_ - *id, *id);
         while (skip_item()) {  // header name
           skip_field();        // header value
         }
@@ -131,7 +142,11 @@ std::optional<std::string_view> FrameReader::next() {
       throw Error("unknown command " + std::to_string(static_cast<unsigned char>(command)) +
                   "; only TorchServe's LOAD and PREDICT are known");
   }
-  return std::string_view(buffer_.get() + start_, size_);
+  const std::string_view message(buffer_.get() + start_, size_);
+  for (const auto& [begin, size] : ids) {
+    request_ids_.push_back(message.substr(begin, size));
+  }
+  return message;
 }
 
 bool send_all(int fd, const std::string& bytes) {
@@ -147,6 +162,14 @@ bool send_all(int fd, const std::string& bytes) {
     sent += static_cast<size_t>(count);
   }
   return true;
+}
+
+bool is_success(std::string_view answer) {
+  return answer.starts_with(integer(kSuccess));
+}
+
+std::string failure(int32_t code, std::string_view text) {
+  return integer(code) + integer(static_cast<int32_t>(text.size())).append(text) + integer(kEndOfList);
 }
 
 }  // namespace interpool

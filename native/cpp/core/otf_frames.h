@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace interpool {
 
@@ -22,6 +23,10 @@ class FrameReader {
   // nullopt at the end of the stream between messages; Error when it ends inside of one, or
   // when the bytes are not the protocol.
   std::optional<std::string_view> next();
+  // The ids of the requests in that message, which lie in it.
+  const std::vector<std::string_view>& request_ids() const { return request_ids_; }
+  // Whether the peer closed without having read all that was sent to it.
+  bool left_unread() const { return left_unread_; }
 
  private:
   bool fill(size_t wanted);
@@ -29,7 +34,7 @@ class FrameReader {
   void skip(size_t count);
   int32_t take_int();
   void skip_field();
-  bool skip_item();
+  std::optional<size_t> skip_item();
 
   const int fd_;
   // [start_, end_) was received: a message, and perhaps the beginning of the next one.
@@ -38,9 +43,17 @@ class FrameReader {
   size_t start_ = 0;
   size_t end_ = 0;
   size_t size_ = 0;  // of the message, as far as it is known
+  std::vector<std::string_view> request_ids_;
+  bool left_unread_ = false;
 };
 
 // Writes all of it; false when the peer is gone. Never raises SIGPIPE.
 bool send_all(int fd, const std::string& bytes);
+
+// Whether it is an answer that hands TorchServe each request's own.
+bool is_success(std::string_view answer);
+
+// The answer that fails all requests of a message.
+std::string failure(int32_t code, std::string_view text);
 
 }  // namespace interpool

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "../upstream/cpython_types.h"
+#include "dict_version.h"
 
 namespace interpool {
 namespace {
@@ -17,8 +17,8 @@ struct Binding {
 };
 
 struct Watched {
-  Ref dict;
-  uint64_t version;
+  DictVersion version;
+  uint64_t seen;
   std::vector<Binding> bindings;
 };
 
@@ -36,7 +36,7 @@ void drop(PyObject* capsule) {
 
 }  // namespace
 
-PyObject* watch_dicts(PyObject*, PyObject* args) {
+PyObject* watch_dicts(PyObject*, PyObject* args) try {
   PyObject* dicts = nullptr;
   int values = 0;
   if (PyArg_ParseTuple(args, "O!p", &PyList_Type, &dicts, &values) == 0) {
@@ -50,7 +50,9 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
       PyErr_Format(PyExc_TypeError, "a dict or a class can be watched, and no %s", Py_TYPE(owner)->tp_name);
       return nullptr;
     }
-    Watched& watched = watch->emplace_back(Watched{Ref(Py_NewRef(dict)), version_of_dict(dict), {}});
+    DictVersion version{Ref(Py_NewRef(dict))};
+    const uint64_t seen = version.now();
+    Watched& watched = watch->emplace_back(Watched{std::move(version), seen, {}});
     PyObject *name = nullptr, *value = nullptr;
     Py_ssize_t position = 0;
     while (values != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
@@ -65,6 +67,8 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
     static_cast<void>(watch.release());
   }
   return capsule;
+} catch (const PendingException&) {
+  return nullptr;
 }
 
 PyObject* changed_dicts(PyObject*, PyObject* capsule) {
@@ -75,15 +79,15 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
   Ref changed(PyList_New(0));
   for (size_t i = 0; changed && i < watch->size(); ++i) {
     Watched& watched = (*watch)[i];
-    const uint64_t version = version_of_dict(watched.dict.get());
-    if (version == watched.version) {
+    const uint64_t version = watched.version.now();
+    if (version == watched.seen) {
       continue;
     }
-    watched.version = version;
+    watched.seen = version;
     const Ref names(PyList_New(0));
     for (auto binding = watched.bindings.begin(); names && binding != watched.bindings.end();) {
       // Borrowed, and looked at no more.
-      PyObject* const now = PyDict_GetItemWithError(watched.dict.get(), binding->name.get());
+      PyObject* const now = PyDict_GetItemWithError(watched.version.dict(), binding->name.get());
       if (now == binding->value.get()) {
         ++binding;
         continue;

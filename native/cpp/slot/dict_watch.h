@@ -1,6 +1,6 @@
 // Which names of which dictionaries are bound to something else than they were: cheap to ask again
-// and again, as CPython gives a dictionary another version whenever it changes. All of it needs this
-// interpreter's GIL.
+// and again, as a dictionary has another version whenever it has changed (dict_version.h). All of it needs
+// this interpreter's GIL.
 #pragma once
 
 #include "python.h"

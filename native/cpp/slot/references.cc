@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "../upstream/cpython_types.h"
 #include "torch_python.h"
 
 namespace interpool {
@@ -55,6 +56,19 @@ int count_reference(PyObject* object, void* argument) {
     ++found->second.from_containers;
   }
   return 0;
+}
+
+// What one object refers to, each once: too few where it refers to one twice, and never too many.
+struct CountedOnce {
+  std::unordered_map<PyObject*, Wrapper>& wrappers;
+  std::unordered_set<PyObject*> counted;
+};
+
+int count_once(PyObject* object, void* argument) {
+  auto& once = *static_cast<CountedOnce*>(argument);
+  return once.wrappers.contains(object) && once.counted.insert(object).second
+             ? count_reference(object, &once.wrappers)
+             : 0;
 }
 
 // Whether all references to an object are known. C++ has one, together, where something else
@@ -114,7 +128,11 @@ StorageOwners find_owners(const std::function<bool(const c10::StorageImpl&)>& wa
     if (const auto found = survey.wrappers.find(object); found != survey.wrappers.end()) {
       found->second.in_heap = true;
     }
-    if (const traverseproc traverse = Py_TYPE(object)->tp_traverse; traverse != nullptr) {
+    const traverseproc traverse = Py_TYPE(object)->tp_traverse;
+    if (traverse != nullptr && visits_borrowed(object)) {
+      CountedOnce once{survey.wrappers, {}};
+      traverse(object, count_once, &once);
+    } else if (traverse != nullptr) {
       traverse(object, count_reference, &survey.wrappers);
     }
   }

@@ -15,18 +15,29 @@ inline constexpr const char* kJsonDecoder = "_default_decoder";
 inline constexpr const char* kJsonScanner = "scan_once";
 
 // A number that a type never has again once anything of it or of its bases has changed; 0: it has none, until
-// an attribute of it is looked up.
+// an attribute of it is looked up. From 3.13 on no flag says whether it has one.
 inline unsigned version_of(PyTypeObject* type) {
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0 ? type->tp_version_tag : 0;
+  return PY_VERSION_HEX >= 0x030D0000 || PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0
+             ? type->tp_version_tag
+             : 0;
 }
 
+#if PY_VERSION_HEX < 0x030E0000
 // A number that a dictionary never has again once it has changed. Deprecated from CPython 3.12 on, and gone
-// in 3.14: there, a watcher of dictionaries will have to say it.
+// in 3.14: slot/dict_version.cc has a watcher of dictionaries say it.
 inline uint64_t version_of_dict(PyObject* dict) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 #pragma GCC diagnostic pop
+}
+#endif
+
+// Whether an object's tp_traverse may visit what it has no reference to. A suspended function in 3.14 does:
+// the values on its stack that it took from its own variables are borrowed from these, and both are visited.
+inline bool visits_borrowed(PyObject* object) {
+  return PY_VERSION_HEX >= 0x030E0000 && (PyGen_CheckExact(object) != 0 || PyCoro_CheckExact(object) != 0 ||
+                                          PyAsyncGen_CheckExact(object) != 0);
 }
 
 }  // namespace interpool

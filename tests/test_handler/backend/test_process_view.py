@@ -45,3 +45,21 @@ def test_a_model_begins_with_the_environment_that_the_process_was_started_with()
         source += "    found = [before, 'LEFT_BY' in os.environ, 'PATH' in os.environ]"
         with late.acquire_session() as session:
             assert _run(session, source) == [True, False, True]
+
+
+def test_models_that_make_errors_of_all_warnings_are_exchanged_as_others_are() -> None:
+    source = f"""
+import warnings
+from {VIEW} import ProcessView
+strict, other = ProcessView(None), ProcessView(None)
+with strict.entered():
+    warnings.simplefilter("error")
+found = []
+for view in (other, strict, other):
+    with view.entered():
+        found.append(("error", None, Warning, None, 0) in warnings.filters)
+strict.close()
+other.close()
+"""
+    with InterpreterManager(1) as manager, manager.acquire_session() as session:
+        assert _run(session, source) == [False, True, False]

@@ -153,7 +153,7 @@ blocks = []
 for _ in range(500):
     blocks.append(libc.malloc(SIZE))
     ctypes.memset(blocks[-1], 1, SIZE)
-    kept.append(libc.malloc(64))
+    kept.append(libc.malloc(SIZE))  # as large: a small one would fill a gap elsewhere
 for block in blocks:
     libc.free(block)
 """.replace("SIZE", str(BLOCK := 100_000))

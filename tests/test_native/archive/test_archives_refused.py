@@ -14,6 +14,7 @@ import torch
 from archives import build_package, build_scale, rewrite
 from interpool_testing import every_interpreter, together
 
+from interpool.archiver_ext.appending import opened_to_append
 from interpool.native import InterpreterManager
 from interpool.native.errors import ArchiveError, InterpoolError, RemoteError
 
@@ -117,7 +118,7 @@ def test_a_member_outside_of_the_archives_one_folder_is_refused(
 ) -> None:
     path = tmp_path / "hostile.pt"
     path.write_bytes(good.read_bytes())
-    with zipfile.ZipFile(path, "a") as archive:
+    with opened_to_append(path) as archive:
         archive.writestr(name, b"")
     refused(manager, path)
 
@@ -128,7 +129,7 @@ def test_a_member_by_a_name_that_is_taken_is_refused(
 ) -> None:
     path = tmp_path / "twice.pt"
     path.write_bytes(good.read_bytes())
-    with zipfile.ZipFile(path, "a") as archive:
+    with opened_to_append(path) as archive:
         archive.writestr("good/scale_model.py", b"raise SystemExit")
     assert "scale_model.py twice" in refused(manager, path)
 

@@ -17,6 +17,7 @@ from test_native.hostile.cases import Good, build_good
 from test_native.hostile.zips import Member, zip_of
 from torch.package import PackageExporter
 
+from interpool.archiver_ext.appending import opened_to_append
 from interpool.native.archive.reader import check_digests, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError
 
@@ -43,7 +44,7 @@ def real(good: Good, tmp_path_factory: pytest.TempPathFactory) -> bytes:
         exporter.save_pickle("model", "model.pkl", torch.nn.Linear(3, 4))
         exporter.save_text("model", "labels.txt", "cat\ndog\n" * 20)
         exporter.save_source_string("scale_model", "x = 1\n")
-    with zipfile.ZipFile(path, "a") as archive:
+    with opened_to_append(path) as archive:
         members = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
         sealed = Good(members, path).sealed()[-1]
         archive.writestr(zipfile.ZipInfo(str(sealed.name)), sealed.data)

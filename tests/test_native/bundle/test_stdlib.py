@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,6 @@ def run(archive: Path, code: str) -> str:
 def test_modules_are_imported_from_it(archive: Path) -> None:
     names = [
         "asyncio",
-        "concurrent.futures.thread",
         "dataclasses",
         "json",
         "sqlite3",
@@ -59,8 +59,8 @@ def test_it_can_be_read_before_zlib_can_be_imported(archive: Path) -> None:
 
 
 def test_data_beside_modules_is_found(archive: Path) -> None:
-    code = "import importlib.resources as r; print(r.files('email').joinpath('architecture.rst').read_text())"
-    assert "email" in run(archive, code)
+    told = run(archive, "import pkgutil; print(len(pkgutil.get_data('pydoc_data', '_pydoc.css')) > 0)")
+    assert told == "True\n"
 
 
 def test_what_needs_an_installation_is_left_out(archive: Path) -> None:
@@ -74,18 +74,19 @@ def test_what_needs_an_installation_is_left_out(archive: Path) -> None:
 
 
 def test_no_module_names_the_folder_that_it_was_made_in(archive: Path) -> None:
+    folder = sys.base_prefix if sys.base_prefix != "/usr" else sysconfig.get_path("stdlib")
     with zipfile.ZipFile(archive) as file:
         made_in = [
-            name
-            for name in file.namelist()
-            if name.endswith(".pyc") and sys.base_prefix.encode() in file.read(name)
+            name for name in file.namelist() if name.endswith(".pyc") and folder.encode() in file.read(name)
         ]
     assert made_in == []
 
 
 def test_what_configured_python_follows_the_prefix(archive: Path) -> None:
     with zipfile.ZipFile(archive) as file:
-        (name,) = [name for name in file.namelist() if name.startswith("_sysconfigdata_")]
+        sysconfig.get_config_vars()
+        # The one that this Python uses; Debian has more.
+        (name,) = [f"{name}.pyc" for name in sys.modules if name.startswith("_sysconfigdata_")]
         code = marshal.loads(file.read(name)[16:])
     names: dict[str, dict[str, object]] = {}
     exec(code, names)
@@ -98,7 +99,9 @@ def test_what_configured_python_follows_the_prefix(archive: Path) -> None:
 def test_extension_modules_come_but_for_tests_and_what_brings_the_gpl(tmp_path: Path) -> None:
     stdlib.copy_extensions(tmp_path / "lib-dynload")
     names = {path.name.partition(".")[0] for path in (tmp_path / "lib-dynload").iterdir()}
-    assert {"_ssl", "math", "zlib"} <= names
+    assert {"_ssl", "math", "zlib"} - {*sys.builtin_module_names} <= names
+    suffixes = {f".{path.name.partition('.')[2]}" for path in (tmp_path / "lib-dynload").iterdir()}
+    assert suffixes <= {*EXTENSION_SUFFIXES}
     assert not [name for name in names if name.startswith(("_test", "readline", "_gdbm"))]
 
 

@@ -273,6 +273,82 @@ TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
             std::string::npos);
 }
 
+// An answer that hands out each request's own.
+Answer success(const std::string& text) {
+  return {otf::integer(200) + text, true};
+}
+
+// TorchServe puts what a worker that it stops is at back into the queue, answered or not.
+TEST_F(ConnectionTest, FailsWhatWasAnsweredOnAConnectionThatHasEnded) {
+  std::atomic<int> calls{0};
+  define([&](const std::string&, const std::string&, const std::string&) {
+    ++calls;
+    return success("!");
+  });
+  const std::string request = otf::predict("fails what was answered", "a");
+  SocketPair stopped;
+  const auto connection = serve(stopped);
+  stopped.write(otf::load("m") + request);
+  EXPECT_EQ(stopped.read(10), otf::integer(200) + "!" + otf::integer(200) + "!");
+  stopped.hang_up();
+  EXPECT_TRUE(connection->join(20.0));
+  SocketPair other;
+  serve(other);
+  ::testing::internal::CaptureStderr();
+  other.write(otf::load("m") + request + otf::predict("another", "b"));
+  EXPECT_EQ(other.read(9), otf::integer(200) + "!" + otf::integer(500));
+  const std::string failure = other.read(4);
+  const auto size = static_cast<size_t>(static_cast<uint8_t>(failure[3]));
+  EXPECT_NE(other.read(size).find("ask again"), std::string::npos);
+  EXPECT_EQ(other.read(9), otf::integer(-1) + otf::integer(200) + "!");
+  EXPECT_EQ(calls, 4);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("interpool: model: TorchServe has sent on"),
+            std::string::npos);
+}
+
+TEST_F(ConnectionTest, AnswersAgainWhatItAnsweredItself) {
+  define([](const std::string&, const std::string&, const std::string&) { return success("!"); });
+  const std::string request = otf::predict("answers again", "a");
+  SocketPair pair;
+  serve(pair);
+  pair.write(request + request);
+  EXPECT_EQ(pair.read(10), otf::integer(200) + "!" + otf::integer(200) + "!");
+}
+
+TEST_F(ConnectionTest, AnswersWhatAnotherDidNotAnswerOrFailed) {
+  define([](const std::string&, const std::string&, const std::string& frame) {
+    if (frame.find("(failed)") != std::string::npos) return Answer{otf::integer(503) + "?", true};
+    return success("!");
+  });
+  const std::string failed = otf::predict("was failed", "(failed)");
+  SocketPair stopped;
+  const auto connection = serve(stopped);
+  stopped.write(failed);
+  EXPECT_EQ(stopped.read(5), otf::integer(503) + "?");
+  stopped.hang_up();
+  EXPECT_TRUE(connection->join(20.0));
+  SocketPair other;
+  serve(other);
+  other.write(failed);
+  EXPECT_EQ(other.read(5), otf::integer(503) + "?");
+}
+
+TEST_F(ConnectionTest, AnswersWhatTorchServeHasNotRead) {
+  define([](const std::string&, const std::string&, const std::string&) { return success("!"); });
+  const std::string request = otf::predict("was not read", "a");
+  SocketPair stopped;
+  const auto connection = serve(stopped);
+  stopped.write(request);
+  pollfd answer{stopped.ours(), POLLIN, 0};
+  EXPECT_EQ(::poll(&answer, 1, 20'000), 1);
+  stopped.hang_up();
+  EXPECT_TRUE(connection->join(20.0));
+  SocketPair other;
+  serve(other);
+  other.write(request);
+  EXPECT_EQ(other.read(5), otf::integer(200) + "!");
+}
+
 TEST_F(ConnectionTest, OfManyClientsEachGetsItsOwnAnswers) {
   constexpr int kClients = 12;
   const uint64_t seed = random_seed();

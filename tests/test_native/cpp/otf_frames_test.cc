@@ -47,6 +47,21 @@ TEST(Frames, AreReadWhole) {
   EXPECT_EQ(read.error, "");
 }
 
+TEST(Frames, TellTheIdsOfTheirRequests) {
+  SocketPair pair;
+  FrameReader reader(pair.theirs());
+  const std::string one = otf::predict("first", "body");
+  // A batch of two: the second one, without its command, follows the first one without its end.
+  const std::string batch = one.substr(0, one.size() - 4) + otf::predict("", "x").substr(1);
+  pair.write(batch + otf::load("m") + one);
+  ASSERT_EQ(reader.next(), batch);
+  EXPECT_EQ(reader.request_ids(), (std::vector<std::string_view>{"first", ""}));
+  ASSERT_TRUE(reader.next().has_value());
+  EXPECT_TRUE(reader.request_ids().empty());
+  ASSERT_EQ(reader.next(), one);
+  EXPECT_EQ(reader.request_ids(), std::vector<std::string_view>{"first"});
+}
+
 TEST(Frames, AreTheSameHoweverTheyAreCutUp) {
   const uint64_t seed = random_seed();
   for (uint64_t round = 0; round < 60; ++round) {

@@ -193,13 +193,14 @@ def pythonapi():
     ctypes.pythonapi.PyLong_FromLong.restype = ctypes.py_object
     ctypes.pythonapi.PyUnicode_FromFormat.restype = ctypes.py_object
     ctypes.pythonapi.Py_IncRef.argtypes = [ctypes.py_object]
-    thing = object()
-    ctypes.pythonapi.Py_IncRef(thing)
     import sys
+    thing = object()
+    before = sys.getrefcount(thing)
+    ctypes.pythonapi.Py_IncRef(thing)
     return (
         ctypes.pythonapi.PyLong_FromLong(41),
         ctypes.pythonapi.PyUnicode_FromFormat(b"%d of ours", ctypes.c_int(3)),
-        sys.getrefcount(thing),
+        sys.getrefcount(thing) - before,
         ctypes.pythonapi.PyErr_CheckSignals(),
     )
 
@@ -249,7 +250,7 @@ def test_ctypes_reaches_this_interpreters_own_python(manager: InterpreterManager
     with every_interpreter(manager, 2) as sessions:
         for session in sessions:
             code = Code(session, PLAIN)
-            assert code.call("pythonapi") == (41, "3 of ours", 3, 0)
+            assert code.call("pythonapi") == (41, "3 of ours", 1, 0)
             assert code.call("own_none") is True
             assert code.call("libc") == os.getpid()
 

@@ -106,6 +106,26 @@ def test_once_touched_nothing_differs_from_a_full_import(
     assert sorted(found.keys() - expected.keys())[:20] == []
 
 
+ANNOTATED = """
+import inspect, torch
+
+def annotations():
+    found = inspect.signature(torch.compiler.nested_compile_region).parameters["options"].annotation
+    return type(found).__name__
+
+def full_annotations():
+    from torch._higher_order_ops.invoke_subgraph import NestedCompileRegionOptions
+    found = inspect.signature(torch.compiler.nested_compile_region).parameters["options"].annotation
+    return found == (NestedCompileRegionOptions | None)
+"""
+
+
+def test_annotations_of_a_late_class_can_be_asked_for_before_and_after(lean: InterpreterSession) -> None:
+    code = Code(lean, ANNOTATED)
+    code.call("annotations")
+    assert code.call("full_annotations")
+
+
 # What of eager modules' is another thing until the families are imported: names of LATER_NAMES, registries
 # of what the families define.
 UNTIL_TOUCHED = re.compile(
@@ -334,7 +354,8 @@ def test_functions_of_an_importer_do_not_use_the_names_that_it_is_given_later(im
     spec = importlib.util.find_spec(importer)
     assert spec is not None
     code = spec.loader.get_code(importer)  # type: ignore[union-attr]
-    used = {name for inner in _functions(code) for name in inner.co_names}
+    annotating = [each for each in code.co_consts if getattr(each, "co_name", "") == "__annotate__"]  # 3.14
+    used = {name for inner in _functions(code) if inner not in annotating for name in inner.co_names}
     rows = torch_imports.LATER_NAMES[importer].items()
     names = {name for module, some in rows if _is_of_this_torch(module) for name in some}
     assert names <= set(code.co_names)

@@ -126,7 +126,7 @@ def test_the_environments_modules_are_imported_once(scopes: Scopes) -> None:
 
 
 def test_a_name_in_the_directory_hides_the_environments(scopes: Scopes) -> None:
-    scopes.outside("import stringprep, colorsys")
+    scopes.outside("import colorsys")
     scopes.make("one", colorsys="NAME = 'mine'")
     ask = "import colorsys; result = getattr(colorsys, 'NAME', 'theirs')"
     assert scopes.inside("one", ask) == "mine"

@@ -202,6 +202,14 @@ def test_logging_warnings_and_prints_reach_the_processs_streams(
         assert said in output.err
 
 
+# Of multiprocessing until 3.13; later a process that was started for it forks.
+FORK_BY_DEFAULT = [
+    "multiprocessing.Process(target=print).start()",
+    "concurrent.futures.ProcessPoolExecutor(1).submit(print)",
+    "next(iter(torch.utils.data.DataLoader([1, 2], num_workers=1)))",
+]
+
+
 @pytest.mark.parametrize(
     "expression",
     [
@@ -211,10 +219,8 @@ def test_logging_warnings_and_prints_reach_the_processs_streams(
         "posix.forkpty()",
         "pty.fork()",
         "multiprocessing.get_context('fork').Process(target=print).start()",
-        "multiprocessing.Process(target=print).start()",
-        "concurrent.futures.ProcessPoolExecutor(1).submit(print)",
-        "next(iter(torch.utils.data.DataLoader([1, 2], num_workers=1)))",
         "subprocess.run(['true'], preexec_fn=print)",
+        *(FORK_BY_DEFAULT if sys.version_info < (3, 14) else ()),
     ],
 )
 def test_fork_is_refused_with_what_to_do_instead(session: InterpreterSession, expression: str) -> None:
@@ -227,6 +233,20 @@ def test_fork_is_refused_with_what_to_do_instead(session: InterpreterSession, ex
     )
     with pytest.raises(RemoteError, match=r"fork inside a private interpreter.*subprocess"):
         code["fork"]()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="has no public way to make one")
+def test_subinterpreters_are_refused_with_what_to_do_instead(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import concurrent.interpreters
+        def create():
+            concurrent.interpreters.create()
+        """,
+    )
+    with pytest.raises(RemoteError, match=r"a subinterpreter inside a private interpreter.*threads"):
+        code["create"]()
 
 
 def test_other_programs_are_started_without_hindrance(session: InterpreterSession) -> None:
@@ -290,17 +310,35 @@ def test_torch_distributed_is_there_and_a_group_of_one_works(session: Interprete
     assert code.call("reduced") == (True, 1, [1, 1, 1])
 
 
-def test_multiprocessing_works_by_spawn(session: InterpreterSession) -> None:
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_multiprocessing_works_by_processes_that_are_started(
+    session: InterpreterSession, method: str
+) -> None:
     code = Code(
         session,
-        """
+        f"""
         import math, multiprocessing
         def compute():
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
+            with multiprocessing.get_context({method!r}).Pool(1) as pool:
                 return pool.map(math.sqrt, [4, 9])
         """,
     )
     assert code.call("compute") == [2, 3]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="multiprocessing forks by default")
+def test_multiprocessings_default_works(session: InterpreterSession) -> None:
+    code = Code(
+        session,
+        """
+        import concurrent.futures, math, multiprocessing, torch
+        def compute():
+            with multiprocessing.Pool(1) as pool, concurrent.futures.ProcessPoolExecutor(1) as executor:
+                loaded = torch.utils.data.DataLoader([1, 2], num_workers=1)
+                return [*pool.map(math.sqrt, [4, 9]), *executor.map(math.sqrt, [16]), *map(int, loaded)]
+        """,
+    )
+    assert code.call("compute") == [2, 3, 4, 1, 2]
 
 
 def test_files_sockets_and_environment_work(session: InterpreterSession, tmp_path: Path) -> None:

@@ -52,6 +52,22 @@ class Strange:
     def name(self):
         return 1 // (not Strange.armed)
 
+class Counting(type):
+    looks = 0
+    def __getattribute__(cls, name):
+        Counting.looks += name == "own"
+        return super().__getattribute__(name)
+
+class Counted(metaclass=Counting):
+    own = function
+
+def looks():
+    unchanged = watched((Counted, "own"))
+    unchanged()
+    before = Counting.looks
+    assert unchanged() and unchanged()
+    return Counting.looks - before
+
 def raised_later():
     strange = Strange()
     unchanged = watched((strange, "name"))
@@ -92,6 +108,10 @@ def test_a_change_is_told_until_it_is_taken_back(code: Code, change: str, back: 
 
 def test_what_changes_beside_is_none(code: Code) -> None:
     assert code.call("told", "Class.beside = 1; module.beside = 1", "del Class.beside") == [True] * 6
+
+
+def test_a_class_that_has_not_changed_is_not_looked_at_again(code: Code) -> None:
+    assert code.call("looks") == 0
 
 
 def test_only_pairs_of_an_object_and_a_name_are_taken(code: Code) -> None:

@@ -290,8 +290,8 @@ ALIASES = [
     "saved by a function", "gradient",
 ]  # fmt: skip
 KNOWN = [
-    "closure", "slots", "suspended generator", "view", "view of a view", "detached", "data", "storage",
-    "parameter", "dictionary", "partial", "cycle",
+    "closure", "slots", "suspended generator", "waiting call", "view", "view of a view", "detached", "data",
+    "storage", "parameter", "dictionary", "partial", "cycle",
 ]  # fmt: skip
 
 
@@ -320,9 +320,12 @@ def test_memory_of_which_all_users_are_known_is_shared(
         assert call(session, "share_aliased", key, alias) == (1, 0)
 
 
-def test_what_a_running_function_has_stays_where_it_is(manager: InterpreterManager, key: str) -> None:
+@pytest.mark.parametrize("beside_a_waiting_call", [False, True])
+def test_what_a_running_function_has_stays_where_it_is(
+    manager: InterpreterManager, key: str, beside_a_waiting_call: bool
+) -> None:
     with manager.acquire_session(timeout=60) as session:
-        assert call(session, "share_with_a_local", key)[:2] == (0, 1)
+        assert call(session, "share_with_a_local", key, beside_a_waiting_call)[:2] == (0, 1)
 
 
 @pytest.mark.parametrize("of", ["tensor", "storage", "typed"])

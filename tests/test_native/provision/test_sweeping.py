@@ -21,6 +21,7 @@ from interpool.native.errors import ProvisioningError
 from interpool.native.provision import sweeping
 from interpool.native.provision.holding import file_stamp, is_held, set_stamp, slot_stamp
 from interpool.native.provision.inventory import inventory
+from interpool.native.provision.store import private_directory
 from interpool.native.provision.sweeping import DAY_S, keep_for, sweep
 
 SITE = Path(str(distribution("numpy").locate_file("")))
@@ -185,6 +186,22 @@ def test_what_was_made_from_a_file_that_is_gone_goes_unless_a_process_uses_it(
     (removed,) = sweep(cache, DAYS_14)
     assert removed.parent.name == "files"
     assert [os.path.exists(path) for path in copies] == [True, False]
+
+
+def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock, removed = Path.mkdir, []
+
+    def mkdir(self: Path, mode: int = 0o777) -> None:
+        stock(self, mode)
+        if len(removed) < 3:
+            removed.append(self)
+            self.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert private_directory(tmp_path / "of" / "a set").is_dir()
+    assert len(removed) == 3
 
 
 STARTS = """

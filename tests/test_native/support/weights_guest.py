@@ -279,6 +279,17 @@ def _started(tensor: torch.Tensor) -> Any:
     return generator
 
 
+def _call(tensor: torch.Tensor) -> Any:
+    print(tensor, (yield))
+
+
+def _waiting_call(tensor: torch.Tensor) -> Any:
+    """A function that waits, with the tensor in a variable and among a call's arguments."""
+    generator = _call(tensor)
+    next(generator)
+    return generator
+
+
 def _memory(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.numpy())
 
@@ -321,6 +332,7 @@ KNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
     "closure": _closure,
     "slots": _Slots,
     "suspended generator": _started,
+    "waiting call": _waiting_call,
     "view": lambda tensor: tensor[5:],
     "view of a view": lambda tensor: tensor.view(100, 1000).t()[3],
     "detached": lambda tensor: tensor.detach(),
@@ -347,12 +359,13 @@ def write_through_alias(key: str) -> float:
     return value(key, 42)
 
 
-def share_with_a_local(key: str) -> tuple[int, int]:
+def share_with_a_local(key: str, beside_a_waiting_call: bool = False) -> tuple[int, int]:
     """The same with a variable of a running function."""
     keep(key, 5)
     local = kept[key]
+    waiting = _waiting_call(local) if beside_a_waiting_call else None
     storages, _, private = share(key)
-    del local
+    del local, waiting
     return storages, private
 
 

@@ -1,0 +1,33 @@
+// When a dictionary has changed: CPython numbers the states of each up to 3.13, and later tells whoever
+// watches. All of it needs this interpreter's GIL.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "python.h"
+
+namespace interpool {
+
+class DictVersion {
+ public:
+  // Keeps the dictionary. Throws PendingException.
+  explicit DictVersion(Ref dict);
+  ~DictVersion();
+  DictVersion(DictVersion&& other) noexcept
+      : dict_(std::move(other.dict_)), changes_(std::exchange(other.changes_, nullptr)) {}
+  DictVersion& operator=(DictVersion&&) = delete;
+  DictVersion(const DictVersion&) = delete;
+  DictVersion& operator=(const DictVersion&) = delete;
+
+  PyObject* dict() const { return dict_.get(); }
+
+  // A number that the dictionary never has again once it has changed.
+  uint64_t now() const;
+
+ private:
+  Ref dict_;
+  const uint64_t* changes_ = nullptr;  // counted here, where CPython numbers no states
+};
+
+}  // namespace interpool
