@@ -70,7 +70,7 @@ def copy_checkout(to: Path) -> None:
         inside = old.relative_to(to)
         if (
             inside.parts[0] not in (".git", ".venv", "build", "results")
-            and not old.is_dir()
+            and (old.is_symlink() or not old.is_dir())
             and str(inside) not in wanted
         ):
             old.unlink()
