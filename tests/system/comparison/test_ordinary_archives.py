@@ -40,11 +40,11 @@ def test_the_pool_answers_and_says_what_the_stock_worker_does(
     mar = build(archive, tmp_path)
     stock, pool = servers.both(lambda server: _Served(server, archive, mar))
     try:
+        assert pool.runs_in_pool == archive.in_pool, pool.server.model_log()[-3000:]
         assert [answer.status for answer in stock.answers] == list(archive.statuses)
         for step, ours, theirs in zip(archive.steps, pool.answers, stock.answers, strict=True):
             assert ours == theirs, f"{step}:\n{_difference(str(theirs), str(ours))}"
         _same_words(stock, pool, archive)
-        assert pool.runs_in_pool == archive.in_pool
     finally:
         servers.both(lambda server: server.unregister(archive.name))
 
