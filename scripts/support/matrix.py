@@ -3,7 +3,8 @@
 ``scripts/test --matrix`` runs every cell of ``[tool.interpool.matrix]`` in ``pyproject.toml``, and
 ``scripts/test --matrix=3.12+2.15.0`` that one; several are divided by commas. Each cell is a copy of this
 checkout with a set-up of its own under ``build/matrix``. What came out is kept, dated, in
-``docs/matrix.json``, and ``docs/versions.md`` shows it as a table.
+``docs/matrix.json``, and ``docs/versions.md`` shows it as a table. ``3.12+2.15.0:scaling`` repeats the
+benchmark alone in a cell that was run, for a machine that had other things to do.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from marked import markdown_table, put
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "matrix.json"
 PAGE = ROOT / "docs" / "versions.md"
+SCALING = "scaling"
+CANNOT_TELL = 3  # exit status of scripts/bench
 HEAD = "CPython", "torch", "tests", "demo", "scaling", "on", "missing"
 
 
@@ -84,48 +87,66 @@ def copy_checkout(to: Path) -> None:
     subprocess.run(["git", "add", "--all"], cwd=to, check=True)
 
 
-def run(cell: Cell, directory: Path) -> dict[str, Any]:
-    """Everything with that cell; its row. Raises NotRun if it cannot be set up."""
-    python = python_of(cell.python)
-    copy_checkout(directory)
-    environment = {
-        **os.environ,
-        "INTERPOOL_PYTHON": str(python),
-        "INTERPOOL_TORCH": cell.torch,
-        "INTERPOOL_UNTESTED": "1",
-    }
-    environment.pop("VIRTUAL_ENV", None)
+class Steps:
+    """Commands that are run one after another in a cell's copy of the checkout; raises NotRun."""
 
-    def step(name: str, *command: str) -> bool:
-        with (directory / f"build/{name}.log").open("wb") as log:
-            done = subprocess.run(
+    def __init__(self, cell: Cell, directory: Path) -> None:
+        self._cell = cell
+        self._directory = directory
+        self._environment = {
+            **os.environ,
+            "INTERPOOL_PYTHON": str(python_of(cell.python)),
+            "INTERPOOL_TORCH": cell.torch,
+            "INTERPOOL_UNTESTED": "1",
+        }
+        self._environment.pop("VIRTUAL_ENV", None)
+
+    def status(self, name: str, *command: str) -> int:
+        """Run it, with a log of its name; its exit status."""
+        with (self._directory / f"build/{name}.log").open("wb") as log:
+            status = subprocess.run(
                 command,
-                cwd=directory,
-                env=environment,
+                cwd=self._directory,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 check=False,
-            )
-        print(
-            f"[matrix] {cell} {name}: {'ok' if done.returncode == 0 else f'status {done.returncode}'}",
-            flush=True,
-        )
-        return done.returncode == 0
+            ).returncode
+        print(f"[matrix] {self._cell} {name}: {f'status {status}' if status else 'ok'}", flush=True)
+        return status
 
+    def scaling(self) -> bool | None:
+        """Whether the benchmark meets its bars; None where the machine cannot tell."""
+        status = self.status(SCALING, "scripts/bench", "scaling")
+        return None if status == CANNOT_TELL else not status
+
+
+def run(cell: Cell, directory: Path) -> dict[str, Any]:
+    """Everything with that cell; its row. Raises NotRun if it cannot be set up."""
+    steps = Steps(cell, directory)
+    copy_checkout(directory)
     (directory / "build").mkdir(exist_ok=True)
-    if not step("setup", "scripts/setup", "--tests"):
+    if steps.status("setup", "scripts/setup", "--tests"):
         raise NotRun(f"scripts/setup fails: {_last_line(directory / 'build/setup.log')}")
     asked = "import platform, torch; print(platform.python_version(), torch.__version__)"
     command = [str(directory / ".venv/bin/python"), "-c", asked]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     report = directory / "build/tests.xml"
     report.unlink(missing_ok=True)
-    step("tests", "scripts/test", f"--junitxml={report}")
+    steps.status("tests", "scripts/test", f"--junitxml={report}")
     row: dict[str, Any] = {"python": found[0], "torch": found[1], **_counted(report)}
-    row["demo"] = step("demo", "scripts/demo")
-    row["scaling"] = step("scaling", "scripts/bench", "scaling")
+    row["demo"] = not steps.status("demo", "scripts/demo")
+    row[SCALING] = steps.scaling()
     return row
+
+
+def run_scaling(cell: Cell, directory: Path) -> dict[str, Any]:
+    """The row of a cell that was run before, with a new run of the benchmark. Raises NotRun."""
+    row = load().get(str(cell), {})
+    if SCALING not in row or not directory.is_dir():
+        raise NotRun("its tests were not run here")
+    return {**row, SCALING: Steps(cell, directory).scaling()}
 
 
 def _last_line(log: Path) -> str:
@@ -164,7 +185,9 @@ def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
         return cell.python, cell.torch, "", "", "", row["on"], row["missing"]
     failed = row["failed"]
     tests = f"{row['passed']:,} passed" + (f", {len(failed)} failed" if failed else "")
-    marks = ("✓" if row[name] else "✗" for name in ("demo", "scaling"))
+    marks = (
+        {True: "✓", False: "✗", None: "the machine could not tell"}[row[name]] for name in ("demo", SCALING)
+    )
     return (
         row["python"],
         row["torch"],
@@ -184,18 +207,23 @@ def load() -> dict[str, dict[str, Any]]:
 def main(wanted: list[str]) -> int:
     """Runs the cells that are named, or all; returns the exit status."""
     known = {str(cell): cell for cell in cells()}
-    if unknown := [name for name in wanted if name not in known]:
+    if unknown := [name for name in wanted if name.removesuffix(f":{SCALING}") not in known]:
         print(f"[matrix] no such cell: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     complete = True
-    for name in wanted or known:
+    for wish in wanted or known:
+        name = wish.removesuffix(f":{SCALING}")
+        directory = ROOT / "build" / "matrix" / name
         try:
-            row = run(known[name], ROOT / "build" / "matrix" / name)
+            row = (run if wish == name else run_scaling)(known[name], directory)
         except NotRun as reason:
-            print(f"[matrix] {name}: {reason}")
+            print(f"[matrix] {wish}: {reason}")
+            if wish != name:
+                complete = False
+                continue
             row = {"missing": str(reason)}
-        complete &= not row.get("failed") and bool(row.get("demo")) and bool(row.get("scaling"))
-        kept = {**load(), name: {**row, "on": time.strftime("%Y-%m-%d", time.gmtime())}}
+        complete &= not row.get("failed") and bool(row.get("demo")) and bool(row.get(SCALING))
+        kept = {**load(), name: {"on": time.strftime("%Y-%m-%d", time.gmtime()), **row}}
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
         put(PAGE, *shown(kept))
     return 0 if complete else 1
