@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,7 @@ from documents import (
 )
 from paths import ROOT
 
-sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
-
-import figures
+from benchmarks import figures
 
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
@@ -28,7 +25,7 @@ MIGRATING = ROOT / "docs" / "migrating.md"
 
 @pytest.mark.parametrize("page", [README, ROOT / "docs" / "benchmarks.md"], ids=lambda page: page.name)
 def test_a_pages_figures_are_those_of_the_benchmarks_that_are_kept(page: Path) -> None:
-    assert page.read_text() == figures.with_tables(page), "run .venv/bin/python scripts/benchmarks/figures.py"
+    assert page.read_text() == figures.with_tables(page), "run .venv/bin/python scripts/benchmarks figures"
 
 
 def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> None:

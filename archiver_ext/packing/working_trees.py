@@ -7,6 +7,7 @@ no server has it, and an index may know its name as somebody else's.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import sysconfig
 from functools import cache
@@ -33,6 +34,7 @@ class WorkingTrees:
         self.root = root
         self._known: set[str] = set()
         self._trees: list[tuple[Path, Path]] = []
+        self._bases: dict[str, Path] = {}  # of the trees, by what is the user's in them
 
     def owns(self, path: Path) -> bool:
         """Whether a file is the user's: below the root and not installed there, or in a working tree."""
@@ -43,9 +45,12 @@ class WorkingTrees:
         if not path.is_absolute() and not path.exists():
             return None  # what is no file has names such as "<string>", and torch.classes "_classes.py"
         found = path.resolve()
-        for base, scope in self._packages():
-            if found.is_relative_to(scope):
+        self._packages()
+        above = str(found)
+        while above:
+            if base := self._bases.get(above):
                 return base
+            above = above.rpartition("/")[0]
         return self.root if _is_below(found, self.root) else None
 
     def member(self, path: Path) -> str:
@@ -96,15 +101,18 @@ class WorkingTrees:
 
     def _packages(self) -> list[tuple[Path, Path]]:
         """Base and own directory, or file, of the top-level modules in working trees; the deepest first."""
-        new = [name for name in list(sys.modules) if "." not in name and name not in self._known]
+        new = sys.modules.keys() - self._known
+        self._known |= new
+        before = len(self._trees)
         for name in new:
-            self._known.add(name)
-            places = _places(sys.modules[name])
-            self._trees += [
-                (each.parent, self._scope(each)) for each in places if _in_working_tree(name, each)
-            ]
-        if new:
+            if "." not in name:
+                places = _places(sys.modules[name])
+                self._trees += [
+                    (each.parent, self._scope(each)) for each in places if _in_working_tree(name, each)
+                ]
+        if len(self._trees) > before:
             self._trees.sort(key=lambda tree: (-len(tree[1].parts), tree))
+            self._bases = {str(scope): base for base, scope in reversed(self._trees)}
         return self._trees
 
     def _scope(self, place: Path) -> Path:
@@ -123,7 +131,9 @@ def _places(module: ModuleType) -> list[Path]:
 
 
 def _is_below(path: Path, root: Path) -> bool:
-    return path.is_relative_to(root) and not _INSTALLED_DIRECTORIES.intersection(path.relative_to(root).parts)
+    # Not is_relative_to, which takes long: this is asked for each module of the process.
+    inside = os.path.join(path, "").startswith(os.path.join(root, ""))
+    return inside and not _INSTALLED_DIRECTORIES.intersection(path.relative_to(root).parts)
 
 
 @cache

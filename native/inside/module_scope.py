@@ -173,6 +173,8 @@ class ModuleScope:
         paths = [str(path) for path in getattr(module, "__path__", ())]  # a package without __init__
         if paths:
             return any(self.claims(path) for path in paths)
+        if name != top and top in sys.modules:
+            return self._is_own(top, sys.modules[top])  # what compiled code makes has neither
         return top not in _environment
 
     # ---- entering and leaving -----------------------------------------------------------------

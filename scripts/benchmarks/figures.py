@@ -1,23 +1,20 @@
 """The tables of figures in README and docs/benchmarks.md, from the results kept in ``docs/benchmarks/``.
 
-.venv/bin/python scripts/benchmarks/figures.py    writes them; a test holds both pages to them
+.venv/bin/python scripts/benchmarks figures    writes them; a test holds both pages to them
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import report
+from marked import filled, markdown_table
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts" / "support"))
-
-from marked import filled, markdown_table  # noqa: E402
+from benchmarks.shared import report
+from benchmarks.shared.checkout import ROOT
 
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 BY = "scripts/benchmarks/figures.py"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from local_server import TorchServe
 from model_archiver.model_archiver_config import ModelArchiverConfig
-from model_archiver.model_packaging import generate_model_archive
+from stock_archiver import wrap
 from waiting import wait_for
 
 from interpool.archiver_ext.packing.pack import pack
@@ -59,7 +59,7 @@ def mar(packed: Pack) -> Mar:
         if config:
             config_file = server.root / f"{name}.yaml"
             config_file.write_text(config)
-        generate_model_archive(
+        wrap(
             ModelArchiverConfig(
                 model_name=name,
                 handler=str(handler),

@@ -12,7 +12,7 @@ import pytest
 import torch
 from local_server import TorchServe
 from model_archiver.model_archiver_config import ModelArchiverConfig
-from model_archiver.model_packaging import generate_model_archive
+from stock_archiver import wrap
 from system.conftest import wait_for_log
 from waiting import wait_for
 
@@ -84,7 +84,7 @@ def ordinary(server: TorchServe, tmp_path: Path) -> Archive:
         if "model" in options:
             (place / "model.py").write_text(textwrap.dedent(options.pop("model")))
             options["model_file"] = str(place / "model.py")
-        generate_model_archive(
+        wrap(
             ModelArchiverConfig(
                 model_name=name,
                 handler=files.pop(),

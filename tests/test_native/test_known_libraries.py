@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
 from paths import ROOT
 
+from benchmarks.libraries import benchmark as libraries
 from interpool.handler.cli import main
 from interpool.native.known_libraries import TABLE, KnownLibrary, known_library
-
-sys.path.insert(0, str(ROOT / "scripts/benchmarks"))
-
-import libraries
 
 RAW = json.loads((ROOT / "docs/benchmarks/libraries.json").read_text(encoding="utf-8"))
 KNOWN = json.loads(TABLE.read_text(encoding="utf-8"))
@@ -34,6 +30,7 @@ def test_the_page_and_the_raw_numbers_have_every_library() -> None:
     for library in libraries.LIBRARIES:
         name = f"{libraries.bare(library.distribution)} {raw[library.distribution]['version']}".strip()
         assert f"\n| {name} | {library.what} |" in page, "run scripts/bench libraries"
+        assert raw[library.distribution]["call"] == library.call
     assert f"`scripts/bench libraries` on {RAW['date']} with" in page
 
 

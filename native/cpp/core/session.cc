@@ -237,7 +237,10 @@ std::vector<std::string> Session::holds(Interpreter& interpreter) {
   {
     const std::lock_guard lock(mutex_);
     for (void* object : dropped_) {
-      held.erase(held.find(object));
+      // A session that is closing has an empty list while the last of its objects go.
+      if (const auto found = held.find(object); found != held.end()) {
+        held.erase(found);
+      }
     }
   }
   std::vector<std::string> labels;

@@ -16,8 +16,8 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from model_archiver.model_archiver_config import ModelArchiverConfig
-from model_archiver.model_packaging import generate_model_archive
 from proving import build_archive, make_keys, replace_bytes
+from stock_archiver import wrap
 
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.verify.signing import sign_archive
@@ -54,7 +54,7 @@ def build(tmp_path: Path, canary: Path) -> Callable[..., Path]:
 def make_mar(archive: Path, archive_format: str) -> Path:
     store = archive.parent / archive_format
     store.mkdir(exist_ok=True)
-    generate_model_archive(
+    wrap(
         ModelArchiverConfig(
             model_name="m",
             handler=str(HANDLER),

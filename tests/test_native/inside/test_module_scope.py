@@ -161,6 +161,25 @@ def test_modules_that_a_model_puts_in_place_by_hand_are_its_own(scopes: Scopes) 
     assert scopes.inside("one", ask) == [True, True]
 
 
+def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environments(
+    scopes: Scopes, tmp_path: Path
+) -> None:
+    """As compiled code does with its submodules: they come once, for whoever imports it first."""
+    (package := tmp_path / "environment" / "compiled_parts").mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import sys, types\npart = sys.modules[f'{__name__}.part'] = types.ModuleType(f'{__name__}.part')\n"
+    )
+    scopes.outside(f"import sys; sys.path.append({str(package.parent)!r})")
+    try:
+        for name in ("one", "two"):
+            scopes.make(name)
+            assert scopes.inside(name, "import compiled_parts.part as part; result = part.__name__") == (
+                "compiled_parts.part"
+            )
+    finally:
+        scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
+
+
 def test_modules_loaded_from_the_directory_by_file_are_the_scopes_own(scopes: Scopes) -> None:
     directory = scopes.make("one", late="X = 1")
     scopes.inside(

@@ -1,0 +1,1 @@
+"""One GPU that many call at once."""

@@ -1,0 +1,206 @@
+"""One GPU, and 1 to 16 that call a model on it at once: interpreters, processes, threads with TorchScript.
+
+First the memory: each way is started with each width, alone, answers, and what the device has in use is read
+(of all processes, contexts included). What a further one takes is the slope from the fewest to the most.
+Then the rates: all ways are started with the most, and take turns in each round at each width. Each call is
+waited for; threads of one process have a stream each.
+
+--device cpu runs the same on the CPU, with the memory of the processes (PSS) instead of the device's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+import torch
+
+from benchmarks.gpu import models
+from benchmarks.shared import archiving, report
+from benchmarks.shared.curves import draw
+from benchmarks.shared.worker import Worker, counted
+
+INTERPRETERS, PROCESSES, GRAPH = "interpreters", "processes", "graph"
+WAYS = (INTERPRETERS, PROCESSES, GRAPH)
+MB = 1e6
+SHUT = "there is no GPU that torch can use here; --device cpu measures the same on the CPU"
+
+
+@dataclass
+class Curves:
+    """One model's figures, for each way and width; shared/curves.py draws them.
+
+    Attributes:
+        model: its name.
+        graph: what made a graph of it.
+        rates: calls a second, by round.
+        memory_mb: what all of them have in use, less what there was before.
+    """
+
+    model: str
+    graph: str = "trace"
+    rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    memory_mb: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def further_mb(self, way: str) -> float:
+        """What a further one takes."""
+        by_width = self.memory_mb[way]
+        fewest, most = min(by_width), max(by_width)
+        return (by_width[most] - by_width[fewest]) / max(1, most - fewest)
+
+    def ratio(self, over: str, under: str, width: int) -> float:
+        """Of two ways' rates, the median over the rounds."""
+        return report.ratio(self.rates[over][width], self.rates[under][width])
+
+
+class Bench:
+    """Starts what is measured on one device."""
+
+    def __init__(self, device: str, folder: Path) -> None:
+        self._device = device
+        self._folder = folder
+
+    def pack(self, model: str) -> None:
+        archiving.pack(f"benchmarks.gpu.models:{model}", self._archive(model))
+
+    def _archive(self, model: str) -> Path:
+        return self._folder / f"{model}.ptpkg"
+
+    def start(self, stack: ExitStack, way: str, model: str, most: int) -> list[Worker]:
+        """Workers that have all given the right answer; the stack ends them."""
+
+        def one(mode: str, width: int) -> Worker:
+            archive = str(self._archive(model))
+            worker = Worker("gpu.worker", mode, model, self._device, str(width), archive)
+            stack.callback(worker.kill)
+            return worker
+
+        workers = [one("process", 1) for _ in range(most)] if way == PROCESSES else [one(way, most)]
+        expected = _expected(model)
+        for worker in workers:
+            said = float(worker.wait_ready())
+            if abs(said - expected) > 0.02 * abs(expected):  # devices round in their own ways
+                raise RuntimeError(f"{way}, {model}: the answer is {said}, not {expected}")
+        return workers
+
+    def used_mb(self, workers: list[Worker]) -> float:
+        """Memory of the device; without one, that of the workers."""
+        if self._device.startswith("cuda"):
+            free, total = torch.cuda.mem_get_info(self._device)
+            return (total - free) / MB
+        return sum(psutil.Process(worker.pid).memory_full_info().pss for worker in workers) / MB
+
+    def memory_of(self, way: str, model: str, width: int) -> float:
+        """What so many take, alone on the device."""
+        with ExitStack() as stack:
+            before = self.used_mb([])
+            workers = self.start(stack, way, model, width)
+            return self.used_mb(workers) - before
+
+    def curves(self, model: str, widths: list[int], rounds: int, seconds: float) -> Curves:
+        """Everything about one model."""
+        found = Curves(model)
+        self.pack(model)
+        for way in WAYS:
+            found.memory_mb[way] = {width: self.memory_of(way, model, width) for width in widths}
+        found.rates = {way: {width: [] for width in widths} for way in WAYS}
+        with ExitStack() as stack:
+            workers = {way: self.start(stack, way, model, max(widths)) for way in WAYS}
+            turns = [(way, width) for width in widths for way in WAYS]
+            for number in range(rounds):
+                turn = number * len(WAYS) // rounds
+                for way, width in [*turns[turn:], *turns[:turn]]:
+                    if way == PROCESSES:
+                        rate = counted(workers[way][:width], seconds, 1)
+                    else:
+                        rate = counted(workers[way], seconds, width)
+                    found.rates[way][width].append(rate)
+            for worker in [one for group in workers.values() for one in group]:
+                worker.stop()
+        return found
+
+
+def _expected(model: str) -> float:
+    """The model's answer in this process, on the CPU."""
+    from benchmarks.gpu import guest
+
+    return guest.answer(models.MODELS[model](), model, "cpu")
+
+
+def line(found: Curves, widths: list[int]) -> str:
+    """Rates and memory of a model."""
+    words = []
+    for way in WAYS:
+        rates = "/".join(f"{statistics.median(found.rates[way][width]):.4g}" for width in widths)
+        words.append(f"{way} {rates} calls/s, {found.further_mb(way):.0f} MB for a further one")
+    return f"{found.model}, at {'/'.join(map(str, widths))}: {'; '.join(words)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench gpu",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, all ways in each")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement")
+    parser.add_argument("--models", nargs="+", choices=list(models.MODELS), default=list(models.MODELS))
+    parser.add_argument("--widths", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--layers", type=int, default=24, help="of the large model, 50 MB each")
+    parser.add_argument("--plot", type=Path, default=report.RESULTS / "gpu.svg")
+    options = parser.parse_args()
+    on_gpu = options.device.startswith("cuda")
+    if on_gpu and not torch.cuda.is_available():
+        print(f"gpu: inconclusive ({SHUT})")
+        sys.exit(report.INCONCLUSIVE)
+    os.environ["GPU_LAYERS"] = str(options.layers)
+    torch.set_num_threads(1)
+    widths = sorted({*options.widths})
+    most = widths[-1]
+    suite = []
+    with tempfile.TemporaryDirectory(prefix="interpool-gpu-") as folder:
+        for model in options.models:
+            bench = Bench(options.device, Path(folder))
+            suite.append(bench.curves(model, widths, options.rounds, options.seconds))
+            print(line(suite[-1], widths), flush=True)
+    draw([asdict(each) for each in suite], options.plot)
+    print(f"plot: {options.plot}")
+    bars = []
+    for each in suite:
+        over = each.ratio(INTERPRETERS, PROCESSES, most)
+        bars.append(report.Bar(f"{each.model}: interpreters over processes, {most} of them", over, 0.95))
+        if len(widths) > 1:
+            less = each.further_mb(PROCESSES) / max(1e-3, each.further_mb(INTERPRETERS))
+            bars.append(
+                report.Bar(f"{each.model}: memory of a further process over an interpreter's", less, 1.0)
+            )
+    doubt = "" if on_gpu else "this is the CPU, and the bars are a GPU's"
+    report.finish(
+        "gpu",
+        {
+            f"{each.model}: {way} x {width}": values
+            for each in suite
+            for way, by_width in each.rates.items()
+            for width, values in by_width.items()
+        },
+        "calls/s",
+        bars,
+        doubt,
+        suite=[asdict(each) for each in suite],
+        further_mb={each.model: {way: each.further_mb(way) for way in WAYS} for each in suite},
+        device=torch.cuda.get_device_name(options.device) if on_gpu else "cpu",
+        torch=torch.__version__,
+        options={**vars(options), "plot": str(options.plot)},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""One process of the gpu benchmark: waits for ``SECONDS START WIDTH`` lines, prints rates.
+
+Its arguments:
+
+    process|graph|interpreters MODEL DEVICE MOST ARCHIVE
+
+WIDTH, up to MOST, is how many call the model at once. ``process``: this Python has it. ``graph``: the same
+with what torch.jit.trace makes of it. ``interpreters``: a private interpreter for each thread; the model is
+loaded from the archive and put on the device by one of them, and reaches the others as a movable object, its
+weights being shared. What it says when it is ready is the model's answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any
+
+from benchmarks.shared.at_once import AtOnce, Loop, in_threads, wait_until
+
+ENTRY = ("interpool-archive", "entry.pkl")
+GUEST = "benchmarks.gpu.guest"  # interpreters find modules where this process does
+
+
+def in_interpreters(name: str, device: str, most: int, archive: str) -> tuple[float, AtOnce]:
+    """The answer, and the work."""
+    from interpool import InterpreterManager
+
+    manager = InterpreterManager(most)
+    model = manager.load_package(archive).load_pickle(*ENTRY)
+    with model.acquire_session() as session:
+        placed = session.create_movable(session.self.attr("to")(device))
+    sessions = [manager.acquire_session() for _ in range(most)]
+    answers = set()
+
+    def loop(session: Any) -> Loop:
+        own = session.from_movable(placed)
+        answers.add(float(session.global_(GUEST, "answer")(own, name, device).to_value()))
+        repeat = session.global_(GUEST, "repeat")
+        return lambda seconds: float(repeat(own, name, device, seconds).to_value())
+
+    loops = [loop(session) for session in sessions]
+    if max(answers) - min(answers) > 1e-3 * abs(max(answers)):
+        raise RuntimeError(f"interpreters do not agree: {sorted(answers)}")
+    return max(answers), in_threads(loops)
+
+
+def in_this_python(mode: str, name: str, device: str, most: int) -> tuple[float, AtOnce]:
+    """The answer, and the work."""
+    import torch
+
+    from benchmarks.gpu import guest, models
+
+    torch.set_num_threads(1)
+    model: Any = models.MODELS[name]().to(device)
+    if mode == "graph":
+        with torch.inference_mode():
+            model = torch.jit.trace(model, models.inputs_of(name, device))
+    said = guest.answer(model, name, device)
+    return said, in_threads([functools.partial(guest.repeat, model, name, device)] * most)
+
+
+def main() -> None:
+    mode, name, device, most, archive = sys.argv[1:]
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if mode == "interpreters":
+        said, work = in_interpreters(name, device, int(most), archive)
+    else:
+        said, work = in_this_python(mode, name, device, int(most))
+    print("ready", said, file=out, flush=True)
+    for line in sys.stdin:
+        seconds, start, width = line.split()
+        wait_until(float(start))
+        print(work(float(seconds), float(start), int(width)), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How memory and latency grow with models, and with workers."""

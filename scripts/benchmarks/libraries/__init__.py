@@ -1,0 +1,1 @@
+"""Which libraries compute in private interpreters."""

@@ -1,0 +1,1 @@
+"""Many models in one pool."""

@@ -1,0 +1,131 @@
+"""Many models on one machine: fifty of them with four workers each, in one pool.
+
+Registers them one after another, asks every worker's worth of each at once, reads the memory of
+the host and of the workers' stand-ins (proportional, so that nothing counts twice), then kills
+the host and waits until every worker of every model is ready again and each model answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from local_server import TorchServe
+from model_archiver.model_archiver_config import ModelArchiverConfig
+from model_archiver.model_packaging import generate_model_archive
+from waiting import wait_for
+
+from benchmarks.shared import archiving, report
+from benchmarks.shared.tiny import WIDTH, TinyMLP
+
+MB = 1e6
+RECOVERY = "ready after the host was killed, s"
+
+
+def archive(store: Path, work: Path, names: list[str]) -> None:
+    package = work / "named.ptpkg"
+    archiving.pack("benchmarks.many.handler:build", package)
+    handler = archiving.handler()
+    for name in names:
+        generate_model_archive(
+            ModelArchiverConfig(
+                model_name=name,
+                handler=handler,
+                version="1.0",
+                serialized_file=str(package),
+                export_path=str(store),
+                force=True,
+            )
+        )
+
+
+def ask(running: TorchServe, names: list[str], times: int) -> int:
+    """Ask each model so many times; the number of right answers."""
+    model = TinyMLP()
+
+    def one(question: tuple[str, int]) -> bool:
+        name, number = question
+        answer = running.predict(name, {"id": number, "x": number}, timeout=120)
+        if answer.status != 200:
+            return False
+        with torch.inference_mode():
+            expected = model(torch.full((1, WIDTH), float(number)))[0]
+        said = answer.json
+        right = torch.allclose(torch.tensor(said["y"]), expected, atol=1e-5)
+        return bool((said["model"], said["id"]) == (name, number) and right)
+
+    with ThreadPoolExecutor(8) as threads:
+        return sum(threads.map(one, [(name, number) for number in range(times) for name in names]))
+
+
+def is_ready(running: TorchServe, name: str, workers: int) -> bool:
+    (described,) = running.describe(name)
+    return sum(worker["status"] == "READY" for worker in described["workers"]) == workers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench many")
+    parser.add_argument("--models", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=4, help="of each model")
+    options = parser.parse_args()
+    names = [f"m{number}" for number in range(options.models)]
+    measured: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder, TorchServe() as running:
+        archive(running.store, Path(folder), names)
+        start = time.perf_counter()
+        for name in names:
+            answer = running.register(f"{name}.mar", model_name=name, initial_workers=options.workers)
+            if answer.status != 200:
+                raise RuntimeError(answer.text)
+        measured["registered, s"] = [time.perf_counter() - start]
+        right = ask(running, names, 2 * options.workers)
+        time.sleep(5)  # what was loaded and freed settles
+
+        memory = [process.memory_full_info() for process in running.shims()]
+        (host,) = running.hosts()
+        pss = {
+            "shims": sum(m.pss for m in memory),
+            "host": host.memory_full_info().pss,
+            "frontend": running.frontend.memory_full_info().pss,
+        }
+        measured["shims, MB"] = [pss["shims"] / MB]
+        measured["host, MB"] = [pss["host"] / MB]
+        measured["TorchServe's frontend, MB"] = [pss["frontend"] / MB]
+        measured["one shim, MB"] = [m.pss / MB for m in memory]
+
+        start = time.perf_counter()
+        running.kill_host()
+        wait_for(lambda: len(running.hosts()) == 1, "another host", seconds=120)
+        for name in names:
+            wait_for(
+                lambda name=name: is_ready(running, name, options.workers),  # type: ignore[misc]
+                f"the workers of {name}",
+                seconds=300,
+            )
+        measured[RECOVERY] = [time.perf_counter() - start]
+        right += ask(running, names, 2)
+
+    asked = len(names) * (2 * options.workers + 2)
+    print(f"  {right} of {asked} answers right")
+    scale = options.models * options.workers / 200
+    report.finish(
+        "many",
+        measured,
+        "",
+        [
+            report.Bar("right answers", right / asked, 1.0),
+            report.Bar("20 s over the registrations", 20 * scale / measured["registered, s"][0], 1.0),
+            report.Bar("1400 MB over all of these", 1400 * scale / (sum(pss.values()) / MB), 1.0),
+            report.Bar("620 MB over the shims", 620 * scale / (pss["shims"] / MB), 1.0),
+            report.Bar("12 s over the recovery", 12 * scale / measured[RECOVERY][0], 1.0),
+        ],
+        options=vars(options),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What an interpreter costs, and a served model's workers."""

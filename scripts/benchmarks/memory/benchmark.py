@@ -1,0 +1,152 @@
+"""What an interpreter costs, and from how many workers on the pool is smaller than stock TorchServe.
+
+A process starts two interpreters and then further ones: what each of those adds, bare and with BERT
+loaded and asked, its weights not counted; with lean imports and with full ones; and what as many Python
+processes take that have the same. Then both servers
+serve the same small model under several names with several workers each: proportional memory of all
+processes but TorchServe's frontend. Stock workers are alike, so where there would be more than
+``--stock-workers``, what they take is computed from the line through those that were measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from local_server import TorchServe
+
+from benchmarks.shared import report, tiny_archives
+from benchmarks.shared.checkout import program
+from benchmarks.shared.server_memory import MB, served
+
+
+def interpreters(further: int, full: bool) -> dict[str, float]:
+    """What process.py measured."""
+    done = subprocess.run(
+        program("memory.process", str(further)),
+        env={**os.environ, "INTERPOOL_FULL_IMPORT": str(int(full)), "OMP_NUM_THREADS": "1"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def processes(count: int) -> dict[str, float]:
+    """What a Python process of its own takes that has the same, one of so many, MB (PSS); its weights too."""
+    found = {}
+    for what in ("bare", "BERT"):
+        command = program("memory.guest", what)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        there = [
+            subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(count)
+        ]
+        try:
+            for process in there:
+                assert process.stdout is not None
+                process.stdout.readline()
+            taken = [psutil.Process(process.pid).memory_full_info().pss / MB for process in there]
+        finally:
+            for process in there:
+                process.communicate()
+        found[f"{what}: pss, MB"] = statistics.median(taken)
+    return found
+
+
+def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
+    """The memory for each number of models and of workers of each, after each worker was asked."""
+    found = {}
+    with TorchServe(overlay=name == "pool") as running:
+        (running.store / "tiny.mar").write_bytes((archives / f"{name}.mar").read_bytes())
+        there: dict[str, int] = {}
+        for models, workers in sorted(grid):
+            for model in [f"m{number}" for number in range(models)]:
+                if model not in there:
+                    answer = running.register("tiny.mar", model_name=model, initial_workers=workers)
+                elif there[model] != workers:
+                    answer = running.scale(model, workers)
+                else:
+                    continue
+                if answer.status not in (200, 202):
+                    raise RuntimeError(f"{name}: {answer.text}\n{running.model_log()[-3000:]}")
+                there[model] = workers
+            for model in there:
+                for number in range(2 * workers):
+                    if running.predict(model, {"id": number}, timeout=120).status != 200:
+                        raise RuntimeError(f"{name}: {model} did not answer")
+            time.sleep(3)  # what was loaded and freed settles
+            found[models, workers] = served(running)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench memory")
+    parser.add_argument("--rounds", type=int, default=3, help="of interpreters")
+    parser.add_argument("--further", type=int, default=4, help="interpreters that are measured")
+    parser.add_argument("--models", type=int, nargs="*", default=[1, 2, 10, 50])
+    parser.add_argument("--workers", type=int, nargs="*", default=[2, 4, 8])
+    parser.add_argument("--stock-workers", type=int, default=8, help="the most that are really started")
+    options = parser.parse_args()
+    measured: dict[str, list[float]] = {}
+    for _ in range(options.rounds):
+        for kind in ("lean", "full"):
+            for what, value in interpreters(options.further, kind == "full").items():
+                measured.setdefault(f"{kind}, {what}", []).append(value)
+        for what, value in processes(options.further).items():
+            measured.setdefault(f"process, {what}", []).append(value)
+    cost = {what: statistics.median(values) for what, values in measured.items()}
+    bars = [
+        report.Bar("50 MB over a bare interpreter, PSS", 50 / cost["lean, bare: pss, MB"], 1.0),
+        report.Bar("50 MB over a bare interpreter, dirty", 50 / cost["lean, bare: dirty, MB"], 1.0),
+        report.Bar("110 MB over one with BERT, PSS", 110 / cost["lean, BERT: pss, MB"], 1.0),
+        report.Bar(
+            "a process with BERT over an interpreter with it, PSS",
+            cost["process, BERT: pss, MB"] / cost["lean, BERT: pss, MB"],
+            1.2,
+        ),
+        report.Bar("0.5 s over a further one's CPU time", 0.5 / cost["lean, ready, s of CPU"], 1.0),
+    ]
+    grid = [(models, workers) for models in options.models for workers in options.workers]
+    table: list[dict[str, float | bool]] = []
+    if grid:
+        with tempfile.TemporaryDirectory() as folder:
+            tiny_archives.archive(Path(folder), Path(folder))
+            pool = serve("pool", Path(folder), grid)
+            real = sorted(
+                {(1, 1), (1, 2)} | {each for each in grid if each[0] * each[1] <= options.stock_workers}
+            )
+            stock = serve("stock", Path(folder), real)
+        most = max(real, key=lambda each: each[0] * each[1])
+        one = (stock[most] - stock[1, 1]) / (most[0] * most[1] - 1)
+        for models, workers in grid:
+            computed = stock[1, 1] + one * (models * workers - 1)
+            line = {
+                "models": models,
+                "workers": workers,
+                "pool, MB": pool[models, workers],
+                "stock, MB": stock.get((models, workers), computed),
+                "stock computed": (models, workers) not in stock,
+            }
+            table.append(line)
+            mark = "computed" if line["stock computed"] else "measured"
+            print(
+                f"  {models:3} models x {workers} workers: pool {line['pool, MB']:6.0f} MB, "
+                f"stock {line['stock, MB']:6.0f} MB ({mark})"
+            )
+        print(f"  one more stock worker: {one:.0f} MB; one, {stock[1, 1]:.0f} MB; two, {stock[1, 2]:.0f} MB")
+        least = min(grid, key=lambda each: each[0] * each[1])
+        bars.append(report.Bar("stock over pool, fewest workers", table[0]["stock, MB"] / pool[least], 1.0))
+    report.finish("memory", measured, "", bars, table=table, options=vars(options))
+
+
+if __name__ == "__main__":
+    main()

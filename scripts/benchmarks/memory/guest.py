@@ -1,0 +1,35 @@
+"""What ``memory`` has an interpreter load: a model of transformers', with weights of next to no size.
+
+As a program, with ``bare`` or ``BERT``: a process of its own with the same, until its input ends.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_models: list[Any] = []
+
+
+def load_and_ask() -> float:
+    """Loads BERT with small weights and asks it; returns the weights' size in MB."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+    model = BertModel(config).eval()
+    with torch.inference_mode():
+        answer = model(torch.arange(16)[None])
+    if not torch.isfinite(answer.last_hidden_state).all():
+        raise RuntimeError("the model answered nonsense")
+    _models.append(model)
+    return sum(weight.nbytes for weight in model.parameters()) / 1e6
+
+
+if __name__ == "__main__":
+    import torch  # noqa: F401
+
+    if sys.argv[1] == "BERT":
+        load_and_ask()
+    print("ready", flush=True)
+    sys.stdin.read()

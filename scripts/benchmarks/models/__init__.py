@@ -1,0 +1,1 @@
+"""Whether every model packs, and answers from its archive as from its source."""

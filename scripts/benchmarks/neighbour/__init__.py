@@ -1,0 +1,1 @@
+"""What a quiet model feels of a greedy one."""

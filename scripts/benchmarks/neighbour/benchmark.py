@@ -1,0 +1,180 @@
+"""What a quiet model feels of a greedy neighbour: the pool against stock TorchServe.
+
+One client asks the quiet model once a second; beside it, eight clients ask the greedy
+model, which has eight workers, so that these never rest. Each call computes on one core.
+Two servers take turns: stock TorchServe, and the pool without any setting but, for the
+interpreters, as many as there are cores. Then the same pool with `share` for the greedy
+model, which is registered a second time for that. Each turn measures the quiet model
+alone and beside the greedy one.
+
+Without a setting, the median and the 99th percentile must be no worse than stock's; with
+a share, no worse than 1.5 times alone. The greedy model's answers are counted as well: what
+the quiet one gets must not be had by leaving cores unused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from local_server import TorchServe
+
+from benchmarks.shared import archiving, report
+from benchmarks.shared.clients import percentile
+from benchmarks.shared.others import QUIET_MACHINE, Others
+
+GREEDY_WORKERS = 8
+ALONE, BESIDE = "alone", "beside a greedy one"
+
+
+def archive(store: Path, work: Path, hermetic: bool) -> None:
+    """``quiet.mar``, ``greedy.mar`` and, for the pool, ``shared.mar``: one handler's code."""
+    if hermetic:
+        arguments = archiving.hermetic("benchmarks.neighbour.handler:build", work / "busy.ptpkg")
+    else:
+        arguments = archiving.ordinary("benchmarks.neighbour.handler:Busy", work)
+    config = work / "share.yaml"
+    config.write_text("interpool: {share: 1}\n")
+    for name in ("quiet", "greedy", "shared"):
+        configured = ["--config-file", str(config)] if name == "shared" and hermetic else []
+        archiving.archive(name, store, [*arguments, *configured])
+
+
+@contextlib.contextmanager
+def server(name: str, folder: Path, interpreters: str) -> Iterator[TorchServe]:
+    environment = {"INTERPOOL_INTERPRETERS": interpreters}  # an empty variable counts as unset
+    with TorchServe(overlay=name == "pool", environment=environment) as running:
+        archive(running.store, folder, hermetic=name == "pool")
+        for model, workers in (("quiet", 1), ("greedy", GREEDY_WORKERS), ("shared", GREEDY_WORKERS)):
+            if model == "shared" and name != "pool":
+                continue
+            answer = running.register(f"{model}.mar", initial_workers=workers, batch_size=1, timeout=300)
+            if answer.status != 200:
+                raise RuntimeError(f"{name}: {answer.text}")
+        yield running
+
+
+class Greedy:
+    """Clients that ask one model again and again."""
+
+    def __init__(self, running: TorchServe, model: str, seconds: float) -> None:
+        self._over = threading.Event()
+        self.answers: list[float] = []  # when each came
+        self._threads = [
+            threading.Thread(target=self._ask, args=(running, model, seconds)) for _ in range(GREEDY_WORKERS)
+        ]
+
+    def _ask(self, running: TorchServe, model: str, seconds: float) -> None:
+        while not self._over.is_set():
+            answer = running.predict(model, {"seconds": seconds}, timeout=120)
+            if answer.status != 200:
+                raise RuntimeError(answer.text)
+            self.answers.append(time.perf_counter())
+
+    def __enter__(self) -> Greedy:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def ask_quietly(running: TorchServe, seconds: float, count: int) -> list[float]:
+    """Seconds that each of so many requests took, one a second."""
+    took = []
+    begun = time.perf_counter()
+    for number in range(count):
+        time.sleep(max(0.0, begun + number - time.perf_counter()))
+        start = time.perf_counter()
+        answer = running.predict("quiet", {"seconds": seconds})
+        took.append(time.perf_counter() - start)
+        if answer.status != 200 or float(answer.text) != 64.0:
+            raise RuntimeError(f"a wrong answer: {answer.status} {answer.text}")
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench neighbour")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--requests", type=int, default=30, help="of the quiet model, in each turn")
+    parser.add_argument("--warm", type=int, default=10, help="requests before those that count, in each turn")
+    parser.add_argument("--greedy", type=float, default=0.2, help="CPU seconds of a greedy call")
+    parser.add_argument("--quiet", type=float, default=0.02, help="CPU seconds of a quiet call")
+    parser.add_argument("--interpreters", default="", help="an exact number for the pool; none by default")
+    options = parser.parse_args()
+    turns = [("stock", "greedy"), ("pool", "greedy"), ("pool", "shared")]
+    measured: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
+    others: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(server(name, Path(folder), options.interpreters))
+            for name in ("stock", "pool")
+        }
+        for running in servers.values():
+            ask_quietly(running, options.quiet, 3)
+        for round_number in range(options.rounds):
+            for name, neighbour in turns[:: 1 if round_number % 2 else -1]:
+                running = servers[name]
+                label = name if neighbour == "greedy" else f"{name}, share 1"
+                alone = ask_quietly(running, options.quiet, options.requests)
+                measured.setdefault(f"{label}: {ALONE}", []).extend(alone)
+                disturbed = Others(list(servers.values()))
+                with Greedy(running, neighbour, options.greedy) as greedy:
+                    ask_quietly(running, options.quiet, options.warm)
+                    start = time.perf_counter()
+                    beside = ask_quietly(running, options.quiet, options.requests)
+                    end = time.perf_counter()
+                measured.setdefault(f"{label}: {BESIDE}", []).extend(beside)
+                others.append(disturbed.cores())
+                count = sum(start <= when <= end for when in greedy.answers)
+                rates.setdefault(label, []).append(count / (end - start))
+
+    p50 = {name: percentile(values, 0.5) for name, values in measured.items()}
+    p99 = {name: percentile(values, 0.99) for name, values in measured.items()}
+    for name in measured:
+        print(f"  {name:<34} p50 {p50[name]:.3f} s, p99 {p99[name]:.3f} s")
+    for label, values in rates.items():
+        print(f"  {label:<34} the greedy one: {statistics.median(values):.2f} answers a second")
+    shared = "pool, share 1"
+    doubt = ""
+    if max(others) > QUIET_MACHINE:
+        doubt = f"other processes used up to {max(others):.2f} cores"
+    report.finish(
+        "neighbour",
+        measured,
+        "s",
+        [
+            report.Bar("stock's p50 over the pool's", p50[f"stock: {BESIDE}"] / p50[f"pool: {BESIDE}"], 1.0),
+            report.Bar("stock's p99 over the pool's", p99[f"stock: {BESIDE}"] / p99[f"pool: {BESIDE}"], 1.0),
+            report.Bar(
+                "1.5 alone over beside, share 1",
+                1.5 * p50[f"{shared}: {ALONE}"] / p50[f"{shared}: {BESIDE}"],
+                1.0,
+            ),
+            report.Bar(
+                "the greedy one's rate, pool over stock",
+                report.ratio(rates["pool"], rates["stock"]),
+                0.95,
+            ),
+        ],
+        doubt,
+        others_cores=others,
+        p50=p50,
+        p99=p99,
+        greedy_answers_per_s=rates,
+        options=vars(options),
+    )
+
+
+if __name__ == "__main__":
+    main()

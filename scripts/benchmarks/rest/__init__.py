@@ -1,0 +1,1 @@
+"""What a request costs besides its model."""

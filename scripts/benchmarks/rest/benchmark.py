@@ -1,0 +1,299 @@
+"""What a request costs besides its model: the pool, stock TorchServe, and backends that answer at once.
+
+Four TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives, or with
+--ordinary from stock's), and two whose worker is ``rest/at_once.py``, which decodes and runs nothing: one
+writes no log lines ("at once"), the other those that TorchServe's Service writes of a batch ("bound": what no
+backend that serves these models as TorchServe does can exceed under this frontend). Clients post over kept
+connections and wait for each answer. Models: one that answers at once, asked with a few bytes and with a
+megabyte, and a tower of two gated layers (about 0.1 ms in plain Python), with batches of one and of eight. A
+wrong answer ends the benchmark.
+
+Rates are medians over the rounds of what the pool's is over the other's in the same round; so are 99th
+percentiles. The CPU time of a request is the workers', or the pool host's, less what the handler's own
+code takes there: as many requests of a handler that says what CPU time its thread has taken. The frontend's
+and the clients' are told beside it, as all share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from local_server import TorchServe
+
+from benchmarks.rest import handlers
+from benchmarks.shared import archiving, http_load, report
+from benchmarks.shared.checkout import BENCHMARKS
+from benchmarks.shared.clients import load
+from benchmarks.shared.others import QUIET_MACHINE, Others
+
+STOCK, POOL, AT_ONCE, BOUND = "stock", "pool", "at once", "bound"
+SERVERS = (STOCK, POOL, AT_ONCE, BOUND)
+JSON, BYTES = "application/json", "application/octet-stream"
+NUMBERS = [0.1] * handlers.WIDTH
+REST_CPU_MS = 0.12
+
+
+class Case(NamedTuple):
+    """What is asked of a model; the bars where there are any."""
+
+    name: str
+    model: str  # a class of handlers.py
+    workers: int
+    batch: int
+    clients: int
+    body: bytes
+    kind: str
+    over_stock: float = 0.0
+    over_at_once: float = 0.0
+    cpu: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.workers} workers, {self.clients} clients"
+
+
+TINY, SMALL = (json.dumps(NUMBERS).encode(), JSON), (b"{}", JSON)
+MEGABYTE = (bytes(1 << 20), BYTES)
+
+
+def cases() -> Iterator[Case]:
+    """All that can be asked, and the bars."""
+    for workers in (2, 8):
+        for clients in (1, 8, 32):
+            usual = (workers, clients) == (2, 8)
+            faster = 1.3 if clients >= 8 else 0.0
+            yield Case("tiny", "Tiny", workers, 1, clients, *TINY, over_stock=faster, cpu=usual)
+            if clients >= 8:
+                yield Case("tiny, batches of 8", "Tiny", workers, 8, clients, *TINY, over_stock=faster)
+    yield Case("empty", "Empty", 2, 1, 8, *SMALL, over_stock=1.25, over_at_once=0.8, cpu=True)
+    yield Case("1 MB", "Empty", 2, 1, 8, *MEGABYTE, over_stock=1.15)
+
+
+CASES = tuple(cases())
+
+
+def archive(store: Path, folder: Path, hermetic: bool) -> None:
+    """An archive of each handler."""
+    for model in ("Tiny", "Empty", "TimedTiny", "TimedEmpty"):
+        if hermetic:
+            arguments = archiving.hermetic(f"{handlers.__name__}:{model.lower()}", folder / f"{model}.ptpkg")
+        else:
+            arguments = archiving.ordinary(f"{handlers.__name__}:{model}", folder)
+        archiving.archive(model, store, arguments)
+
+
+def home_of_at_once(folder: Path) -> Path:
+    """A TorchServe home with our worker in it."""
+    import ts
+
+    (folder / "ts").mkdir()
+    for entry in Path(ts.__file__).parent.iterdir():
+        if entry.name not in ("model_service_worker.py", "__pycache__"):
+            (folder / "ts" / entry.name).symlink_to(entry)
+    (folder / "ts" / "model_service_worker.py").symlink_to(BENCHMARKS / "rest" / "at_once.py")
+    return folder
+
+
+@contextlib.contextmanager
+def server(name: str, options: argparse.Namespace) -> Iterator[TorchServe]:
+    environment = {"INTERPOOL_INTERPRETERS": options.interpreters}  # an empty variable counts as unset
+    environment["INTERPOOL_ORDINARY_ARCHIVES"] = "pool"
+    with tempfile.TemporaryDirectory(prefix="ip-home-") as folder:
+        environment["REST_LINES"] = "yes" if name == BOUND else ""
+        if name in (AT_ONCE, BOUND):
+            environment["TS_MODEL_SERVER_HOME"] = str(home_of_at_once(Path(folder)))
+        with TorchServe(overlay=name == POOL, environment=environment) as running:
+            archive(running.store, Path(folder), hermetic=name == POOL and not options.ordinary)
+            yield running
+
+
+def cpu_s(name: str, running: TorchServe) -> float:
+    """CPU time of all that stands behind the frontend."""
+    processes = running.hosts() if name == POOL else running.shims()  # stock's workers have that script, too
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+def expected(name: str, running: TorchServe, case: Case) -> bytes:
+    """The answer to a request, which is right but for the frontend's white space."""
+    right = b"ok"
+    if name not in (AT_ONCE, BOUND) and case.model != "Empty":
+        right = json.dumps(ask_plainly(case)()).encode()
+    answer = running.post(case.model, case.body, case.kind)
+    if answer.status != 200 or b"".join(answer.body.split()) != b"".join(right.split()):
+        raise RuntimeError(f"{name}, {case.label}: {answer.status} {answer.text[:200]}")
+    return answer.body
+
+
+def ask_plainly(case: Case) -> Callable[[], Any]:
+    """The handler's own code, for one request."""
+    handler = getattr(handlers, case.model)()
+    handler.initialize(None)
+    data = [{"body": NUMBERS if case.model == "Tiny" else case.body}]
+    return lambda: handler.handle(data, None)[0]
+
+
+class Measured:
+    """Of one case, by server and round."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.p50: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.p99: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.cpu_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.frontend_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.client_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
+        self.own_cpu_ms: dict[str, list[float]] = {STOCK: [], POOL: []}  # of it, the handler's own code
+
+    def take(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
+        url = f"{running.inference}/predictions/{case.model}"
+        answer = expected(name, running, case)
+        workers, frontend = cpu_s(name, running), sum(running.frontend.cpu_times()[:2])
+        met = http_load.measure(url, case.body, case.kind, answer, case.clients, seconds)
+        if met.wrong:
+            raise RuntimeError(f"{name}, {case.label}: {met.wrong}")
+        self.rates[name].append(met.rate)
+        self.p50[name].append(met.p50_ms)
+        self.p99[name].append(met.p99_ms)
+        self.cpu_ms[name].append((cpu_s(name, running) - workers) * 1000 / met.requests)
+        took = sum(running.frontend.cpu_times()[:2]) - frontend
+        self.frontend_ms[name].append(took * 1000 / met.requests)
+        self.client_ms[name].append(met.cpu_s * 1000 / met.requests)
+
+    def take_own(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
+        url = f"{running.inference}/predictions/Timed{case.model}"
+        found = load(url, case.body, case.kind, case.clients, seconds, None)
+        if found.errors:
+            raise RuntimeError(f"{name}, {case.label}, own CPU time: {found.errors[:3]}")
+        self.own_cpu_ms[name].append(statistics.mean(json.loads(answer)[0] for answer in found.answers))
+
+    def besides_ms(self, name: str) -> float:
+        """CPU time of a request besides the model's own."""
+        return max(1e-6, statistics.median(self.cpu_ms[name]) - statistics.median(self.own_cpu_ms[name]))
+
+    def over(self, kind: dict[str, list[float]], one: str, other: str) -> float:
+        return report.ratio(kind[one], kind[other])
+
+
+def measure(
+    servers: dict[str, TorchServe], cases: list[Case], options: argparse.Namespace, others: list[float]
+) -> dict[Case, Measured]:
+    """All cases of one registration; notes how many cores others used meanwhile."""
+    first = cases[0]
+    timed = any(case.cpu for case in cases)
+    for name, running in servers.items():
+        how = {"initial_workers": first.workers, "batch_size": first.batch, "max_batch_delay": 1}
+        for model in [first.model] + [f"Timed{first.model}"] * (timed and name in (STOCK, POOL)):
+            answer = running.register(f"{model}.mar", model_name=model, **how)
+            if answer.status != 200:
+                raise RuntimeError(f"{name}: {answer.text}")
+    measured = {case: Measured() for case in cases}
+    disturbed = Others(list(servers.values()))
+    for case in cases:
+        for name, running in servers.items():
+            Measured().take(name, running, case, options.warm)
+        for round_number in range(options.rounds):
+            turn = round_number % len(SERVERS)
+            for name in SERVERS[turn:] + SERVERS[:turn]:
+                measured[case].take(name, servers[name], case, options.seconds)
+                if case.cpu and name in (STOCK, POOL):
+                    measured[case].take_own(name, servers[name], case, options.seconds / 4)
+    others.append(disturbed.cores())
+    for name, running in servers.items():
+        for model in [first.model] + [f"Timed{first.model}"] * (timed and name in (STOCK, POOL)):
+            running.unregister(model)
+    return measured
+
+
+def bars_of(case: Case, found: Measured) -> Iterator[report.Bar]:
+    if case.over_stock:
+        ratio = found.over(found.rates, POOL, STOCK)
+        yield report.Bar(f"{case.label}: rate over stock's", ratio, case.over_stock)
+    if case.over_at_once:
+        ratio = found.over(found.rates, POOL, AT_ONCE)
+        yield report.Bar(f"{case.label}: rate over answering at once", ratio, case.over_at_once)
+    yield report.Bar(f"{case.label}: stock's p99 over the pool's", found.over(found.p99, STOCK, POOL), 1.0)
+    if case.cpu:
+        ratio = REST_CPU_MS / found.besides_ms(POOL)
+        yield report.Bar(f"{case.label}: {REST_CPU_MS} ms over CPU besides the model's", ratio, 1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench rest",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="rounds, all servers in each")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
+    parser.add_argument("--warm", type=float, default=3.0, help="seconds before the first one of a case")
+    parser.add_argument("--only", default="", help="cases whose label holds this text")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 8], help="cases with so many")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32], help="cases with so many")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="cases with such batches")
+    parser.add_argument("--interpreters", default="", help="an exact number for the pool; none by default")
+    parser.add_argument("--ordinary", action="store_true", help="the pool serves stock's archives")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cases = [
+        case
+        for case in CASES
+        if options.only in case.label
+        and case.workers in options.workers
+        and case.clients in options.clients
+        and case.batch in options.batch
+    ]
+    if not cases:
+        parser.error(f"there is no such case: {'; '.join(case.label for case in CASES)}")
+    groups: dict[tuple[str, int, int], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.model, case.workers, case.batch), []).append(case)
+
+    found: dict[Case, Measured] = {}
+    others: list[float] = []
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(server(name, options)) for name in SERVERS}
+        for group in groups.values():
+            found |= measure(servers, group, options, others)
+
+    bars, measured, details = [], {}, {}
+    for case, one in found.items():
+        print(f"  {case.label}")
+        for name in SERVERS:
+            cpu, p99 = statistics.median(one.cpu_ms[name]), statistics.median(one.p99[name])
+            frontend, client = (statistics.median(each[name]) for each in (one.frontend_ms, one.client_ms))
+            besides = (
+                f", besides the model's {one.besides_ms(name):.3f} ms" if one.own_cpu_ms.get(name) else ""
+            )
+            print(
+                f"    {name:<8} {report.median_of(one.rates[name])} req/s, p99 {p99:.1f} ms,"
+                f" CPU {cpu:.3f} ms{besides}, frontend {frontend:.3f} ms, client {client:.3f} ms"
+            )
+            measured[f"{case.label}: {name}"] = one.rates[name]
+        of_bound = {name: one.over(one.rates, name, BOUND) for name in (STOCK, POOL)}
+        print(f"    of the bound: {', '.join(f'{name} {ratio:.2f}' for name, ratio in of_bound.items())}")
+        bars += bars_of(case, one)
+        details[case.label] = {"over_bound": of_bound, **vars(one)}
+    doubt = f"other processes used up to {max(others):.2f} cores" if max(others) > QUIET_MACHINE else ""
+    report.finish(
+        "rest",
+        measured,
+        "req/s",
+        bars,
+        doubt,
+        cases=details,
+        others_cores=others,
+        options=vars(options),
+        client=http_load.NAME,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Whether interpreters scale as processes do."""

@@ -1,0 +1,137 @@
+"""Do private interpreters scale as separate processes do?
+
+Four configurations take turns in every round: one ordinary process; two
+ordinary processes at once; one process with two private interpreters; one
+ordinary process with two threads. The paper's Figure 5, at two cores.
+
+Then the same of a packaged module that two threads of the process call, in their own
+inference mode, as ``load_pickle`` gives it and as a movable object, beside two
+processes that have the module themselves.
+
+With ``--models`` it is the paper's figure for models of the store: see scaling/suite.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+from benchmarks.scaling import suite
+from benchmarks.shared import archiving, report
+from benchmarks.shared.checkout import ROOT
+from benchmarks.shared.model_list import RECIPES
+from benchmarks.shared.worker import Worker, counted
+
+PLOT = ROOT / "results" / "scaling-suite.svg"
+SCALES = 1.8  # two processes below this times one: the machine itself does not scale
+
+
+def started(*arguments: object) -> Worker:
+    """A process of the benchmark that has begun to wait."""
+    worker = Worker("scaling.worker", *map(str, arguments))
+    worker.wait_ready()
+    return worker
+
+
+def measure(configurations: dict[str, list[Worker]], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Each configuration's rates; a machine's speed drifts, so nobody is always first."""
+    measured: dict[str, list[float]] = {name: [] for name in configurations}
+    order = list(configurations)
+    for round_number in range(rounds):
+        turn = round_number % len(order)
+        for name in order[turn:] + order[:turn]:
+            measured[name].append(counted(configurations[name], seconds) / seconds)
+    for worker in {id(w): w for group in configurations.values() for w in group}.values():
+        worker.stop()
+    return measured
+
+
+def pack(folder: str) -> str:
+    """The tower's archive."""
+    archive = Path(folder) / "tower.ptpkg"
+    archiving.pack("benchmarks.scaling.tower:build", archive)
+    return str(archive)
+
+
+def doubled(most: int) -> list[int]:
+    """1, 2, 4, … and ``most``."""
+    return sorted({most, *(2**power for power in range(most.bit_length()))})
+
+
+def main() -> None:
+    cores = os.cpu_count() or 1
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench scaling",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="rounds, all configurations in each")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
+    names = [model.name for model in RECIPES]
+    parser.add_argument(
+        "--models", nargs="+", choices=["all", *names], metavar="NAME", help=f"all, or of {', '.join(names)}"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=doubled(2 * cores),
+        help="with --models; 1 to twice the cores",
+    )
+    parser.add_argument("--plot", type=Path, default=PLOT, help="the figure of --models")
+    options = parser.parse_args()
+    if options.models:
+        models = [model for model in RECIPES if {"all", model.name} & {*options.models}]
+        widths = sorted({1, *options.threads})
+        suite.run(models, widths, cores, options.rounds, options.seconds, options.plot)
+
+    first, second = started("process", 1), started("process", 1)
+    configurations = {
+        "one process": [first],
+        "two processes": [first, second],
+        "two interpreters": [started("pool", 2)],
+        "two threads": [started("threads", 2)],
+    }
+    measured = measure(configurations, options.rounds, options.seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        archive = pack(folder)
+        packaged = {
+            "packaged: one process": [tower := started("tower", 1)],
+            "packaged: two processes": [tower, started("tower", 1)],
+            "packaged: load_pickle": [started("load_pickle", 2, archive)],
+            "packaged: movable object": [started("movable", 2, archive)],
+        }
+        measured |= measure(packaged, options.rounds, options.seconds)
+
+    def ratio(over: str, under: str) -> float:
+        return report.ratio(measured[over], measured[under])
+
+    control = min(
+        ratio("two processes", "one process"), ratio("packaged: two processes", "packaged: one process")
+    )
+    doubt = "" if control >= SCALES else f"two processes reach only {control:.2f} times one on this machine"
+    report.finish(
+        "scaling",
+        measured,
+        "iterations/s",
+        [
+            report.Bar("interpreters over processes", ratio("two interpreters", "two processes"), 0.95),
+            report.Bar("interpreters over threads", ratio("two interpreters", "two threads"), 2.0),
+            *(
+                report.Bar(
+                    f"packaged, {how} over processes",
+                    ratio(f"packaged: {how}", "packaged: two processes"),
+                    0.95,
+                )
+                for how in ("load_pickle", "movable object")
+            ),
+        ],
+        doubt,
+        control=control,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""The same models over HTTP: interpool, stock TorchServe, and what else serves Python models today.
+
+Each framework serves a small, a medium and a waiting model as its documentation says for CPUs; LitServe,
+mosec, Ray Serve and BentoML are installed into environments of the benchmark's own when they are first
+needed. In each round all frameworks take turns with each model, beginning with another one each time. As
+they do not fit into memory together, each is started for its turn, with one worker, and stopped after it: so
+the time until it answers is measured anew each time. It is then scaled to the largest number of workers, and
+from there to the others; twice as many clients as workers ask. Every answer is checked: the first one
+against the model in this process, the others byte by byte against the first one.
+
+Memory is proportional (PSS), of all that runs on the server's behalf; that of few workers is read after that
+of many, so that what a server keeps for later counts. A program that cannot change its number of workers is
+stopped and started with the new one; the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from marked import markdown_table
+from waiting import wait_for
+
+from benchmarks.serving import environment
+from benchmarks.serving.frameworks import (
+    FRAMEWORKS,
+    ORDINARY,
+    PACKED,
+    PATIENCE_S,
+    STOCK,
+    Program,
+    Server,
+    archive,
+    ask,
+    memory,
+)
+from benchmarks.serving.models import MODELS, REQUEST, build
+from benchmarks.serving.plot import draw
+from benchmarks.shared import http_load, report
+from benchmarks.shared.others import QUIET_MACHINE, Others
+
+AS_STOCK = {PACKED: True, ORDINARY: False, STOCK: False}  # on TorchServe; whether its archive is hermetic
+
+
+@dataclass
+class Figures:
+    """Of one framework with one model: by round, or by number of workers and round."""
+
+    first_s: list[float] = field(default_factory=list)  # from nothing to its first answer
+    another_s: list[float] = field(default_factory=list)  # from another model's deployment to its answer
+    scaled_s: list[float] = field(default_factory=list)  # from one worker to the most
+    restarts: bool = False
+    rate: dict[int, list[float]] = field(default_factory=dict)
+    first_rate: dict[int, list[float]] = field(default_factory=dict)  # while it warms
+    p50_ms: dict[int, list[float]] = field(default_factory=dict)
+    p99_ms: dict[int, list[float]] = field(default_factory=dict)
+    workers_mb: dict[int, list[float]] = field(default_factory=dict)
+    frontends_mb: dict[int, list[float]] = field(default_factory=dict)
+
+
+@dataclass
+class Found:
+    """All that was measured.
+
+    Attributes:
+        figures: by model and framework.
+        failed: why a framework has no figures.
+        others: cores that other processes used, for each measurement.
+    """
+
+    figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    others: list[float] = field(default_factory=list)
+
+    def middle(self, model: str, name: str, what: str, workers: int) -> float:
+        values: list[float] = getattr(self.figures[model][name], what)[workers]
+        return statistics.median(values)
+
+
+class WrongAnswerError(RuntimeError):
+    """What a server answered is not what the model answers."""
+
+
+def right_answer(model: str, url: str) -> bytes:
+    """The server's answer, once it has been compared with the model's own."""
+    body, said = ask(url, REQUEST)
+    expected = build(model).answer(REQUEST)
+    if said != expected:
+        raise WrongAnswerError(f"{said}, which is not {expected}")
+    return body
+
+
+def wait_for_all(server: Server, workers: int) -> None:
+    """Until so many workers have answered, and there are no others."""
+    wait_for(lambda: server.all_answer(workers), f"{workers} workers' answers", seconds=PATIENCE_S)
+
+
+def scaled(server: Server, workers: int) -> float:
+    """Seconds until so many workers have answered."""
+    begun = time.perf_counter()
+    server.scale(workers)
+    wait_for_all(server, workers)
+    return time.perf_counter() - begun
+
+
+def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found: Found) -> None:
+    """Start, measure and stop one framework with one model."""
+    framework = FRAMEWORKS[name]
+    figures = found.figures.setdefault(model, {}).setdefault(name, Figures())
+    figures.restarts = isinstance(framework, Program) and not framework.scales
+    most = max(options.workers)
+    begun = time.perf_counter()
+    with framework(model, folder, most) as server:
+        expected = right_answer(model, server.url)
+        figures.first_s.append(time.perf_counter() - begun)
+        another = server.deploy_another()
+        if another is not None:
+            figures.another_s.append(another)
+        figures.scaled_s.append(scaled(server, most))
+        for workers in sorted(options.workers, reverse=True):
+            if workers != most:
+                scaled(server, workers)
+            body = json.dumps(REQUEST).encode()
+            load = server.url, body, "application/json", expected, 2 * workers
+            warming = http_load.measure(*load, options.warm)
+            # Who replaces its workers to change their number may still have been at it.
+            wait_for_all(server, workers)
+            disturbed = Others([server])
+            met = http_load.measure(*load, options.seconds)
+            found.others.append(disturbed.cores())
+            if met.wrong:
+                raise WrongAnswerError(met.wrong)
+            there_mb = memory(server)
+            for kind, value in (
+                (figures.rate, met.rate),
+                (figures.first_rate, warming.rate),
+                (figures.p50_ms, met.p50_ms),
+                (figures.p99_ms, met.p99_ms),
+                (figures.workers_mb, there_mb["workers"]),
+                (figures.frontends_mb, there_mb["frontends"]),
+            ):
+                kind.setdefault(workers, []).append(value)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> Found:
+    found = Found()
+    for name in options.frameworks:
+        framework = FRAMEWORKS[name]
+        if isinstance(framework, Program):
+            try:
+                environment.python_of(framework.pins)
+            except environment.CannotBeInstalledError as error:
+                found.failed[name] = f"cannot be installed: {error}"
+        else:
+            store = folder / ("hermetic" if AS_STOCK[name] else "ordinary")
+            store.mkdir(exist_ok=True)
+            for model in options.only:
+                archive(model, AS_STOCK[name], store)
+    for round_number, model in itertools.product(range(options.rounds), options.only):
+        first = round_number % len(options.frameworks)
+        for name in options.frameworks[first:] + options.frameworks[:first]:
+            if name in found.failed:
+                continue
+            try:
+                turn(model, name, folder, options, found)
+            except (OSError, RuntimeError, AssertionError) as error:
+                found.failed[name] = f"{model}: {type(error).__name__}: {error}"
+                print(f"  {name}, {found.failed[name]}", flush=True)
+            else:
+                print(f"  round {round_number + 1}: {model}, {name}", flush=True)
+    for name, by_name in itertools.product(found.failed, found.figures.values()):
+        by_name.pop(name, None)
+    return found
+
+
+def table(found: Found, workers: list[int]) -> str:
+    """All of it, in Markdown; medians over the rounds."""
+    most = max(workers)
+    head = ["model", "framework"]
+    for count in workers:
+        head += [f"requests/s, {count} workers", "p50 / p99, ms", "memory: workers + frontends, MB"]
+    head += [f"1 to {most} workers, s", "start to first answer, s", "another model to its answer, s"]
+    lines: list[list[str]] = []
+    for model, by_name in found.figures.items():
+        for name, figures in by_name.items():
+            line = [model, name]
+            for count in workers:
+                rate, p50, p99, own, frontends = (
+                    found.middle(model, name, what, count)
+                    for what in ("rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb")
+                )
+                line += [f"{rate:,.4g}", f"{p50:.3g} / {p99:.3g}", f"{own:,.0f} + {frontends:,.0f}"]
+            restarted = " (restarted)" if figures.restarts else ""
+            line += [f"{statistics.median(figures.scaled_s):.2f}{restarted}"]
+            line += [f"{statistics.median(figures.first_s):.2f}"]
+            line += [f"{statistics.median(figures.another_s):.2f}" if figures.another_s else "a server each"]
+            lines.append(line)
+    for name, why in found.failed.items():
+        short = " ".join(why.split())[:200].replace("|", "/")
+        lines.append(["all", name, f"none: {short}", *[""] * (len(head) - 3)])
+    return markdown_table(head, lines)
+
+
+def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
+    """What is asked of interpool, beside stock TorchServe in the same run."""
+    most = max(workers)
+    ours = [name for name in (PACKED, ORDINARY) if name not in found.failed]
+    bars = [
+        report.Bar(f"{name} answered rightly", float(name not in found.failed), 1.0)
+        for name in (PACKED, ORDINARY)
+        if name in found.failed or any(name in by_name for by_name in found.figures.values())
+    ]
+    for name, (model, by_name) in itertools.product(ours, found.figures.items()):
+        if name not in by_name or STOCK not in by_name:
+            continue
+        mine, stock = by_name[name], by_name[STOCK]
+        bars.append(
+            report.Bar(
+                f"{model}: {name}'s rate over stock's", report.ratio(mine.rate[most], stock.rate[most]), 0.9
+            )
+        )
+        bars.append(
+            report.Bar(
+                f"{model}: stock's workers' memory over {name}'s",
+                report.ratio(stock.workers_mb[most], mine.workers_mb[most]),
+                1.0,
+            )
+        )
+        bars.append(
+            report.Bar(
+                f"{model}: stock's 1 to {most} workers over {name}'s",
+                report.ratio(stock.scaled_s, mine.scaled_s),
+                5.0,
+            )
+        )
+    return bars
+
+
+def versions(names: list[str]) -> dict[str, Any]:
+    """What was compared."""
+    found: dict[str, Any] = {"torch": torch.__version__, "client": http_load.NAME}
+    for name in names:
+        framework = FRAMEWORKS[name]
+        if isinstance(framework, Program):
+            with contextlib.suppress(environment.CannotBeInstalledError):
+                python = environment.python_of(framework.pins)
+                found[name] = environment.versions_in(python)
+    return found
+
+
+def main() -> None:
+    cores = os.cpu_count() or 1
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench serving",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, all frameworks in each")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
+    parser.add_argument(
+        "--warm", type=float, default=8.0, help="seconds before each measurement; a pool may grow meanwhile"
+    )
+    models = list(MODELS)
+    parser.add_argument(
+        "--only", nargs="+", choices=models, default=models, metavar="MODEL", help=str(models)
+    )
+    names = list(FRAMEWORKS)
+    parser.add_argument(
+        "--frameworks", nargs="+", choices=names, default=names, metavar="NAME", help="; ".join(names)
+    )
+    parser.add_argument("--workers", type=int, nargs="+", default=[cores, 4 * cores])
+    options = parser.parse_args()
+    options.workers = sorted({*options.workers})
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="ip-serving-") as folder:
+        found = measure(Path(folder), options)
+    written = table(found, options.workers)
+    print(written)
+    figures = {
+        model: {name: asdict(each) for name, each in by_name.items()}
+        for model, by_name in found.figures.items()
+    }
+    report.RESULTS.mkdir(parents=True, exist_ok=True)
+    for plot in draw(figures, report.RESULTS):
+        print(f"plot: {plot}")
+    measured = {
+        f"{model}: {name}, {workers} workers": rates
+        for model, by_name in found.figures.items()
+        for name, each in by_name.items()
+        for workers, rates in each.rate.items()
+    }
+    disturbed = max(found.others, default=0.0)
+    doubt = f"other processes used up to {disturbed:.2f} cores" if disturbed > QUIET_MACHINE else ""
+    report.finish(
+        "serving",
+        measured,
+        "req/s",
+        bars_of(found, options.workers),
+        doubt,
+        table=written.splitlines(),
+        figures=figures,
+        failed=found.failed,
+        others_cores=found.others,
+        versions=versions([name for name in options.frameworks if name not in found.failed]),
+        options=vars(options),
+    )
+
+
+if __name__ == "__main__":
+    main()

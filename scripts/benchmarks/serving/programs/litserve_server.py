@@ -1,0 +1,36 @@
+"""A model of the serving benchmark on CPUs as LitServe's documentation says, where that is installed."""
+
+from __future__ import annotations
+
+import os
+
+import litserve
+
+from benchmarks.serving.models import build
+
+
+class Api(litserve.LitAPI):  # type: ignore[misc]
+    def setup(self, device: str) -> None:
+        self.model = build(os.environ["SERVING_MODEL"])
+
+    # No annotations, as in its documentation: LitServe takes them for what the request's JSON is to be.
+    def decode_request(self, request):  # type: ignore[no-untyped-def]
+        return request
+
+    def predict(self, x):  # type: ignore[no-untyped-def]
+        return self.model.answer(x)
+
+    def encode_response(self, output):  # type: ignore[no-untyped-def]
+        return output
+
+
+if __name__ == "__main__":
+    server = litserve.LitServer(
+        Api(), accelerator="cpu", workers_per_device=int(os.environ["SERVING_WORKERS"]), timeout=120
+    )
+    server.run(
+        host="127.0.0.1",
+        port=int(os.environ["SERVING_PORT"]),
+        log_level="warning",
+        generate_client_file=False,
+    )

@@ -1,0 +1,1 @@
+"""What several benchmarks need. Imports none of them."""

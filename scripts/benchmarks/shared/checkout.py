@@ -1,0 +1,20 @@
+"""Where things lie in the checkout, and how modules of the benchmarks become processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPTS = ROOT / "scripts"
+SUPPORT = SCRIPTS / "support"
+BENCHMARKS = SCRIPTS / "benchmarks"
+
+
+def program(module: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+    """The command that runs a module, named as in ``rest.benchmark``, in a process of its own.
+
+    Args:
+        flags: Python's own.
+    """
+    return [sys.executable, *flags, str(BENCHMARKS), module, *arguments]

@@ -1,0 +1,72 @@
+"""Draws what ``scripts/bench scaling --models`` or ``gpu`` measured: a panel for each model.
+
+.venv/bin/python scripts/benchmarks shared.curves results/scaling-suite-….json FILE.svg
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.shared.plots import pyplot, save
+
+COLUMNS = 5
+# By way: colour, line, marker. Okabe and Ito's colours, which the colour-blind can tell apart.
+STYLES = {
+    "interpreters": ("#0072B2", "-", "o"),
+    "processes": ("#D55E00", "--", "s"),
+    "forked processes": ("#E69F00", ":", "^"),
+    "graph": ("#009E73", "-.", "D"),
+    "one interpreter": ("#555555", "-", "x"),
+}
+NAMES = {
+    "interpreters": "an interpreter per thread",
+    "processes": "a process each",
+    "forked processes": "forked processes",
+    "graph": "TorchScript, or torch.export (below the model's name)",
+    "one interpreter": "one interpreter",
+}
+
+
+def draw(suite: list[dict[str, Any]], file: Path) -> None:
+    """Write the figure, in the format that the file's suffix names.
+
+    Args:
+        suite: Curves of scaling/suite.py, or of gpu, as dicts.
+    """
+    columns = min(COLUMNS, len(suite))
+    rows = -(-len(suite) // columns)
+    size = max(7.0, 2.6 * columns), 2.2 * rows + 1.2
+    figure, axes = pyplot().subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    for panel, curves in zip(axes.flat, suite, strict=False):
+        for way, by_width in curves["rates"].items():
+            colour, stroke, marker = STYLES[way]
+            widths = sorted(map(int, by_width))
+            rounds = [by_width[width] if width in by_width else by_width[str(width)] for width in widths]
+            middle = [statistics.median(each) for each in rounds]
+            panel.plot(widths, middle, stroke, color=colour, marker=marker, markersize=4, label=NAMES[way])
+            panel.fill_between(widths, [*map(min, rounds)], [*map(max, rounds)], color=colour, alpha=0.12)
+            panel.set_xticks(widths, [str(width) for width in widths])
+        graph = curves["graph"]
+        panel.set_title(curves["model"] + (f"\n{graph}" if graph else "\nno graph"), fontsize=9)
+        panel.set_ylim(bottom=0)
+        panel.tick_params(labelsize=7)
+        panel.grid(alpha=0.3)
+    for panel in axes.flat[len(suite) :]:
+        panel.axis("off")
+    handles = {
+        label: handle
+        for panel in axes.flat
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.supxlabel("threads, or processes, that call the model at once", fontsize=9)
+    figure.supylabel("calls a second", fontsize=9)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2, fontsize=8)
+    save(figure, file)
+
+
+if __name__ == "__main__":
+    draw(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["suite"], Path(sys.argv[2]))

@@ -1,0 +1,328 @@
+"""Does anything grow, or go wrong, in a pool that is used and changed for a long time?
+
+Three models under checked load: one is scaled up and down, one, with four megabytes of weights, is
+unregistered and registered again, one fails on every tenth request. After each such round, with the same
+number of workers as after the others, the host is sampled: memory (proportional, and its own), descriptors,
+mappings, threads, the latency of the model that is only scaled. A least-squares line through the samples
+after the first part of the time says how much each grows in an hour.
+
+Then a model is added that keeps 100 kB of each request: the same check must find it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from local_server import Answer, TorchServe
+
+from benchmarks.shared import archiving, report
+from benchmarks.shared.clients import percentile
+from benchmarks.soak import handlers
+from benchmarks.soak.clients import Client
+from benchmarks.soak.plot import draw
+from benchmarks.soak.slopes import HOUR, Slope, slope_of, verdict
+
+MB = 1e6
+SCALED, CHANGED, FAILING, LEAKING = "scaled", "changed", "failing", "leaking"
+MADE_BY = {SCALED: "steady", CHANGED: "weighty", FAILING: "steady", LEAKING: "leaking"}
+WORKERS, MORE_WORKERS = 2, 4
+PAUSE_S = 1.0  # after a change, before the sample: what was freed is gone
+# By how much each may grow in an hour, at most; a latency, by a part of its own median.
+LIMITS = {"memory_mb": 24.0, "private_mb": 24.0, "descriptors": 6.0, "mappings": 200.0, "threads": 6.0}
+LATENCY_LIMIT = 0.2
+# By how much each may rise in the time that was measured, however short: a thread more is no slope.
+RISES = {"memory_mb": 16.0, "private_mb": 16.0, "descriptors": 4.0, "mappings": 20.0, "threads": 2.0}
+JUDGED = (*LIMITS, "p50_ms")
+LEAST_SAMPLES = 8
+# TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one.
+TORCHSERVES_RACE = "Job.isControlCmd()"
+TRIES = 5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The host, and all that belongs to it, at one moment."""
+
+    seconds: float
+    requests: int
+    memory_mb: float
+    private_mb: float
+    descriptors: int
+    mappings: int
+    threads: int
+    p50_ms: float
+    p99_ms: float
+    shims_mb: float
+    frontend_mb: float
+
+
+class Ended(Exception):
+    """The soak cannot go on: the server does not do what it is told, or its host is not the same any more."""
+
+
+class Soaked:
+    """A server with three models and their clients."""
+
+    def __init__(self, server: TorchServe, stack: ExitStack) -> None:
+        self.server = server
+        self.clients: dict[str, Client] = {}
+        self._stack = stack
+        self._begun = time.monotonic()
+        self._host: psutil.Process | None = None  # since the first sample
+        self.races = 0  # of TorchServe's frontend with itself
+        self.ended = ""  # why it could not go on
+
+    def add(self, name: str) -> None:
+        """Pack it, register it, and begin to ask it."""
+        factory = MADE_BY[name]
+        package = self.server.root / f"{name}.ptpkg"
+        archiving.archive(
+            name, self.server.store, archiving.hermetic(f"{handlers.__name__}:{factory}", package)
+        )
+        self._register(name)
+        # The control leaks in the server, and not here as well.
+        model = getattr(handlers, "steady" if name == LEAKING else factory)()
+        model.initialize(None)
+        client = Client(self.server.inference, name, model.one, failing=name == FAILING)
+        self.clients[name] = self._stack.enter_context(client)
+
+    def _register(self, name: str) -> None:
+        self._tell(
+            f"{name} was not registered",
+            lambda: self.server.register(f"{name}.mar", initial_workers=WORKERS, batch_size=1),
+        )
+
+    def _unregister(self, name: str) -> None:
+        # 404: TorchServe forgets a model before it stops its workers, which it may fail to.
+        self._tell(f"{name} was not unregistered", lambda: self.server.unregister(name), gone=True)
+
+    def _scale(self, name: str, workers: int) -> None:
+        self._tell(f"{name} was not scaled to {workers}", lambda: self.server.scale(name, workers))
+
+    def _tell(self, otherwise: str, ask: Callable[[], Answer], gone: bool = False) -> None:
+        """Ask, and a few times more where TorchServe's frontend has raced with itself; raises Ended."""
+        for _ in range(TRIES):
+            answer = ask()
+            if answer.status == 200 or (gone and answer.status == 404):
+                return
+            if answer.status != 500 or TORCHSERVES_RACE not in answer.text:
+                break
+            self.races += 1
+        raise Ended(f"{otherwise}, asked {TRIES} times at most: {answer.status} {answer.text}")
+
+    def change(self) -> None:
+        """Scale one up and down, and register another one anew."""
+        with self.clients[SCALED].changing():
+            for workers in (MORE_WORKERS, WORKERS):
+                self._scale(SCALED, workers)
+        with self.clients[CHANGED].changing():
+            self._unregister(CHANGED)
+            self._register(CHANGED)
+
+    def sample(self) -> Sample:
+        host = self._same_host()
+        memory = host.memory_full_info()
+        took = self.clients[SCALED].take_seconds()
+        return Sample(
+            seconds=time.monotonic() - self._begun,
+            requests=sum(client.right for client in self.clients.values()),
+            memory_mb=memory.pss / MB,
+            private_mb=memory.uss / MB,
+            descriptors=host.num_fds(),
+            mappings=Path(f"/proc/{host.pid}/maps").read_bytes().count(b"\n"),
+            threads=host.num_threads(),
+            p50_ms=percentile(took, 0.5) * 1000,
+            p99_ms=percentile(took, 0.99) * 1000,
+            shims_mb=sum(process.memory_full_info().pss for process in self.server.shims()) / MB,
+            frontend_mb=self.server.frontend.memory_full_info().pss / MB,
+        )
+
+    def _same_host(self) -> psutil.Process:
+        """The one host, which must be the one that was there before; raises Ended."""
+        hosts = self.server.hosts()
+        self._host = self._host or (hosts[0] if hosts else None)
+        if self._host is None or hosts != [self._host]:
+            was = self._host.pid if self._host else "none"
+            raise Ended(
+                f"the host was process {was}, and is {[host.pid for host in hosts]}; "
+                f"its log ends so: {self.server.host_log()[-2000:]}"
+            )
+        return self._host
+
+    def run(self, seconds: float, said: Callable[[Sample], object]) -> list[Sample]:
+        """Change it for so long, at least so often that a line can be drawn; a sample after each time.
+
+        Fewer, and `ended` says why, where it cannot go on.
+        """
+        samples: list[Sample] = []
+        until = time.monotonic() + seconds
+        while not self.ended and (time.monotonic() < until or len(samples) < LEAST_SAMPLES):
+            try:
+                self.change()
+                time.sleep(PAUSE_S)
+                samples.append(self.sample())
+            except (Ended, OSError, psutil.Error) as error:
+                self.ended = f"after {time.monotonic() - self._begun:.0f} s: {error or type(error).__name__}"
+                break
+            said(samples[-1])
+        return samples
+
+    def certain(self) -> list[report.Bar]:
+        """What must hold however long it took."""
+        clients = self.clients.values()
+        right, wrong = sum(client.right for client in clients), sum(len(client.wrong) for client in clients)
+        return [
+            report.Bar("it could go on to its end", float(not self.ended), 1.0),
+            report.Bar("right answers, of all answers", right / max(1, right + wrong), 1.0),
+            report.Bar("no request was answered twice", float(not self.texts("twice")), 1.0),
+            report.Bar("no request failed but as it was to", float(not self.texts("faults")), 1.0),
+        ]
+
+    def texts(self, what: str) -> list[str]:
+        """Of all clients: what was wrong, came twice, or should not have failed."""
+        return [text for client in self.clients.values() for text in getattr(client, what)]
+
+    def told(self) -> dict[str, Any]:
+        """For the numbers that are kept."""
+        counted = ("right", "failed", "errors", "closed")
+        return {
+            "answers": {
+                name: {what: getattr(client, what) for what in counted} | {"twice": len(client.twice)}
+                for name, client in self.clients.items()
+            },
+            "faults": [*self.texts("wrong"), *self.texts("faults")],
+            "twice": self.texts("twice"),
+            "races": self.races,
+            "ended": self.ended,
+        }
+
+
+def slopes_of(samples: list[Sample]) -> dict[str, Slope]:
+    """How much each grows in an hour."""
+    when = [sample.seconds for sample in samples]
+    return {
+        what: slope_of(when, [float(getattr(sample, what)) for sample in samples])
+        for what in (*JUDGED, "shims_mb", "frontend_mb")
+    }
+
+
+def limit_of(what: str, samples: list[Sample]) -> float:
+    """By how much it may grow in an hour."""
+    hours = max(1e-6, (samples[-1].seconds - samples[0].seconds) / HOUR)
+    if what in LIMITS:
+        return max(LIMITS[what], RISES[what] / hours)
+    middle = statistics.median(float(getattr(sample, what)) for sample in samples)
+    return LATENCY_LIMIT * middle * max(1.0, 1 / hours)
+
+
+def judged(samples: list[Sample]) -> tuple[dict[str, dict[str, Any]], list[report.Bar], str]:
+    """What is known of each, the bars, and why it may be that a missed one says nothing."""
+    found: dict[str, dict[str, Any]] = {}
+    bars: list[report.Bar] = []
+    for what, slope in slopes_of(samples).items():
+        found[what] = asdict(slope)
+        if what not in JUDGED:
+            continue
+        limit = limit_of(what, samples)
+        found[what] |= {"limit": limit, "verdict": verdict(slope, limit)}
+        upper = max(slope.per_hour + slope.error, 1e-9)
+        bars.append(report.Bar(f"{what}: {limit:.3g} an hour over what it may grow", limit / upper, 1.0))
+    grown = [what for what in JUDGED if found[what]["verdict"] == "grows"]
+    unclear = [what for what in JUDGED if found[what]["verdict"] == "cannot tell"]
+    doubt = f"too short to tell: {', '.join(unclear)}" if unclear and not grown else ""
+    return found, bars, doubt
+
+
+def after(samples: list[Sample], part: float) -> list[Sample]:
+    """Without those of the first part of the time, but as many as a line needs."""
+    begun, end = samples[0].seconds, samples[-1].seconds
+    late = [sample for sample in samples if sample.seconds >= begun + part * (end - begun)]
+    return late if len(late) >= LEAST_SAMPLES // 2 else samples[-LEAST_SAMPLES // 2 :]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        prog="scripts/bench soak",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--long", action="store_true", help="an hour")
+    parser.add_argument(
+        "--warm", type=float, default=0.25, help="part of the time whose samples do not count"
+    )
+    parser.add_argument("--control-minutes", type=float, default=1.0, help="of the model that leaks")
+    options = parser.parse_args()
+    minutes = 60.0 if options.long else options.minutes
+    torch.set_num_threads(1)
+
+    def said(sample: Sample) -> None:
+        print(
+            f"  {sample.seconds:6.0f} s: {sample.requests} right answers, {sample.memory_mb:.1f} MB, "
+            f"{sample.descriptors} descriptors, {sample.mappings} mappings, {sample.threads} threads, "
+            f"p50 {sample.p50_ms:.1f} ms",
+            flush=True,
+        )
+
+    environment = {"INTERPOOL_INTERPRETERS": "2"}
+    with TorchServe(environment=environment) as server, ExitStack() as stack:
+        soaked = Soaked(server, stack)
+        for name in (SCALED, CHANGED, FAILING):
+            soaked.add(name)
+        samples = soaked.run(60 * minutes, said)
+        control = []
+        if not soaked.ended:
+            print("  now with a model that leaks", flush=True)
+            soaked.add(LEAKING)
+            control = soaked.run(60 * options.control_minutes, said)
+    kept = {
+        **soaked.told(),
+        "samples": [asdict(sample) for sample in samples],
+        "control": [asdict(sample) for sample in control],
+        "options": vars(options),
+    }
+    latencies = {"p50": [sample.p50_ms for sample in samples], "p99": [sample.p99_ms for sample in samples]}
+    for text in [*soaked.texts("wrong"), *soaked.texts("twice"), *soaked.texts("faults")][:10]:
+        print(f"  FAULT {text}")
+    if soaked.ended:
+        print(f"  ENDED {soaked.ended}")
+        report.finish("soak", latencies if samples else {}, "ms", soaked.certain(), **kept)
+    counted = after(samples, options.warm)
+    found, bars, doubt = judged(counted)
+    leaked = after(control, options.warm)
+    leak = slopes_of(leaked)["memory_mb"]
+    caught = verdict(leak, limit_of("memory_mb", leaked))
+    for what, one in found.items():
+        limit = f", at most {one['limit']:.3g}: {one['verdict']}" if "limit" in one else ""
+        print(f"  {what:<12} {one['per_hour']:+10.3f} ± {one['error']:.3f} an hour{limit}")
+    print(f"  the leak: {leak.per_hour:+.0f} ± {leak.error:.0f} MB an hour: {caught}")
+    certain = [*soaked.certain(), report.Bar("the leak is found", float(caught == "grows"), 1.0)]
+    if not all(bar.met for bar in certain):
+        doubt = ""
+    report.RESULTS.mkdir(parents=True, exist_ok=True)
+    plot = draw([asdict(sample) for sample in samples], report.RESULTS / "soak.svg", counted[0].seconds)
+    print(f"plot: {plot}")
+    report.finish(
+        "soak",
+        latencies,
+        "ms",
+        [*certain, *bars],
+        doubt,
+        slopes=found,
+        leak={**asdict(leak), "verdict": caught},
+        counted_from=counted[0].seconds,
+        **kept,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How long until a model answers, and further workers."""

@@ -1,0 +1,194 @@
+"""How long until the first model answers, and four more workers: the pool against stock TorchServe.
+
+For the first model, a server is started for each figure: stock TorchServe; the pool with a
+host that was started with the server, or by the model's worker, of two interpreters and of
+64. Then 200 requests are sent, and 200 more, and the host is killed, or stock's one worker
+(startup/first.py).
+
+For the workers, both servers run the same model, side by side; each round scales each of them
+from no worker to four with ``PUT /models/m?min_worker=4&synchronous=true`` and
+then sends requests until every new worker has given a first, correct answer.
+TorchServe's own log says which worker gave which answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from local_server import TorchServe
+
+from benchmarks.shared import report, tiny_archives
+from benchmarks.shared.tiny import WIDTH, TinyMLP
+from benchmarks.startup import first
+
+WORKERS = 4
+SAID = re.compile(r"W-(\d+)-tiny_1\.0-stdout .*? answered (\S+)")
+
+
+@contextlib.contextmanager
+def server(name: str, archives: Path) -> Iterator[TorchServe]:
+    with TorchServe(overlay=name == "pool") as running:
+        shutil.copy(archives / f"{name}.mar", running.store / "tiny.mar")
+        answer = running.register("tiny.mar", model_name="tiny", batch_size=1)
+        if answer.status != 200:
+            raise RuntimeError(f"{name}: {answer.text}")
+        yield running
+
+
+class Asker:
+    """Sends numbered requests and keeps when each was answered, and whether rightly."""
+
+    def __init__(self, running: TorchServe) -> None:
+        self._server = running
+        self._number = 0
+        self.answered: dict[str, float] = {}
+        with torch.inference_mode():
+            self._expected = TinyMLP()(torch.ones(1, WIDTH))[0]
+
+    def ask(self, count: int) -> None:
+        with ThreadPoolExecutor(count) as threads:
+            list(threads.map(self._one, range(self._number, self._number + count)))
+        self._number += count
+
+    def _one(self, number: int) -> None:
+        name = f"{id(self)}-{number}"
+        answer = self._server.predict("tiny", {"id": name})
+        got = torch.tensor(json.loads(answer.body)) if answer.status == 200 else None
+        if got is None or not torch.allclose(got, self._expected, atol=1e-6):
+            raise RuntimeError(f"a wrong answer: {answer.status} {answer.text}")
+        self.answered[name] = time.perf_counter()
+
+    def workers(self) -> dict[str, float]:
+        """When each worker gave its first answer, by TorchServe's number of the worker."""
+        first: dict[str, float] = {}
+        for worker, name in SAID.findall(self._server.model_log()):
+            if name in self.answered:
+                first[worker] = min(first.get(worker, float("inf")), self.answered[name])
+        return first
+
+
+def scale_up(running: TorchServe) -> tuple[float, float]:
+    """Seconds until PUT returns, and until all four new workers have answered."""
+    if running.scale("tiny", 0).status != 200:
+        raise RuntimeError("the workers were not stopped")
+    asker = Asker(running)
+    start = time.perf_counter()
+    answer = running.request("PUT", f"{running.management}/models/tiny", min_worker=WORKERS, synchronous=True)
+    ready = time.perf_counter()
+    if answer.status != 200:
+        raise RuntimeError(answer.text)
+    deadline = ready + 60
+    while len(first := asker.workers()) < WORKERS:
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"only {len(first)} of {WORKERS} workers answered")
+        asker.ask(2 * WORKERS)
+    return ready - start, max(first.values()) - start
+
+
+def shims(running: TorchServe) -> list[float]:
+    """Proportional memory of each shim, in MiB."""
+    return [process.memory_full_info().pss / 2**20 for process in running.shims()]
+
+
+def ask_once(running: TorchServe) -> None:
+    Asker(running).ask(1)
+
+
+def middle(measured: dict[str, list[float]], over: str, under: str) -> float:
+    """The median over the rounds of one figure over another."""
+    return report.ratio(measured[over], measured[under])
+
+
+FIRST, BY_SERVE, BY_WORKER, MANY = (
+    "stock: first",
+    "pool: first, host by serve",
+    "pool: first, host by its worker",
+    f"pool: first of {first.MANY}, by its worker",
+)
+
+
+def first_bars(measured: dict[str, list[float]]) -> list[report.Bar]:
+    """What is asked of the first model."""
+    kill = max(1e-3, statistics.median(measured["pool: after a kill"]))
+    return [
+        report.Bar("0.5 x stock over the host by serve", 0.5 * middle(measured, FIRST, BY_SERVE), 1.0),
+        report.Bar("1.2 x stock over the host by its worker", 1.2 * middle(measured, FIRST, BY_WORKER), 1.0),
+        report.Bar("two interpreters over 64", middle(measured, BY_WORKER, MANY), 0.8),
+        report.Bar(
+            "3 x the p99 later over that of the first 200",
+            3 * middle(measured, "pool: p99 later", "pool: p99 at first"),
+            1.0,
+        ),
+        report.Bar("2 s over a killed host's absence, less the back-off", 2.0 / kill, 1.0),
+        report.Bar(
+            "a killed stock worker's absence over a killed host's",
+            max(1e-3, statistics.median(measured["stock: after a kill"])) / kill,
+            1.0,
+        ),
+    ]
+
+
+def scaled_up(archives: Path, rounds: int) -> tuple[dict[str, list[float]], list[int], list[float]]:
+    """Seconds until four more workers are ready and answer; the hosts; the shims' memory."""
+    measured: dict[str, list[float]] = {
+        f"{name}: {what}": [] for name in ("pool", "stock") for what in ("ready", "answered")
+    }
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(server(name, archives)) for name in ("pool", "stock")}
+        for running in servers.values():
+            Asker(running).ask(8)  # warm
+        for round_number in range(rounds):
+            for name in ("pool", "stock")[:: 1 if round_number % 2 else -1]:
+                ready, answered = scale_up(servers[name])
+                measured[f"{name}: ready"].append(ready)
+                measured[f"{name}: answered"].append(answered)
+        pool = servers["pool"]
+        return measured, [process.pid for process in pool.hosts()], shims(pool)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench startup")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("first", "workers"), help="leave out the other half")
+    options = parser.parse_args()
+    measured: dict[str, list[float]] = {}
+    bars: list[report.Bar] = []
+    extra: dict[str, object] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_archives.archive(Path(folder), Path(folder))
+        if options.only != "workers":
+            measured |= first.measure(Path(folder), ask_once, options.rounds)
+            bars += first_bars(measured)
+        if options.only != "first":
+            more, hosts, memory = scaled_up(Path(folder), options.rounds)
+            measured |= more
+            print(f"  one host {hosts}, shims of {', '.join(f'{m:.1f}' for m in memory)} MiB (PSS)")
+            bars += [
+                report.Bar(
+                    "stock over pool, each worker's first answer",
+                    middle(measured, "stock: answered", "pool: answered"),
+                    10.0,
+                ),
+                report.Bar(
+                    "stock over pool, PUT alone", middle(measured, "stock: ready", "pool: ready"), 10.0
+                ),
+                report.Bar("one host", 1.0 / max(1, len(hosts)) if hosts else 0.0, 1.0),
+                report.Bar("10 MiB over the largest shim", 10 / max(memory), 1.0),
+            ]
+            extra |= {"hosts": hosts, "shim_pss_mib": memory}
+    report.finish("startup", measured, "s", bars, **extra)
+
+
+if __name__ == "__main__":
+    main()

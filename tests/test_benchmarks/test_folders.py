@@ -1,0 +1,103 @@
+"""The benchmarks' folders: each is one benchmark, and what several of them need is in a folder of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from benchmarks.shared import archiving
+from benchmarks.shared.checkout import BENCHMARKS, program
+
+SHARED = "shared"
+FOLDERS = sorted(file.parent.name for file in BENCHMARKS.glob("*/__init__.py"))
+MODULES = sorted(BENCHMARKS.rglob("*.py"))
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(BENCHMARKS))
+
+
+def imported_by(file: Path) -> Iterator[str]:
+    """What a module imports of the benchmarks, inside of functions as well."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "benchmarks":
+            assert node.module
+            for each in node.names:
+                inside = (BENCHMARKS.parent / node.module.replace(".", "/")).is_dir()
+                yield f"{node.module}.{each.name}" if inside else node.module
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.partition(".")[0] == "benchmarks")
+
+
+def test_every_folder_is_a_benchmark_that_can_be_asked_for_but_the_shared_one() -> None:
+    usage = subprocess.run([ROOT / "scripts" / "bench"], capture_output=True, text=True)
+    names = re.findall(r"\w+", usage.stderr.partition("NAME: ")[2].partition(";")[0])
+    assert sorted([*names, SHARED]) == FOLDERS
+    assert [name for name in names if not (BENCHMARKS / name / "benchmark.py").is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["", SHARED, "figures", "growth/page", "growth.page"])
+def test_what_is_no_benchmark_is_not_run_as_one(name: str) -> None:
+    done = subprocess.run([ROOT / "scripts" / "bench", name], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "scripts/bench NAME [options]" in done.stderr
+
+
+def test_a_benchmark_imports_its_own_modules_and_shared_ones() -> None:
+    foreign = [
+        (name_of(file), name)
+        for file in MODULES
+        for name in imported_by(file)
+        if name.split(".")[1] not in (file.relative_to(BENCHMARKS).parts[0], SHARED)
+    ]
+    assert foreign == []
+
+
+def test_packages_themselves_are_nothing_but_words_as_archives_and_interpreters_have_them_too() -> None:
+    for file in (file for file in MODULES if file.name == "__init__.py"):
+        (words,) = ast.parse(file.read_text(encoding="utf-8")).body
+        assert isinstance(words, ast.Expr), file
+        assert isinstance(words.value, ast.Constant), file
+
+
+def test_the_frameworks_programs_import_nothing_of_ours_but_the_models() -> None:
+    assert list(imported_by(BENCHMARKS / "serving" / "models.py")) == []
+    programs = {*BENCHMARKS.glob("serving/programs/*.py")} - {
+        *BENCHMARKS.glob("serving/programs/__init__.py")
+    }
+    assert {name for file in programs for name in imported_by(file)} == {"benchmarks.serving.models"}
+
+
+def test_a_program_finds_the_benchmarks_wherever_it_is_started(tmp_path: Path) -> None:
+    done = subprocess.run(program("rest.benchmark", "--help"), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: scripts/bench rest ")
+
+
+def test_a_program_without_a_name_says_how_it_is_called() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("usage: python scripts/benchmarks MODULE")
+
+
+def test_an_ordinary_archives_sources_are_all_that_its_handler_needs(tmp_path: Path) -> None:
+    _, handler, _, sources = archiving.ordinary(
+        "benchmarks.serving.handlers:Small", tmp_path, "benchmarks.serving.models"
+    )
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import small, benchmarks.serving.models as models;"
+        "served = small.Served(); served.initialize(None); print(models.__file__);"
+        "print(served.handle([{'body': models.REQUEST}], None)[0].keys())"
+    )
+    command = [sys.executable, "-P", "-c", code, str(Path(handler).parent), sources]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    file, answer = done.stdout.splitlines()
+    assert Path(sources) in Path(file).parents
+    assert answer == "dict_keys(['y'])"

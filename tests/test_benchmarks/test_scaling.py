@@ -1,0 +1,71 @@
+"""The scaling benchmark: by what it judges, what it draws, and that it measures each way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bench import measured
+
+from benchmarks.scaling import benchmark, suite
+from benchmarks.shared import curves
+
+SCALING = {
+    "model": "m",
+    "graph": "trace",
+    "rates": {
+        "interpreters": {1: [100.0, 110.0], 2: [190.0, 200.0]},
+        "one interpreter": {1: [100.0, 100.0], 2: [80.0, 100.0]},
+        "graph": {1: [100.0, 100.0], 2: [200.0, 200.0]},
+        "processes": {1: [100.0, 100.0], 2: [200.0, 200.0]},
+        "forked processes": {1: [100.0, 100.0], 2: [200.0, 200.0]},
+    },
+}  # fmt: skip
+
+
+def test_scaling_is_judged_by_what_the_same_number_of_processes_reach() -> None:
+    small, big = (
+        suite.Curves(**SCALING, cpu={"processes": {1: [seconds]}})  # type: ignore[arg-type]
+        for seconds in (0.001, 0.1)
+    )
+    bars, control = suite.judged([small, big], 2)
+    assert control == pytest.approx(1.0)
+    found = {bar.name.partition(",")[0]: bar.ratio for bar in bars}
+    assert found == {
+        "interpreters over processes": pytest.approx(0.975),
+        "interpreters over one interpreter": pytest.approx((190 / 80 + 2) / 2),  # of the small one
+        "interpreters over TorchScript": pytest.approx(0.975),  # of the big one
+    }
+    assert [bar.met for bar in bars] == [True, True, False]
+
+
+def test_the_widths_of_scaling_go_to_twice_the_cores() -> None:
+    assert [benchmark.doubled(most) for most in (2, 4, 12)] == [[1, 2], [1, 2, 4], [1, 2, 4, 8, 12]]
+
+
+def test_a_figure_of_scaling_is_drawn_alike_from_measurements_and_from_what_is_kept(tmp_path: Path) -> None:
+    texts = []
+    for number, drawn in enumerate(([SCALING] * 7, json.loads(json.dumps([SCALING] * 7)))):
+        file = tmp_path / f"{number}.svg"
+        curves.draw(drawn, file)
+        texts.append(file.read_text())
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("<?xml")
+
+
+@pytest.mark.long
+def test_scaling_measures_a_model_of_the_store_in_five_ways(tmp_path: Path) -> None:
+    result, _ = measured(
+        tmp_path, "scaling", "--models", "dlrm", "--threads", "1", "2", "--rounds", "2",
+        "--seconds", "0.05", "--plot", str(tmp_path / "figure.svg"),
+    )  # fmt: skip
+    (model,) = result["suite"]
+    assert (model["model"], model["graph"]) == ("dlrm", "trace")
+    ways = {"interpreters", "one interpreter", "graph", "processes", "forked processes"}
+    for what in ("rates", "cpu"):
+        assert model[what].keys() == ways
+        assert all(by_width.keys() == {"1", "2"} for by_width in model[what].values())
+    assert all(len(each) == 2 and min(each) > 0 for way in model["rates"].values() for each in way.values())
+    assert min(model["memory"].values()) > 0
+    assert (tmp_path / "figure.svg").stat().st_size > 1000

@@ -1,0 +1,321 @@
+"""The soak: lines tell what grows from what does not, clients right from wrong, and a leak is caught."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+from bench import measured
+from local_server import Answer
+from waiting import wait_for
+
+from benchmarks.soak import benchmark as soak
+from benchmarks.soak import handlers, plot
+from benchmarks.soak.clients import Client
+from benchmarks.soak.slopes import HOUR, slope_of, verdict
+
+
+def series(
+    per_hour: float, noise: float, minutes: float, every_s: float = 5.0
+) -> tuple[list[float], list[float]]:
+    """Seconds and values: a line from 400, and noise in which each is like the one before."""
+    chance = random.Random(1)
+    seconds = [number * every_s for number in range(int(60 * minutes / every_s))]
+    drift = 0.0
+    values = []
+    for at in seconds:
+        drift = 0.7 * drift + chance.gauss(0, noise)
+        values.append(400 + per_hour * at / HOUR + drift)
+    return seconds, values
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "noise", "minutes", "expected"),
+    [
+        (0.0, 0.5, 60, "flat"),
+        (0.0, 0.0, 5, "flat"),
+        (60.0, 0.5, 60, "grows"),
+        (3600.0, 0.5, 1, "grows"),
+        (0.0, 5.0, 2, "cannot tell"),
+        (-500.0, 0.5, 60, "flat"),
+    ],
+)
+def test_a_line_tells_what_grows_as_far_as_the_samples_allow(
+    per_hour: float, noise: float, minutes: float, expected: str
+) -> None:
+    assert verdict(slope_of(*series(per_hour, noise, minutes)), limit=24.0) == expected
+
+
+def test_samples_that_follow_one_another_alike_make_a_line_less_certain() -> None:
+    seconds, values = series(0.0, 1.0, 30)
+    shuffled = random.Random(2).sample(values, len(values))
+    assert slope_of(seconds, values).error > 1.5 * slope_of(seconds, shuffled).error
+
+
+def test_too_few_samples_make_no_line() -> None:
+    with pytest.raises(ValueError, match="3 samples are too few"):
+        slope_of([1, 2, 3], [1, 2, 3])
+
+
+def sample(seconds: float, **given: float) -> soak.Sample:
+    values: dict[str, Any] = {
+        "requests": 0, "memory_mb": 400.0, "private_mb": 300.0, "descriptors": 80, "mappings": 2000,
+        "threads": 30, "p50_ms": 2.0, "p99_ms": 5.0, "shims_mb": 1.0, "frontend_mb": 300.0, **given,
+    }  # fmt: skip
+    return soak.Sample(seconds=seconds, **values)
+
+
+def test_everything_that_grows_misses_its_bar_and_leaves_no_doubt() -> None:
+    flat = [sample(10.0 * number) for number in range(40)]
+    _, bars, doubt = soak.judged(flat)
+    assert all(bar.met for bar in bars)
+    assert doubt == ""
+    for what in soak.JUDGED:
+        growing = [sample(10.0 * number, **{what: 100.0 + 2 * number}) for number in range(40)]
+        known, bars, doubt = soak.judged(growing)
+        assert [bar.name.partition(":")[0] for bar in bars if not bar.met] == [what]
+        assert known[what]["verdict"] == "grows"
+        assert doubt == ""
+
+
+def test_a_thread_more_in_a_short_time_is_no_slope() -> None:
+    known, _, _ = soak.judged([sample(number, threads=30 + number // 10) for number in range(20)])
+    assert known["threads"]["per_hour"] > soak.LIMITS["threads"]
+    assert known["threads"]["verdict"] != "grows"
+
+
+def test_samples_that_cannot_tell_are_said_to_be_too_few() -> None:
+    wild = [sample(number, memory_mb=400.0 + 50 * (number % 3)) for number in range(8)]
+    _, bars, doubt = soak.judged(wild)
+    assert [bar.name.partition(":")[0] for bar in bars if not bar.met] == ["memory_mb"]
+    assert doubt == "too short to tell: memory_mb"
+
+
+def test_the_first_part_of_the_time_does_not_count() -> None:
+    samples = [sample(number) for number in range(101)]
+    assert soak.after(samples, 0.25)[0].seconds == 25
+    assert len(soak.after(samples[:5], 0.9)) == 4
+
+
+@contextmanager
+def serving(answer: Callable[[dict[str, Any]], tuple[int, object]], times: int = 1) -> Iterator[str]:
+    """The address of a server that answers so, each request so many times."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, said = answer(request)
+            body = json.dumps(said).encode()
+            for _ in range(times):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with listening(Handler) as address:
+        yield address
+
+
+@contextmanager
+def listening(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server whose connections are handled so."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def model() -> handlers.Steady:
+    made = handlers.Steady()
+    made.initialize(None)
+    return made
+
+
+def test_a_client_counts_right_answers_and_errors_that_were_asked_for() -> None:
+    own = model()
+
+    def answer(request: dict[str, Any]) -> tuple[int, object]:
+        return (500, "no") if request.get("fail") else (200, own.one(request))
+
+    with serving(answer) as address, Client(address, "m", own.one, failing=True) as client:
+        wait_for(lambda: client.right > 20 and client.errors > 1, "answers")
+    assert client.wrong == client.faults == []
+    assert client.failed == 0
+    assert len(client.take_seconds()) == client.right
+    assert client.take_seconds() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "where"), [(200, {"x": 1, "y": -1.0}, "wrong"), (503, "no worker", "faults")]
+)
+def test_a_client_keeps_what_was_answered_wrongly_or_not_at_all(
+    status: int, said: object, where: str
+) -> None:
+    with (
+        serving(lambda _request: (status, said)) as address,
+        Client(address, "m", model().one, failing=False) as client,
+    ):
+        wait_for(lambda: getattr(client, where), "what is wrong")
+    assert client.right == client.failed == 0
+
+
+def test_a_model_that_is_being_changed_may_leave_a_client_without_an_answer() -> None:
+    with (
+        serving(lambda _request: (404, "no such model")) as address,
+        Client(address, "m", model().one, failing=False) as client,
+    ):
+        with client.changing():
+            before = client.failed
+            wait_for(lambda: client.failed > before + 3, "requests without an answer")
+        wait_for(lambda: client.faults, "one that is not excused")
+
+
+def test_an_answer_that_comes_twice_is_told_apart_and_not_taken_for_the_next_one() -> None:
+    own = model()
+    with (
+        serving(lambda request: (200, own.one(request)), times=2) as address,
+        Client(address, "m", own.one, failing=False) as client,
+    ):
+        wait_for(lambda: len(client.twice) > 3, "answers that came twice")
+    assert client.right >= len(client.twice)
+    assert client.wrong == client.faults == []
+
+
+def test_an_answer_that_comes_late_for_the_second_time_is_told_apart_and_the_connection_given_up() -> None:
+    own = model()
+    answered: list[dict[str, Any]] = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, object]:
+        answered.append(request)
+        return 200, own.one(answered[-2] if len(answered) == 3 else request)
+
+    with serving(answer) as address, Client(address, "m", own.one, failing=False) as client:
+        wait_for(lambda: client.right > 5, "right answers")
+    assert len(client.twice) == 1
+    assert client.wrong == client.faults == []
+
+
+def test_an_error_that_nobody_asked_for_ends_the_connection_and_is_no_answer() -> None:
+    own = model()
+    with (
+        serving(lambda request: (503, own.one(request)), times=2) as address,
+        Client(address, "m", own.one, failing=False) as client,
+        client.changing(),
+    ):
+        wait_for(lambda: client.closed > 2 and client.failed > 2, "errors that came unasked")
+    assert client.right == 0
+    assert client.twice == client.wrong == []
+
+
+def test_a_connection_that_the_server_says_it_closes_is_not_used_again() -> None:
+    own = model()
+    used: dict[object, int] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            used[self.client_address] = used.get(self.client_address, 0) + 1
+            body = json.dumps(
+                own.one(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            ).encode()
+            self.wfile.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+            )
+            self.wfile.write(body)  # and is in no hurry to close it
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with listening(Handler) as address, Client(address, "m", own.one, failing=False) as client:
+        wait_for(lambda: client.right > 5, "right answers")
+    assert set(used.values()) == {1}
+    assert client.faults == []
+
+
+@dataclass
+class Racing:
+    """A server whose frontend always fails as it races with itself."""
+
+    asked: int = 0
+
+    def unregister(self, _name: str) -> Answer:
+        self.asked += 1
+        return Answer(500, f'Cannot invoke "{soak.TORCHSERVES_RACE}" because "job" is null'.encode(), {})
+
+
+def test_unregistering_is_tried_a_few_times_where_torchserve_races_with_itself_and_then_told() -> None:
+    server = Racing()
+    told = r'm was not unregistered, asked 5 times at most: 500 .*"job" is null'
+    with ExitStack() as stack, pytest.raises(soak.Ended, match=told):
+        soak.Soaked(cast(Any, server), stack)._unregister("m")
+    assert server.asked == soak.TRIES
+
+
+@dataclass
+class Dying:
+    """A server whose host, which is this process, is another one from the third look on."""
+
+    frontend: psutil.Process = field(default_factory=psutil.Process)
+    looks: int = 0
+
+    def hosts(self) -> list[psutil.Process]:
+        self.looks += 1
+        return [psutil.Process() if self.looks < 3 else psutil.Process(1)]
+
+    def shims(self) -> list[psutil.Process]:
+        return []
+
+    def host_log(self) -> str:
+        return "its last words"
+
+
+def test_a_soak_whose_host_is_not_the_same_any_more_ends_and_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(soak, "PAUSE_S", 0.0)
+    with ExitStack() as stack:
+        soaked = soak.Soaked(cast(Any, Dying()), stack)
+        soaked.clients[soak.SCALED] = Client("http://127.0.0.1:1", "m", model().one, failing=False)
+        monkeypatch.setattr(soaked, "change", lambda: None)
+        monkeypatch.setattr(soaked.clients[soak.SCALED], "take_seconds", lambda: [0.001])
+        samples = soaked.run(3600, lambda _sample: None)
+    assert len(samples) == 2
+    assert f"the host was process {os.getpid()}, and is [1]" in soaked.ended
+    assert soaked.ended.endswith("its last words")
+    assert next(bar.name for bar in soaked.certain() if not bar.met) == "it could go on to its end"
+
+
+def test_the_figure_is_drawn_from_what_is_kept(tmp_path: Path) -> None:
+    samples = [vars(sample(10.0 * number)) for number in range(10)]
+    file = plot.draw(json.loads(json.dumps(samples)), tmp_path / "soak.svg", 25.0)
+    assert file.read_text().startswith("<?xml")
+
+
+@pytest.mark.long
+def test_a_short_soak_catches_the_leak_and_finds_no_fault(tmp_path: Path) -> None:
+    result, printed = measured(tmp_path, "soak", "--minutes", "0.3", "--control-minutes", "0.3")
+    assert result["leak"]["verdict"] == "grows", printed
+    assert result["faults"] == result["twice"] == []
+    assert result["answers"]["failing"]["errors"] > 0
+    assert min(one["right"] for one in result["answers"].values()) > 0
+    assert (tmp_path / "soak.svg").stat().st_size > 1000
