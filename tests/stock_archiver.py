@@ -11,12 +11,13 @@ import threading
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging import generate_model_archive
 
-_one_at_a_time = threading.Lock()
+# The temporary directory is the process's: who makes one of its own beside ``wrap`` in a thread holds this.
+MAKING = threading.RLock()
 
 
 def wrap(config: ModelArchiverConfig) -> None:
     """Make the archive that ``config`` describes, in a directory of this call's own."""
-    with _one_at_a_time, tempfile.TemporaryDirectory() as work:
+    with MAKING, tempfile.TemporaryDirectory() as work:
         before, tempfile.tempdir = tempfile.tempdir, work
         try:
             generate_model_archive(config)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 from pathlib import Path
 
 from model_archiver.model_archiver_config import ModelArchiverConfig
-from model_archiver.model_packaging import generate_model_archive
 from model_archiver.model_packaging_utils import model_handlers
+from stock_archiver import MAKING, wrap
 from system.comparison.archive import Archive
-
-# The archiver works in the temporary directory, in a folder of the model's name: each archive's is its own.
-MAKING = threading.Lock()
 
 
 def build(archive: Archive, store: Path) -> Path:
@@ -32,8 +28,7 @@ def build(archive: Archive, store: Path) -> Path:
         config = _text(folder / "model-config.yaml", archive.config)
         requirements = _text(folder / "requirements.txt", archive.requirements)
         shipped = archive.handler in model_handlers
-        generate(
-            Path(temporary) / "work",
+        wrap(
             ModelArchiverConfig(
                 model_name=archive.name,
                 handler=archive.handler if shipped else str(folder / archive.handler),
@@ -45,7 +40,7 @@ def build(archive: Archive, store: Path) -> Path:
                 requirements_file=requirements,
                 export_path=str(store),
                 force=True,
-            ),
+            )
         )
     return store / f"{archive.name}.mar"
 
@@ -55,13 +50,3 @@ def _text(path: Path, text: str) -> str | None:
         return None
     path.write_text(text)
     return str(path)
-
-
-def generate(work: Path, config: ModelArchiverConfig) -> None:
-    """Run the archiver, with MAKING held."""
-    work.mkdir()
-    before, tempfile.tempdir = tempfile.tempdir, str(work)
-    try:
-        generate_model_archive(config)
-    finally:
-        tempfile.tempdir = before

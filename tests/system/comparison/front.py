@@ -14,8 +14,9 @@ from pathlib import Path
 
 from local_server import TorchServe
 from model_archiver.model_archiver_config import ModelArchiverConfig
+from stock_archiver import MAKING, wrap
 from system.comparison.archive import HANDLERS, Archive
-from system.comparison.building import MAKING, build, generate
+from system.comparison.building import build
 from system.comparison.exchange import plain
 
 from interpool.archiver_ext.packing.pack import pack
@@ -37,8 +38,7 @@ def make(way: Way, name: str, store: Path, *, config: str = "", version: str = "
     with MAKING, tempfile.TemporaryDirectory(prefix="ip-mar-") as temporary:
         settings = Path(temporary) / "model-config.yaml"
         settings.write_text(config)
-        generate(
-            Path(temporary) / "work",
+        wrap(
             ModelArchiverConfig(
                 model_name=name,
                 handler=str(interpool_handler.__file__),
@@ -47,7 +47,7 @@ def make(way: Way, name: str, store: Path, *, config: str = "", version: str = "
                 config_file=str(settings) if config else None,
                 export_path=str(store),
                 force=True,
-            ),
+            )
         )
     return f"{name}.mar"
 
