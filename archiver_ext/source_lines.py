@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 
@@ -15,9 +16,7 @@ def source_line(path: object, line: int | None, text: str | None) -> str:
     return f"{path}:{line}: {(text or '').strip()}"
 
 
-def frame_line(frame: FrameType, root: Path) -> str:
-    """Where a frame is, as ``path:line: text``, with the path below ``root`` if it lies there."""
+def frame_line(frame: FrameType, shown: Callable[[Path], str]) -> str:
+    """Where a frame is, as ``path:line: text``, with the path as ``shown`` gives it."""
     filename = frame.f_code.co_filename
-    path = Path(filename).resolve()
-    shown = path.relative_to(root) if path.is_relative_to(root) else path
-    return source_line(shown, frame.f_lineno, linecache.getline(filename, frame.f_lineno))
+    return source_line(shown(Path(filename)), frame.f_lineno, linecache.getline(filename, frame.f_lineno))

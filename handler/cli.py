@@ -276,7 +276,11 @@ def status(
 
     if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
         raise click.UsageError("only --json and --stacks go together")
-    nobody = f"no pool host is running (looked in {shim.runtime_base()})"
+    try:
+        nobody = f"no pool host is running (looked in {shim.runtime_base()})"
+    except shim.Refused:
+        _require_runtime_directory()
+        raise
     if check is not None:
         _check(check, _pools(), patience, nobody)
         return

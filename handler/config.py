@@ -94,7 +94,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
@@ -145,6 +153,17 @@ def _key_files(value: object) -> object:
     return tuple(paths)
 
 
+def _many_models_pool(name: str) -> str:
+    """A name that is no pool's of a model's own."""
+    if name.startswith(OWN_POOL):
+        raise ValueError(
+            f"the names of pools that serve one model begin with {OWN_POOL!r}: "
+            "choose another, or `isolation: own`"
+        )
+    return name
+
+
+PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,32}$"), AfterValidator(_many_models_pool)]
 KeyFiles = Annotated[tuple[Path, ...], BeforeValidator(_key_files)]
 
 
@@ -153,7 +172,7 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,32}$")] = DEFAULT_POOL
+    pool: PoolName = DEFAULT_POOL
     interpreters: Interpreters | None = None
     state: Literal["interpreter", "worker"] = "interpreter"
     share: Share | None = None

@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 _TEXT_LIMIT = 4000  # of a reason: a datagram has to fit into the socket's buffer
 
-Kind = Literal["loaded", "load_failed", "started", "not_started", "ended", "rebound"]
+Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "rebound"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Report:
     """One thing that happened in an interpreter.
 
     Attributes:
-        kind: a model was loaded or could not be, in any interpreter; a worker is
+        kind: a model is being loaded, was loaded or could not be, in any interpreter; a worker is
             ready for requests, or ends because its model cannot be loaded, or by what its model
             did (``sys.exit``, say); or its model has changed what its neighbours use.
         pid: of the worker's shim.

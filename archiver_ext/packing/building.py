@@ -36,8 +36,9 @@ from interpool.archiver_ext.packing.explain import (
 from interpool.archiver_ext.packing.exporter import HermeticExporter
 from interpool.archiver_ext.packing.graph import importers
 from interpool.archiver_ext.packing.import_time import used_by_loaded
-from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built
+from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built, Fault
 from interpool.archiver_ext.packing.manifest import append_manifest, digests
+from interpool.archiver_ext.packing.module_names import check_names
 from interpool.archiver_ext.packing.observing import Calls
 from interpool.archiver_ext.packing.opened_files import OpenedFiles
 from interpool.archiver_ext.packing.pickling import explain_unpicklable, was_pickling
@@ -84,7 +85,7 @@ class Unpackable(PackError):
     def __init__(
         self,
         message: str,
-        modules: dict[str, str],
+        modules: dict[str, Fault],
         proposals: list[Proposal],
         data: dict[str, str],
         user_traceback: str = "",
@@ -139,6 +140,7 @@ def export(job: BuildJob) -> Built:
         if sample is not None:
             _save_self_test(exporter, spec, sample, expected)
         _check_overrides(exporter, spec)
+        check_names(exporter, spec)
         data |= dict.fromkeys(given, "--data")
         data |= files.inside if job.planned_data is None else job.planned_data
         members = save_data(exporter, data)
@@ -367,13 +369,13 @@ def _scan_error(
     scanned = _last_local(error, "_get_dependencies")
     imported = _last_local(error, "_import_module") or scanned
     line = own_line(exporter, scanned, imported) or cause_line(exporter, spec, scanned)
-    error_text = f"importing it failed: {type(error).__name__}: {error}"
+    fault = Fault(f"importing it failed ({type(error).__name__})", str(error))
     return Unpackable(
         f"{line}\n  packing follows every import, also in functions, and importing {imported} "
         f"failed: {type(error).__name__}: {error}\n"
         "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
         "nothing needs it, remove the import",
-        {name: error_text for name in (imported, scanned) if may_change(exporter, name)},
+        {name: fault for name in (imported, scanned) if may_change(exporter, name)},
         proposals(exporter),
         data,
         readable_traceback(error),

@@ -12,7 +12,7 @@ from interpool.archiver_ext.errors import PackError
 from interpool.native.archive.format import MANIFEST_PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from interpool.archiver_ext.packing.exporter import HermeticExporter
     from interpool.archiver_ext.packing.working_trees import WorkingTrees
@@ -26,7 +26,8 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
 
     ``**`` stands for any number of folders. A glob that ends in a slash stands for folders with all
     that is in them, be it nothing; then the name of an empty folder ends in a slash, too. Python's
-    own caches are left out, and so are Python sources, unless a glob ends in ``.py``.
+    own caches are left out, and so are Python sources, unless a glob ends in ``.py``, and hidden files,
+    unless a glob's own last part starts with a dot. A folder of nothing else counts as empty.
 
     Args:
         root: the project's directory.
@@ -45,8 +46,11 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
         files = {name for name in matches if _is_wanted(root, name, pattern)}
         if pattern.endswith("/"):
             files = {name for folder in matches for name in _whole_folder(root, folder)}
+            code_only = [name for name in matches if name != "." and _COMPILED not in Path(name).parts]
+            files = files or {f"{name}/" for name in code_only}
         if not files:
-            folder = next((name for name in matches if (root / name).is_dir()), "")
+            folders = [name for name in matches if (root / name).is_dir() and not pattern.endswith("/")]
+            folder = next(iter(folders), "")
             hint = f"; {folder} is a folder: --data '{folder}/' is all that is in it" if folder else ""
             raise PackError(f"--data {pattern}: no file below {root} has such a name{hint}")
         found |= files
@@ -57,8 +61,26 @@ def _whole_folder(root: Path, folder: str) -> set[str]:
     """The files at any depth, and the empty folders."""
     below = glob.iglob(f"{glob.escape(folder)}/**", root_dir=root, recursive=True)
     names = {os.path.normpath(name) for name in below}
-    empty = {name for name in names if (root / name).is_dir() and not any((root / name).iterdir())}
+    empty = {name for name in names if (root / name).is_dir() and not _visible(root / name)}
     return {name for name in names if _is_wanted(root, name, folder)} | {f"{name}/" for name in empty}
+
+
+def _visible(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def holds_data(folder: Path, but: Collection[str] = ()) -> bool:
+    """Whether a folder has data at any depth, so that it does not count as empty.
+
+    Args:
+        folder: the folder.
+        but: names in it that are not looked at.
+    """
+    return any(
+        holds_data(path) if path.is_dir() else not path.name.endswith((".py", ".pyc"))
+        for path in _visible(folder)
+        if path.name not in but
+    )
 
 
 def _is_wanted(root: Path, name: str, pattern: str) -> bool:
@@ -128,7 +150,7 @@ def _checked(trees: WorkingTrees, name: str) -> Path:
             f"{name}: this data file is a link that leads out of the project, to {path.resolve()}\n"
             "  What to do: copy the file into the project"
         )
-    if name.endswith("/") and (not path.is_dir() or any(path.iterdir())):
+    if name.endswith("/") and (not path.is_dir() or holds_data(path)):
         raise PackError(
             f"{name}: only the name of an empty folder ends in a slash here\n"
             f"  What to do: name the files that are in it, or --data '{name}', which stands for them all"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interpool.archiver_ext.packing.jobs import Fault
 from interpool.archiver_ext.packing.rules import module_file
 from interpool.archiver_ext.source_lines import source_line
 from interpool.native.archive.format import Origin
@@ -74,11 +75,13 @@ def explain_failure(exporter: HermeticExporter, spec: str) -> str:
     return "\n\n".join(blocks)
 
 
-def broken_modules(exporter: HermeticExporter) -> dict[str, str]:
+def broken_modules(exporter: HermeticExporter) -> dict[str, Fault]:
     """Modules that torch.package refused and the user has not decided about, with what is wrong."""
     return {
-        name: _REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(
-            top=name.partition(".")[0], module=name, reason="the rules"
+        name: Fault(
+            _REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(
+                top=name.partition(".")[0], module=name, reason="the rules"
+            )
         )
         for name, node in exporter.dependency_graph.nodes.items()
         if "error" in node and may_change(exporter, name)
@@ -162,12 +165,16 @@ def _chain(came_from: dict[str, str], start: str, end: str) -> tuple[str, ...]:
 def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
     """Where the project's module ``user`` imports ``imported``, as ``path:line: text``.
 
-    "" if no statement there does.
+    "" if neither a statement there does, nor a call that was seen.
     """
     for site in exporter.import_sites(user):
         if imported in site.modules:
             return source_line(shown_path(exporter, user), site.line, site.text)
-    return ""
+    line = exporter.computed.get(user, {}).get(imported)
+    if line is None:
+        return ""
+    text = str(exporter.dependency_graph.nodes[user].get("source") or "").splitlines()[line - 1 : line]
+    return source_line(shown_path(exporter, user), line, "".join(text))
 
 
 def shown_path(exporter: HermeticExporter, module: str) -> str:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # in the archive; the entry's package is what every reader imports first.
 _ENTRY_SOURCE = "import os\n"
 
-# PEP 263; in the first two lines, of which the first must be a comment or empty.
-_ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)?[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
+# PEP 263; in the first two lines, of which the first must be a comment or empty, and counts if both
+# name an encoding.
+_ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)??[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
 
 
 class HermeticExporter(PackageExporter):

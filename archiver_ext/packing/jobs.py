@@ -95,20 +95,33 @@ class Built:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Why a module cannot be packed as the rules decided.
+
+    Attributes:
+        why: in words that are the same on each machine.
+        said: the error, or "".
+    """
+
+    why: str
+    said: str = ""
+
+
+@dataclass(frozen=True)
 class BuildRefusal:
     """Why no archive was written.
 
     Attributes:
         message: PackError's.
         user_traceback: PackError's.
-        broken: modules that cannot be packed as the rules decided, and why not.
+        broken: modules that cannot be packed as the rules decided.
         proposals: what had been decided until then.
         data: files that would have gone in, with the line that reads each.
     """
 
     message: str
     user_traceback: str
-    broken: dict[str, str]
+    broken: dict[str, Fault]
     proposals: list[Proposal]
     data: dict[str, str]
 

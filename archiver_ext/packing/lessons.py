@@ -14,7 +14,7 @@ from interpool.native.archive.format import Origin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from interpool.archiver_ext.packing.jobs import TrialFailure
+    from interpool.archiver_ext.packing.jobs import Fault, TrialFailure
     from interpool.native.archive.format import Action
 
 _LONGEST = 160
@@ -59,9 +59,12 @@ class Lessons:
         self.needed: dict[str, str] = {}
         self.corrections: list[str] = []
 
-    def of_building(self, broken: Mapping[str, str]) -> bool:
+    def of_building(self, broken: Mapping[str, Fault]) -> bool:
         """Take what cannot be in an archive from the server; returns whether a decision changed."""
-        taken = [self._extern(top_of(name), f"{name} {why}") for name, why in broken.items()]
+        taken = [
+            self._extern(top_of(name), f"{name} {fault.why}", _first_line(fault.said))
+            for name, fault in broken.items()
+        ]
         return any(taken)
 
     def of_trial(self, failures: Sequence[TrialFailure], proposals: Sequence[Proposal]) -> bool:
@@ -86,24 +89,43 @@ class Lessons:
         return any(learned)
 
     def _blame(self, failed: TrialFailure, top: str, action: Action) -> bool:
-        said = failed.error.splitlines()[0][:_LONGEST]
+        kind, said = _kind_and_words(failed)
         if action == "intern":
-            return self._extern(top, f"its code does not work from an archive: {said}")
+            return self._extern(top, f"its code does not work from an archive{kind}", said)
         if top == top_of(failed.mocked):
             return self._need(top, f"the archive needs {failed.mocked} to {failed.doing}")
-        return self._need(top, f"without it the archive does not {failed.doing}: {said}")
+        return self._need(top, f"without it the archive does not {failed.doing}{kind}", said)
 
-    def _extern(self, top: str, why: str) -> bool:
+    # Archives hold what is given as ``why``. What an error says may hold paths of this machine, and goes into
+    # ``corrections`` only.
+
+    def _extern(self, top: str, why: str, said: str) -> bool:
         glob = f"{top}.**"
         if glob in self.decisions:
             return False
         self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
-        self.corrections.append(f"{top} is taken from the server: {why}")
+        self.corrections.append(_correction(f"{top} is taken from the server: {why}", said))
         return True
 
-    def _need(self, top: str, why: str) -> bool:
+    def _need(self, top: str, why: str, said: str = "") -> bool:
         if top in self.needed:
             return False
         self.needed[top] = why
-        self.corrections.append(f"{top} is not mocked: {why}")
+        self.corrections.append(_correction(f"{top} is not mocked: {why}", said))
         return True
+
+
+def _first_line(said: str) -> str:
+    return "".join(said.splitlines()[:1])[:_LONGEST]
+
+
+def _kind_and_words(failed: TrialFailure) -> tuple[str, str]:
+    """The error's type, in brackets, and what it says; "" for the type if none was raised."""
+    if failed.trouble is Trouble.DIFFERS:
+        return "", _first_line(failed.error)
+    kind, _, said = failed.error.partition(": ")
+    return f" ({kind})", _first_line(said)
+
+
+def _correction(why: str, said: str) -> str:
+    return f"{why}: {said}" if said else why

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from interpool.archiver_ext.packing.data_files import holds_data
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package
 
@@ -61,7 +62,7 @@ class LookedFor:
                 continue
             base = project.get(relative.split("/")[0], project[""])
             if _lacks(folder / relative, base / relative):
-                found.setdefault(relative + ("/" if (base / relative).is_dir() else ""), line)
+                found.setdefault(relative + _as_folder(base / relative), line)
         return found
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
@@ -101,11 +102,11 @@ def _lacks(archived: Path, original: Path) -> bool:
     if not original.is_dir():
         return False
     there = set(os.listdir(archived)) if archived.is_dir() else set()
-    return any(name not in there and _holds_data(original / name) for name in os.listdir(original))
+    return holds_data(original, there)
 
 
-def _holds_data(path: Path) -> bool:
-    """Whether it is a file of data, or a folder with one at any depth."""
-    if path.name.endswith((".py", ".pyc")) or path.name.startswith("."):
-        return False
-    return not path.is_dir() or any(map(_holds_data, path.iterdir()))
+def _as_folder(original: Path) -> str:
+    """How ``--data`` names what is in a folder: a slash stands for all but sources."""
+    if not original.is_dir():
+        return ""
+    return "/*.py" if not holds_data(original) and any(original.glob("*.py")) else "/"

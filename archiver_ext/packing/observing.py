@@ -35,7 +35,7 @@ class Calls:
     def __init__(self, rules: Rules) -> None:
         self.ran: set[str] = set()
         self.called: dict[str, str] = {}
-        self._root = rules.root
+        self._shown = rules.trees.shown
         self._is_own = cache(lambda filename: rules.trees.owns(Path(filename)))
         self._may_be_own = cache(rules.trees.holds_name)
 
@@ -103,7 +103,7 @@ class Calls:
         else:
             return
         if callee and callee not in self.called and self._is_own(caller.f_code.co_filename):
-            self.called[callee] = frame_line(caller, self._root)
+            self.called[callee] = frame_line(caller, self._shown)
 
 
 def _top(module: object) -> str:

@@ -77,11 +77,11 @@ class OpenedFiles:
         owner = _owner(frame, self._rules, top_level=self._phase == "importing")
         if owner is None:
             return
-        root = self._rules.root
-        if self._rules.trees.owns(path):
-            self.inside.setdefault(self._rules.trees.member(path), frame_line(owner, root))
+        trees = self._rules.trees
+        if trees.owns(path):
+            self.inside.setdefault(trees.member(path), frame_line(owner, trees.shown))
         elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
-            self.outside.setdefault(str(path), frame_line(owner, root))
+            self.outside.setdefault(str(path), frame_line(owner, trees.shown))
 
 
 def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameType | None:

@@ -20,6 +20,8 @@ from interpool.native.archive.format import Action, Origin
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tomlkit.items import Comment
+
 SCHEMA = 1
 ACTIONS: tuple[Action, ...] = get_args(Action)
 _HEAD = (
@@ -82,7 +84,7 @@ def write_plan(plan: Plan, path: Path, not_held: str = "") -> None:
     """
     document = tomlkit.document()
     for line in (*(f"{_NOT_HELD}{said}" for said in not_held.splitlines()), *_HEAD):
-        document.add(tomlkit.comment(line))
+        document.add(_comment(line))
     document.add("schema", tomlkit.item(SCHEMA))
     document.add("spec", tomlkit.item(plan.spec))
     if plan.inputs:
@@ -99,15 +101,21 @@ def write_plan(plan: Plan, path: Path, not_held: str = "") -> None:
         for each in plan.proposals if lines is None else ():
             if each.action == name:
                 if each.line:
-                    table.add(tomlkit.comment(each.line))
+                    table.add(_comment(each.line))
                 table.add(each.glob, each.reason)
         if lines is None or lines:
             document.add(tomlkit.nl())
             document.add(name, table)
     try:
-        path.write_text(tomlkit.dumps(document), encoding="utf-8")
+        # A path may hold bytes that are no text.
+        path.write_text(tomlkit.dumps(document), encoding="utf-8", errors="replace")
     except OSError as error:
         raise PackError(f"{path}: the plan cannot be written ({error.strerror})") from None
+
+
+def _comment(text: str) -> Comment:
+    """Comments cannot hold control characters; errors, and lines of source, may."""
+    return tomlkit.comment("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
 
 
 def read_plan(path: Path) -> Plan:

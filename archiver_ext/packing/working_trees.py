@@ -61,9 +61,11 @@ class WorkingTrees:
         return path.relative_to(self.root).as_posix()
 
     def shown(self, path: Path) -> str:
-        """A file's name in messages: below the root, if it lies there."""
+        """A file's name in reasons, which archives hold: of the user's, no path of this machine."""
         found = path.resolve()
-        return str(found.relative_to(self.root) if found.is_relative_to(self.root) else found)
+        if found.is_relative_to(self.root):
+            return str(found.relative_to(self.root))
+        return self.member(found) if self.owns(found) else str(found)
 
     def file(self, member: str) -> Path:
         """The file that has a name in an archive, there or not."""
@@ -132,13 +134,22 @@ def _places(module: ModuleType) -> list[Path]:
 
 def _is_below(path: Path, root: Path) -> bool:
     # Not is_relative_to, which takes long: this is asked for each module of the process.
-    inside = os.path.join(path, "").startswith(os.path.join(root, ""))
-    return inside and not _INSTALLED_DIRECTORIES.intersection(path.relative_to(root).parts)
+    found, above = os.path.join(path, ""), os.path.join(root, "")
+    if not found.startswith(above) or _INSTALLED_DIRECTORIES.intersection(path.relative_to(root).parts):
+        return False
+    # Python itself may lie in the project, as conda and uv put it there.
+    return not any(found.startswith(each) and not above.startswith(each) for each in _standard_library())
+
+
+@cache
+def _standard_library() -> tuple[str, ...]:
+    """Its directories, with a slash at the end."""
+    places = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    return tuple(os.path.join(place, "") for place in sorted(places))
 
 
 @cache
 def _in_working_tree(top: str, path: Path) -> bool:
     if top in _NEVER or _INSTALLED_DIRECTORIES.intersection(path.parts) or not path.exists():
         return False
-    standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
-    return not any(path.is_relative_to(each) for each in standard) and not installs(top, path)
+    return not os.path.join(path, "").startswith(_standard_library()) and not installs(top, path)

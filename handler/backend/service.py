@@ -69,7 +69,7 @@ from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside import interpreter_id
 from interpool.native.inside.parking import give_memory_back, when_parked
 from interpool.native.inside.rebinding import Neighbourhood
-from interpool.native.inside.refusals import take_refusals
+from interpool.native.inside.refusals import take_conflict, take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
 SWEEP_S = 5.0
@@ -127,12 +127,16 @@ class _Loaded:
 
 
 class _LoadError(Exception):
-    """A model could not be loaded: the code and the text of the answer."""
+    """A model could not be loaded: the code and the text of the answer.
 
-    def __init__(self, code: int, text: str) -> None:
+    ``conflict``: what a neighbour in this interpreter has that is in its way, "" if that is not the reason.
+    """
+
+    def __init__(self, code: int, text: str, conflict: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.conflict = conflict
 
 
 _token = lru_cache(maxsize=1024)(WorkerToken.of_text)
@@ -204,9 +208,10 @@ class WorkerService:
             try:
                 model = self._loaded_again()
             except _LoadError as error:
-                if token.ordinary:  # it was loaded in others, and a process of its own can load it again
+                moves = self._moves(error.conflict)
+                if token.ordinary and not moves:  # loaded in others: a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
-                return _refusal(requests, error.text, error.code), not token.ordinary
+                return _refusal(requests, error.text, error.code), not (token.ordinary or moves)
         if model.state > token.state:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
@@ -223,17 +228,20 @@ class WorkerService:
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
             return reply, False
-        return reply, not self._has_rebound()
+        return reply, not (self._moves(take_conflict()) or self._has_rebound())
 
-    def _has_rebound(self) -> bool:
-        """Whether the model has changed what its neighbours use; then they meet it no more."""
-        model = self._model()
-        reason = (model.rebound if model is not None else "") or _look(self._token)
-        if not reason:
+    def _moves(self, reason: str) -> bool:
+        """Have the model served by a pool of its own, if there is a reason to."""
+        if not reason or self._token.isolated:
             return False
         logger.error("interpool: this model is served by a pool of its own from now on, as %s", reason)
         ask_for_own_pool(self._token.failed_load, reason)
         return True
+
+    def _has_rebound(self) -> bool:
+        """Whether the model has changed what its neighbours use; then they meet it no more."""
+        model = self._model()
+        return self._moves((model.rebound if model is not None else "") or _look(self._token))
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
@@ -248,6 +256,9 @@ class WorkerService:
         try:
             self._keep(_model(self._key, token))
         except _LoadError as error:
+            if self._moves(error.conflict):
+                # TorchServe keeps the model: the worker that it starts in this one's place goes there.
+                return bytes(create_load_model_response(200, error.text)), False
             _report(token, "not_started")
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
@@ -339,6 +350,7 @@ def _model(key: _Key, token: WorkerToken) -> _Loaded:
         directory, model = model.directory, None  # what is referred to here would not be collected
         _unload([k for k, m in _models.items() if m.directory == directory and m.state < token.state])
     if model is None:
+        sweep()  # what was unregistered is in nobody's way
         model = _models[key] = _load(key, token)
     return model
 
@@ -360,9 +372,12 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
     name, handler = request.model_name, command["handler"].decode()
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)
     take_refusals()
+    take_conflict()
+    conflict = ""
     if not token.isolated:
         _neighbourhood.begin()
     began = time.monotonic()
+    _report(token, "loading")
     try:
         if token.refusal:
             raise SettingsError(token.refusal)
@@ -384,11 +399,16 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             )
         else:
             model = _load_hermetic(request, handler, token)
+        if conflict := take_conflict():  # its code has gone on in spite of it
+            model.close()
+            raise NotPoolable(conflict)
     except (Exception, SystemExit, _interpool.CallInterrupted) as error:
         code = load_failure_code(error)
         text = f"Model {name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", name, code, text)
         _look(token)
+        if conflict := conflict or take_conflict():  # in other interpreters it may well load
+            raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began)
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None
     _report(token, "loaded", began=began)

@@ -52,7 +52,11 @@ def checks() -> list[Check]:
 
 def runtime_directory() -> Check:
     """Whether shims and hosts can meet where they will; makes nothing."""
-    name, path = "runtime directory", shim.runtime_base()
+    name = "runtime directory"
+    try:
+        path = shim.runtime_base()
+    except shim.Refused as error:
+        return Check(name, False, str(error), "set INTERPOOL_RUNTIME_DIR to an absolute path, or unset it")
     hint = f"remove it, chmod 700 {path}, or set INTERPOOL_RUNTIME_DIR to a directory of this user"
     try:
         shim.check_private(path, os.stat(path, follow_symlinks=False))
@@ -78,10 +82,11 @@ def _java() -> Check:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return Check("java", False, f"{path}: {error}", hint)
-    first_line = done.stderr.partition("\n")[0]
-    version = re.search(r'"(?:1\.)?(\d+)', first_line)
+    # Not the first line where JAVA_TOOL_OPTIONS is set, which Java says before.
+    version = re.search(r'^.* version "(?:1\.)?(\d+).*$', done.stderr, re.MULTILINE)
     ok = version is not None and int(version[1]) >= MINIMUM_JAVA
-    return Check("java", ok, f"{first_line} ({path})", "" if ok else hint)
+    said = version[0] if version is not None else done.stderr.partition("\n")[0]
+    return Check("java", ok, f"{said} ({path})", "" if ok else hint)
 
 
 def _torchserve() -> Check:

@@ -134,11 +134,23 @@ def frontend_path(frontend: int, otherwise: str) -> list[str]:
 
 def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
     """Where the host logs: TorchServe's own log directory, else the runtime directory."""
+    name = f"interpool_host_{pool}.log"
     directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
-    directory = os.path.realpath(directory)
-    if not (os.path.isdir(directory) and os.access(directory, os.W_OK)):
-        directory = runtime_dir
-    return os.path.join(directory, f"interpool_host_{pool}.log")
+    log = os.path.join(os.path.realpath(directory), name)
+    # An earlier log there may be another user's.
+    is_ours = os.access(log, os.W_OK) if os.path.exists(log) else os.access(os.path.dirname(log), os.W_OK)
+    return log if is_ours else os.path.join(runtime_dir, name)
+
+
+def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
+    """The host's log, and a descriptor to append to it; raises Refused."""
+    log = log_path(frontend, runtime_dir, pool)
+    for path in (log, os.path.join(runtime_dir, os.path.basename(log))):  # a disk may be full
+        try:
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            failure = error
+    raise Refused(f"the pool host's log {failure.filename} cannot be written: {failure.strerror}")
 
 
 # ---- the overlay ---------------------------------------------------------------------------------
@@ -163,10 +175,13 @@ ARGUMENT_SEPARATOR = "\x1f"
 
 
 def runtime_base() -> str:
-    """The directory that holds one private directory per TorchServe instance and pool."""
+    """The directory that holds one private directory per TorchServe instance and pool; raises Refused."""
     chosen = os.environ.get("INTERPOOL_RUNTIME_DIR")
     if chosen:
-        return os.path.abspath(chosen)
+        # Shims run in their models' directories, the server and its operator elsewhere.
+        if not os.path.isabs(chosen):
+            raise Refused(f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {chosen!r}")
+        return os.path.normpath(chosen)
     session = os.environ.get("XDG_RUNTIME_DIR")
     if session and os.path.isdir(session):
         return os.path.join(session, "interpool")
@@ -426,8 +441,7 @@ def start_host(
     frontend: int, runtime_dir: str, pool: str, python: str, environment: dict[str, str], *options: str
 ) -> None:
     """Start the pool host, in its own session, and wait until it listens. Needs the lock."""
-    log = log_path(frontend, runtime_dir, pool)
-    log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log, log_file = open_log(frontend, runtime_dir, pool)
     log_start = os.fstat(log_file).st_size
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     read_end, write_end = os.pipe()

@@ -117,4 +117,6 @@ def _why_to_end(worker: Worker, running: float | None) -> str:
     if worker.state == "ending":
         return "its worker has ended, and nobody waits for its answer"
     limit = worker.call_limit_s
-    return f"it took longer than its limit of {limit:g} s" if limit is not None and running > limit else ""
+    if limit is None or worker.without_load(running) <= limit:
+        return ""
+    return f"it took longer than its limit of {limit:g} s"

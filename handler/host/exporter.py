@@ -107,7 +107,7 @@ POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Poo
     (
         "interpool_interpreter_retirements",
         CounterMetricFamily,
-        "Interpreters that were given up, as a call did not come back.",
+        "Interpreters that serve no more: a call did not come back, or a model left them unfit for others.",
         (),
         lambda pool: [((), sum(one["state"] == "retired" for one in _interpreters(pool)))],
     ),

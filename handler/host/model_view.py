@@ -135,7 +135,7 @@ def why_not_ready(pool: dict[str, Any], view: ModelView, patience_s: float = PAT
     if stats is None:
         reasons.append("the pool's interpreters have not started yet")
     elif not any(one["state"] in ("free", "leased") for one in stats["interpreters"]):
-        reasons.append("every interpreter of the pool was retired, as its call did not come back")
+        reasons.append("every interpreter of the pool was retired")
     # Those TorchServe has given up; a call of theirs still runs.
     workers = {state: count for state, count in view.workers.items() if state not in ("ending", "lost")}
     if others := sum(workers.values()) - workers.get("connected", 0):

@@ -236,6 +236,7 @@ class PoolHost:
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
                         worker.started |= report.kind == "started"
+                        worker.note_load(report)
                         self._keeper.hurry()
                         if model := self._models.get(worker.registration.model_dir):
                             model.note(report)
@@ -320,13 +321,14 @@ class PoolHost:
     def _tick(self) -> None:
         now = time.monotonic()
         waits = self._is_ahead and self._awaits_first_worker and not self._pool.error
-        if self._workers or self._peers or self._ending or self._pool.is_starting or waits:
+        if self._workers or self._ending or self._pool.is_starting or waits:
             self._idle_since = now
-        elif now - self._idle_since >= self._patience_s:
+        # Who has connected may become a worker, or asks for the status, again and again for ever.
+        elif now - self._idle_since >= self._patience_s and not self._peers:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
-        elif self._pool.hopeless:
+        if hopeless := self._pool.hopeless:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
-            self._reason_to_leave = f"no interpreter is left, and none starts: {self._pool.hopeless}"
+            self._reason_to_leave = f"no interpreter is left, and none starts: {hopeless}"
         self._end_calls()
         if now >= self._next_look:
             self._next_look = now + LOOK_S

@@ -21,6 +21,7 @@ from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
 from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
 from interpool.handler.host.models import End
+from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 
 
@@ -53,6 +54,8 @@ class Worker:
     _failed_load_end: socket.socket | None = None  # the interpreter's
     _socket_file: tuple[int, int] | None = None
     _handed_over: bool = False
+    _loading: dict[int, float] = field(init=False, default_factory=dict)  # by interpreter, since when
+    _loaded_at: float = 0.0  # by time.monotonic()
 
     def __post_init__(self) -> None:
         """Read the model's settings.
@@ -156,6 +159,22 @@ class Worker:
     def call_limit_s(self) -> float | None:
         """Seconds that a call may take; None: as long as TorchServe waits."""
         return self.settings.call_limit if self.settings.call_limit is not None else self.host.call_limit_s
+
+    def note_load(self, report: Report) -> None:
+        """Hear of a load of its model, in the interpreter that its call runs in or ahead in another one."""
+        if report.kind == "loading":
+            self._loading[report.interpreter] = time.monotonic()
+        elif report.kind in ("loaded", "load_failed"):
+            self._loading.pop(report.interpreter, None)
+            self._loaded_at = time.monotonic()
+
+    def without_load(self, running: float) -> float:
+        """Of the seconds that its call has run: those since the load that came first, if there was one."""
+        now = time.monotonic()
+        # A report may be lost: only a load that this call itself may have begun makes it wait.
+        if any(since >= now - running for since in self._loading.values()):
+            return 0.0
+        return min(running, now - self._loaded_at)
 
     @property
     def own_state(self) -> bool:

@@ -1,8 +1,8 @@
 """Where things lie in a hermetic archive, and what its manifest says.
 
 A hermetic archive is a torch.package file with members of our own, in a package
-whose name holds a hyphen: no Python source can have that name, so the members can
-never hide, or be hidden by, a module of the model's.
+whose name no module of the model's can have: the members can never hide, or be hidden
+by, one of these.
 
 Standard library only: packers, readers and servers all import this.
 """
@@ -255,10 +255,11 @@ def _check_values(manifest: Manifest) -> None:
         _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is not SHA-256")
     for name in manifest["modules"]:
         _require(
-            _is_module(name), "modules", f"names a module {shown(name)}, which is not a valid module name"
+            is_module_name(name), "modules", f"names a module {shown(name)}, which is not a valid module name"
         )
     for extern in manifest["externs"]:
-        _require(_is_module(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
+        good = all(part.isidentifier() for part in extern["module"].split("."))
+        _require(good, "externs", f"names a module {shown(extern['module'])}")
     for name in manifest["globals"]:
         _require(_GLOBAL.fullmatch(name), "globals", f"lists {shown(name)}, which is not module:name")
     for module in manifest["modules"].values():
@@ -287,5 +288,11 @@ def _require(good: object, rule: str, what: str) -> None:
         raise BadJson(rule, what)
 
 
-def _is_module(name: str) -> bool:
-    return all(part.isidentifier() for part in name.split("."))
+def is_module_name(name: str) -> bool:
+    """Whether a module of the model's may be called so.
+
+    More than identifiers: code that lists its folder imports ``nets.3d-unet`` by import_module.
+    """
+    parts = name.split(".")
+    others = parts[0].lower() != MANIFEST_PACKAGE
+    return others and all(part and f"_{part.replace('-', '_')}".isidentifier() for part in parts)

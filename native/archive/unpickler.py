@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 from torch.package import PackageImporter
 
+from interpool.native.archive.format import is_module_name
 from interpool.native.archive.pickle_policy import (
     allows_call,
     allows_name,
@@ -120,13 +121,14 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     def find_class(self, module: str, name: str) -> Any:
         """The global that a pickle asks for."""
         module, name = current_name(module, name, self.proto)
-        if not all(part.isidentifier() for part in module.split(".")):
+        external = is_external(module, self._externs)
+        if not is_module_name(module) or (external and not all(map(str.isidentifier, module.split(".")))):
             self._refuse_global("name", module, name, "is not the name of a global")
         if not name.isidentifier():
             self._refuse_global("dotted-name", module, name, "is not a name that a module has")
         if module == OWN_MODULES[0]:
             self._refuse_global("policy", module, name, "is the archive's own reader")
-        if is_external(module, self._externs):
+        if external:
             value = self._external(module, name)
         elif is_dunder(name):
             self._refuse_global("policy", module, name, "is Python's own")

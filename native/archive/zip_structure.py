@@ -45,6 +45,9 @@ _STORED, _DEFLATED = 0, 8
 _ZIP64_FIELD = 0x0001
 _PADDING_FIELD = int.from_bytes(b"FB", "little")
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
+_LEAST_WIDE = (
+    1 << 31
+)  # Python's zipfile writes what does not fit into 31 bits as zip64, torch's what does not into 32
 
 _AGAIN = "Copy it again, or pack it again with `interpool pack`."
 _PACK_AGAIN = "Pack it again with `interpool pack`."
@@ -249,7 +252,7 @@ class _Zip:
             self._refuse(rule, f"has an extra field for {who} in its directory, which no packer writes.")
         for place, index in enumerate(full):
             (narrow[index],) = struct.unpack_from("<Q", extra, 4 + 8 * place)
-            if narrow[index] < _FULL32:
+            if narrow[index] < _LEAST_WIDE:
                 self._refuse("zip64", f"uses zip64 for {who}, which is too small for it.")
         return narrow[0], narrow[1], narrow[2]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
 import importlib.util
 import os
@@ -168,8 +169,9 @@ def _cache() -> Check:
         unused_days()
         root = private_directory(cache_root())
         probe = root / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with probe.open("w") as file:
+            probe.unlink()
+            fcntl.flock(file, fcntl.LOCK_EX)
         room = shutil.disk_usage(root).free >> 20
         no_exec = bool(os.statvfs(root).f_flag & os.ST_NOEXEC)
     except ProvisioningError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import warnings
 from collections import Counter
 from typing import Any
@@ -15,7 +16,7 @@ PATIENCE_S = 0.5
 
 def watch_process_end() -> None:
     """Look, when the process ends, at what managers that were never closed still lease."""
-    atexit.register(_at_process_end)
+    atexit.register(_at_process_end, os.getpid())
 
 
 def warn_of_open_leases(pool: _native.Pool, when: str) -> None:
@@ -42,7 +43,9 @@ def _describe(lease: dict[str, Any]) -> str:
     return f"interpreter {lease['interpreter']}, {owner}: its session was never closed and {holds}"
 
 
-def _at_process_end() -> None:
+def _at_process_end(pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a forked child, which has no threads that could answer
     for pool in _native.pools():
         if not pool.is_closed:
             warn_of_open_leases(pool, "the process ended")

@@ -212,7 +212,7 @@ class InterpreterManager:
         load command. A message is a memoryview that ends with its call.
 
         Args:
-            fd: the socket's descriptor; owned by the connection from here on.
+            fd: the socket's descriptor; owned by the connection from here on, and closed where this raises.
             module: importable in the interpreters.
             function: its function, as above.
             worker: passed through.
@@ -278,6 +278,9 @@ class InterpreterManager:
         Args:
             patience: seconds to wait, for all together. An interpreter whose GIL cannot
                 be had in that time is named as such.
+
+        Raises:
+            ValueError: ``patience`` is not a number.
         """
         return describe_stacks(self._pool.stacks(patience), patience)
 
@@ -425,7 +428,9 @@ def _prepare() -> None:
         if _prepared:
             return
         found = installation()
-        _native.prepare(**found, private_copy=provision.private_copy, libpython_copy=provision.libpython_copy)
+        # The process's variables and its directory may change, and the cache's place with them.
+        copies = provision.present_copies()
+        _native.prepare(**found, private_copy=copies.private_copy, libpython_copy=copies.libpython_copy)
         watch_host_torch(Path(found["torch_lib"]))
         watch_process_end()
         provision.sweep_later()

@@ -40,13 +40,14 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
         The number of copies.
 
     Raises:
-        ProvisioningError: a module is not installed, a path holds a tab or a newline, or the cache
-            cannot be written.
+        ProvisioningError: a module is not installed, a path holds a tab or a newline, or the file or
+            the cache cannot be written.
         RemoteError: importing a module raised.
     """
     from interpool.native import _native, provision
     from interpool.native.pool.manager import InterpreterManager, installation
 
+    _make_folder(file)
     extensions = list(_extensions(Path(sysconfig.get_config_var("DESTSHARED"))))
     for name in imports:
         extensions += _extensions_of(name)
@@ -63,10 +64,23 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
     search = found.pop("search_path")
     libpythons = {number: provision.libpython_copy(number) for number in numbers}
     copies = _native.copies()
-    private_directory(file.parent)
     write_prepared(file, found, search, libpythons, copies)
     provision.keep_for(file)
     return len(copies)
+
+
+def _make_folder(file: Path) -> None:
+    folder = Path(os.path.abspath(file)).parent
+    if folder == cache_root():
+        private_directory(folder)
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_writable = os.access(folder, os.W_OK)
+    except OSError:
+        is_writable = False
+    if not is_writable:
+        raise ProvisioningError(f"cannot write {file}", "Name another place for it with --output")
 
 
 def _extensions(folder: Path) -> Iterator[str]:

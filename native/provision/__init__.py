@@ -40,6 +40,7 @@ __all__ = [
     "libpython_copy",
     "libpython_path",
     "notes_folder",
+    "present_copies",
     "private_copy",
     "require_files",
     "standby_path",
@@ -53,6 +54,11 @@ def _copies(env: Environment) -> Copies:
     return Copies(env)
 
 
+def present_copies() -> Copies:
+    """Those of the environment as it is now, for who must go on with them whatever becomes of it."""
+    return _copies(current_environment())
+
+
 def private_copy(path: str, slot: int) -> list[str]:
     """The files to load, in order, where slot ``slot`` (0 to 9999) wants ``path``.
 
@@ -60,17 +66,17 @@ def private_copy(path: str, slot: int) -> list[str]:
     objects that ``path`` needs, libpython foremost, and its own copy last. A ``path``
     that need not be private comes back alone and unchanged.
     """
-    return _copies(current_environment()).private_copy(path, slot)
+    return present_copies().private_copy(path, slot)
 
 
 def libpython_copy(slot: int) -> str:
     """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
-    return _copies(current_environment()).libpython_copy(slot)
+    return present_copies().libpython_copy(slot)
 
 
 def require_files() -> None:
     """Raise ProvisioningError if copies are in memory, for this process only."""
-    _copies(current_environment()).require_files()
+    present_copies().require_files()
 
 
 def keep_for(file: Path) -> None:
@@ -94,4 +100,4 @@ def host_copy(path: str) -> str:
     SONAME and ``Py*`` names stay as they are. Loaded before the stock file, it is
     found in its place by everything that needs it.
     """
-    return _copies(current_environment()).host_copy(path)
+    return present_copies().host_copy(path)

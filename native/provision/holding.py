@@ -144,7 +144,11 @@ def unheld(directory: Path, byte: int | None = None) -> Iterator[bool]:
         with contextlib.suppress(BlockingIOError):
             _lock(descriptor, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, start, length)
             is_free = _is_at(descriptor, path)  # else it was removed in between, and may be there anew
-        yield is_free
+        try:
+            yield is_free
+        finally:
+            # A child that was forked meanwhile has the descriptor, too.
+            _lock(descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, start, length)
     finally:
         os.close(descriptor)
 

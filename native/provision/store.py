@@ -93,16 +93,21 @@ def new_file(final: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def locked(directory: Path, name: str) -> Iterator[None]:
     """Hold the lock ``name`` of an environment's directory against other threads and processes."""
+    handle = -1
     try:
-        locks = private_directory(directory / "locks")
-        handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise unusable(directory, error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        try:
+            locks = private_directory(directory / "locks")
+            handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:  # as of a file system without locks
+            raise unusable(directory, error) from error
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
     finally:
-        os.close(handle)
+        if handle >= 0:
+            os.close(handle)
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -82,9 +82,10 @@ def last_used(stamp: Path) -> float:
 
 def keep_for(directory: Path, file: Path) -> None:
     """Keep a set whose copies a file names for programs that hold nothing, while it does."""
-    link = private_directory(directory / "prepared") / hashlib.sha256(os.fsencode(file)).hexdigest()[:16]
+    place = os.path.abspath(file)
+    link = private_directory(directory / "prepared") / hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
     with contextlib.suppress(FileExistsError):
-        link.symlink_to(os.path.abspath(file))
+        link.symlink_to(place)
 
 
 def kept_for(directory: Path) -> list[Path]:

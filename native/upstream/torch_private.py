@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     import torch
@@ -306,6 +306,16 @@ _CORE_NAMES = (
         for module in ("torch", "torch._C")
         for name in ("set_anomaly_enabled", "is_anomaly_enabled")
     ),
+    *(
+        PrivateName(f"torch.library:{name}", "inside/operators.py: what a model registers goes with it")
+        for name in ("Library._destroy", "_keep_alive")
+    ),
+    PrivateName(
+        "torch.library:Library.__init__",
+        "inside/operators.py: what a library has",
+        mentions=("_op_defs", "ns"),
+    ),
+    PrivateName("torch._library.custom_ops:OPDEF_TO_LIB", "inside/operators.py: likewise"),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
     PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
 )
@@ -488,6 +498,25 @@ def allow_import_again() -> None:
     vars(sys).pop("_torch_import_started", None)
     for name in [name for name in sys.modules if name.startswith("torch.")]:
         del sys.modules[name]
+
+
+def operators_of(library: torch.library.Library) -> set[str]:
+    """Those that it defines: ``namespace::name``, or ``namespace::name.overload``."""
+    return library._op_defs
+
+
+def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:
+    """Take back all that they have registered, and let them go."""
+    import torch
+    from torch._library import custom_ops
+
+    for library in libraries:
+        if library.m is not None:
+            library._destroy()
+    gone = {id(library) for library in libraries}
+    torch.library._keep_alive[:] = [each for each in torch.library._keep_alive if id(each) not in gone]
+    for name in [name for name, each in custom_ops.OPDEF_TO_LIB.items() if id(each) in gone]:
+        del custom_ops.OPDEF_TO_LIB[name]
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:

@@ -97,8 +97,10 @@ class Builder:
         return found
 
     def _prepare(self) -> None:
-        if not self._python.exists():
-            subprocess.run([python_of(self._version), "-m", "venv", self._root / "venv"], check=True)
+        asked = [self._python, "-m", "pip", "--version"]
+        if not self._python.exists() or subprocess.run(asked, capture_output=True, check=False).returncode:
+            venv = [python_of(self._version), "-m", "venv", "--clear", self._root / "venv"]
+            subprocess.run(venv, check=True)
         requires = _pyproject()["build-system"]["requires"]  # type: ignore[index]
         self._run("pip", "install", "--quiet", *requires, *TOOLS)
 
@@ -130,10 +132,12 @@ class Builder:
 def torch_folder(version: str) -> Path:
     """A torch unpacked, without what it requires."""
     target = WORK / f"torch-{version}"
-    if not (target / "torch" / "lib" / "libtorch_cpu.so").exists():
-        shutil.rmtree(target, ignore_errors=True)
-        install = ["-m", "pip", "install", "--no-deps", "--no-compile", "--target", str(target)]
+    if not target.exists():
+        draft = target.with_name(f".new-{target.name}")  # what was interrupted is no torch
+        shutil.rmtree(draft, ignore_errors=True)
+        install = ["-m", "pip", "install", "--no-deps", "--no-compile", "--target", str(draft)]
         subprocess.run([sys.executable, *install, f"torch=={version}"], check=True)
+        draft.rename(target)
     return target / "torch"
 
 

@@ -73,5 +73,17 @@ class Stuck:
         return {"calls": self.calls}
 
 
+class SlowToLoad(Stuck):
+    """Takes longer to load than some calls may take."""
+
+    def initialize(self, context: Any) -> None:
+        time.sleep(2.5)  # the host looks every second
+        super().initialize(context)
+
+
 def stuck() -> Stuck:
     return Stuck()
+
+
+def slow_to_load() -> Stuck:
+    return SlowToLoad()

@@ -66,8 +66,16 @@ def _innocent(server: TorchServe) -> Iterator[list[Answer]]:
     assert {answer.status for answer in answers} == {200}
 
 
-def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str = "", **query: Any) -> None:
-    archive = mar(server, name, packed("stuck", "stuck"), config=config)
+def _register(
+    server: TorchServe,
+    mar: Mar,
+    packed: Pack,
+    name: str,
+    config: str = "",
+    model: str = "stuck",
+    **query: Any,
+) -> None:
+    archive = mar(server, name, packed(model, "stuck"), config=config)
     answer = server.register(archive, **{"response_timeout": 2, **query})
     assert answer.status == 200, answer.text + server.host_log()[-3000:]
 
@@ -145,10 +153,12 @@ def test_a_model_whose_calls_do_not_come_back_gets_processes_of_its_own(mar: Mar
         ]
 
 
+@pytest.mark.parametrize("model", ["stuck", "slow_to_load"])
 def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
-    server: TorchServe, mar: Mar, packed: Pack
+    server: TorchServe, mar: Mar, packed: Pack, model: str
 ) -> None:
-    _register(server, mar, packed, "limited", config="interpool: {call_limit: 0.5}", response_timeout=100)
+    limit = "interpool: {call_limit: 0.5}"
+    _register(server, mar, packed, "limited", config=limit, model=model, response_timeout=100)
     (before,) = server.describe("limited")[0]["workers"]
     answer = server.predict("limited", {"way": "nap"})
     assert answer.status == 500
@@ -179,11 +189,11 @@ def test_a_pool_that_has_lost_its_last_interpreter_and_cannot_start_one_is_repla
 ) -> None:
     environment = {"INTERPOOL_INTERPRETERS": "1", "INTERPOOL_CACHE": str(_cache_for_one(tmp_path))}
     with torchserve(environment=environment) as alone:
-        assert alone.register(mar(alone, "innocent", "inside")).status == 200
+        assert alone.register(mar(alone, "innocent", "inside")).status == 200  # and is not asked meanwhile
         _register(alone, mar, packed, "bad")
         (host,) = alone.hosts()
         assert alone.predict("bad", {"way": "hold the GIL"}).status == 500
-        _answers_again(alone, "innocent")
         _answers_again(alone, "bad")
+        _answers_again(alone, "innocent")
         assert "no interpreter is left, and none starts" in alone.host_log()
         assert [each.pid for each in alone.hosts()] != [host.pid]

@@ -72,6 +72,21 @@ def test_a_runtime_directory_that_shims_would_refuse_is_told_before_a_model_is_t
     assert f"chmod 700 {runtime}" in done.output
 
 
+@pytest.mark.parametrize("command", ["serve", "status", "doctor"])
+@pytest.mark.parametrize("place", ["run", "~/run"])
+def test_a_runtime_directory_that_is_another_for_each_process_is_refused(
+    monkeypatch: pytest.MonkeyPatch, command: str, place: str
+) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", place)
+    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
+    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    with patch("os.execv") as started:
+        done = run(command)
+    assert not started.called
+    assert done.exit_code == (1 if command == "doctor" else 5)
+    assert f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {place!r}" in done.output
+
+
 def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

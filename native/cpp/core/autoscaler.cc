@@ -28,7 +28,8 @@ constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of th
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
 // That a model which is behind waits for others' calls to end, before the reserve grows.
 constexpr auto kPatience = std::chrono::milliseconds(50);
-constexpr auto kRetry = std::chrono::seconds(30);  // after a start that failed; each time twice as long
+constexpr auto kRetry = std::chrono::seconds(30);    // after a start that failed; each time twice as long
+constexpr auto kParking = std::chrono::seconds(10);  // to be parked in, before another one is started instead
 constexpr auto kLongestRetry = std::chrono::hours(1);
 
 size_t cores() {
@@ -214,14 +215,26 @@ void Pool::grow(std::unique_lock<std::mutex>& lock, Growth growth) {
 
 // One that is parked, else a new one. False when none starts.
 bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
-  for (Slot& slot : slots_) {
-    if (slot.state == State::kParked) {
-      ++active_;
-      slot.state = State::kFree;
-      dispatch();
-      started_.notify_all();
-      return true;
+  for (;;) {
+    auto until = Clock::time_point::min();
+    for (Slot& slot : slots_) {
+      if (slot.state == State::kParked && !slot.parking.has_value()) {
+        unpark(slot);
+        dispatch();
+        started_.notify_all();
+        return true;
+      }
+      if (slot.parking.has_value()) {
+        until = std::max<Clock::time_point>(until, *slot.parking + kParking);
+      }
     }
+    if (closed_ || until <= Clock::now()) {
+      break;
+    }
+    started_.wait_until(lock, until);  // it is there sooner than another one
+  }
+  if (closed_) {
+    return false;
   }
   ++growing_;
   lock.unlock();
@@ -293,24 +306,61 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
   for (auto slot = slots_.rbegin(); slot != slots_.rend() && active_ > needed; ++slot) {
     if (slot->state == State::kFree && slot->residents == 0) {
       slot->state = State::kParked;
+      slot->parking = Clock::now();
       slot->affinities.clear();
       --active_;
       parked.push_back(slot->interpreter);
     }
   }
   lock.unlock();
-  free_what_can_be_made_again(parked);
+  free_what_can_be_made_again(parked, [self = shared_from_this()](const Interpreter& interpreter) {
+    self->end_parking(interpreter);
+  });
   lock.lock();
 }
 
-void Pool::free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters) {
+void Pool::unpark(Slot& slot) {
+  slot.state = State::kFree;
+  ++active_;
+}
+
+// Takes `mutex_` itself.
+void Pool::end_parking(const Interpreter& interpreter) {
+  const std::lock_guard lock(mutex_);
+  Slot& slot = *slot_of(interpreter);
+  slot.parking.reset();
+  for (const Flow* flow : queue_.waiting()) {
+    const auto& waiters = flow->waiters;
+    if (std::any_of(waiters.begin(), waiters.end(),
+                    [&](const Waiter* one) { return one->only == interpreter.id(); })) {
+      unpark(slot);
+      wake_autoscaler();
+      dispatch();
+      break;
+    }
+  }
+  started_.notify_all();
+}
+
+void Pool::free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters,
+                                       std::function<void(Interpreter&)> freed) {
   for (const Interpreter* interpreter : interpreters) {
     Movable::unload_all(interpreter->id());
     ModelThread::forget_all(*interpreter);
   }
+  struct Told {
+    const std::function<void(Interpreter&)>& freed;
+    Interpreter& interpreter;
+    ~Told() {
+      if (freed) {
+        freed(interpreter);
+      }
+    }
+  };
   visit_each(
       interpreters,
-      [](Interpreter& interpreter) {
+      [freed = std::move(freed)](Interpreter& interpreter) {
+        const Told at_the_end{freed, interpreter};  // also where that raises
         const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
         interpreter.release(interpreter.call(park.get(), {}, {}, nullptr));
       },

@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <string>
 
 #include <interpool/errors.h>
@@ -36,6 +37,15 @@ inline void require_positive(const char* what, double count) {
   if (!(count > 0)) {
     throw ArgumentError(std::string(what) + " is a positive number of seconds, not " + number_text(count));
   }
+}
+
+// When so many seconds from now are over; at once where they are negative. Throws ArgumentError, which calls
+// them `what`, where they are no number.
+inline Clock::time_point after(const char* what, double count) {
+  if (std::isnan(count)) {
+    throw ArgumentError(std::string(what) + " is a number of seconds, not " + number_text(count));
+  }
+  return Clock::now() + seconds(std::max(count, 0.0));
 }
 
 }  // namespace interpool

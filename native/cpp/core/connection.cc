@@ -40,18 +40,23 @@ Connection::Connection(std::shared_ptr<Pool> pool, int fd, Service service, int 
 
 std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd, Service service,
                                               int done_fd) {
-  if (service.share.has_value()) {
-    pool->set_share(service.affinity, *service.share);
+  try {
+    if (service.share.has_value()) {
+      pool->set_share(service.affinity, *service.share);
+    }
+    std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
+    start_model_thread([connection] {
+      pthread_setname_np(pthread_self(), "interpool-conn");
+      // A working directory of its own, and of the threads that its calls start: as a model finds it
+      // in a worker process of its own. Where the system forbids it, the process's stays.
+      static_cast<void>(::unshare(CLONE_FS));
+      connection->run();
+    });
+    return connection;
+  } catch (...) {
+    ::close(fd);
+    throw;
   }
-  std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
-  start_model_thread([connection] {
-    pthread_setname_np(pthread_self(), "interpool-conn");
-    // A working directory of its own, and of the threads that its calls start: as a model finds it
-    // in a worker process of its own. Where the system forbids it, the process's stays.
-    static_cast<void>(::unshare(CLONE_FS));
-    connection->run();
-  });
-  return connection;
 }
 
 // An interpreter while a message is answered, which is given back before the answer is written.
@@ -110,7 +115,7 @@ void Connection::run() {
     report(service_, error.what() + ("\n" + error.traceback_text));
   } catch (const std::exception& error) {
     // An end of stream that close() caused is not reported.
-    if (alive()) {
+    if (!is_closing()) {
       report(service_, error.what());
     }
   }
@@ -305,8 +310,9 @@ std::string Connection::load_command() const {
 }
 
 bool Connection::join(double timeout) {
+  const auto deadline = after("a timeout", timeout);
   std::unique_lock lock(mutex_);
-  return ended_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return !open_; });
+  return ended_.wait_until(lock, deadline, [this] { return !open_; });
 }
 
 }  // namespace interpool

@@ -34,8 +34,8 @@ struct Service {
 // below it, and orders shutdown against close of the descriptor; a leaf lock.
 class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Takes `fd` over. When all is over, writes a uint64 1 to `done_fd`, which the
-  // caller keeps open until then.
+  // Takes `fd` over, also when it throws: ArgumentError for a share, std::system_error where no thread
+  // starts. When all is over, writes a uint64 1 to `done_fd`, which the caller keeps open until then.
   static std::shared_ptr<Connection> serve(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
 
   // Ends it: a running call finishes in its interpreter, its answer is dropped, and a message that
@@ -60,7 +60,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   bool alive() const;
   // Its first message, TorchServe's load command; "" before it came. Any thread.
   std::string load_command() const;
-  // False when it is still alive after `timeout` seconds. No GIL may be held.
+  // False when it is still alive after `timeout` seconds; ArgumentError for NaN. No GIL may be held.
   bool join(double timeout);
 
  private:

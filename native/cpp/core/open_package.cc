@@ -17,13 +17,19 @@
 namespace interpool {
 namespace {
 
-// Guards the table; a leaf lock.
+// Guards the tables; a leaf lock. No other entry's package is locked under it: it might go there.
 std::mutex mutex;
 
 using Key = std::pair<const Pool*, uint64_t>;
 
 std::map<Key, std::weak_ptr<OpenPackage>>& table() {
   static auto* const all = new std::map<Key, std::weak_ptr<OpenPackage>>;
+  return *all;
+}
+
+// How many states of one file are open, those that go included until they have gone.
+std::map<std::pair<const Pool*, std::string>, size_t>& states() {
+  static auto* const all = new std::map<std::pair<const Pool*, std::string>, size_t>;
   return *all;
 }
 
@@ -46,6 +52,7 @@ std::shared_ptr<OpenPackage> OpenPackage::known(const std::shared_ptr<Pool>& poo
   auto& entry = table()[{pool.get(), snapshot->number}];
   auto package = entry.lock();
   if (!package) {
+    ++states()[{pool.get(), path}];
     package.reset(new OpenPackage(pool, path, std::move(snapshot)));
     entry = package;
   }
@@ -53,16 +60,27 @@ std::shared_ptr<OpenPackage> OpenPackage::known(const std::shared_ptr<Pool>& poo
 }
 
 OpenPackage::~OpenPackage() {
+  bool is_last = false;    // of its file's states: else what another has set would go
+  bool is_closed = false;  // else it was opened again meanwhile, and is the other's to close
   {
     const std::lock_guard lock(mutex);
-    const auto found = table().find({pool_.get(), snapshot_->number});
-    if (found == table().end() || !found->second.expired()) {
-      return;  // opened again meanwhile: it is the other's to close
+    const auto count = states().find({pool_.get(), path_});
+    is_last = --count->second == 0;
+    if (is_last) {
+      states().erase(count);
     }
-    table().erase(found);
+    const auto found = table().find({pool_.get(), snapshot_->number});
+    is_closed = found != table().end() && found->second.expired();
+    if (is_closed) {
+      table().erase(found);
+    }
   }
-  pool_->forget(path_);
-  pool_->tell_all(guest::kClosePackage.module, guest::kClosePackage.name, number(), 0, true);
+  if (is_last) {
+    pool_->forget(path_);
+  }
+  if (is_closed) {
+    pool_->tell_all(guest::kClosePackage.module, guest::kClosePackage.name, number(), 0, true);
+  }
 }
 
 void OpenPackage::check() {

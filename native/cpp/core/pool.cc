@@ -70,11 +70,18 @@ bool Pool::may_take(const Slot& slot, std::optional<int> only) const {
   if (only.has_value()) {
     return slot.interpreter->id() == *only;
   }
-  if (limit_ >= slots_.size()) {
+  if (limit_ >= active_) {
     return true;
   }
-  const auto end = slots_.begin() + static_cast<std::ptrdiff_t>(limit_);
-  return std::any_of(slots_.begin(), end, [&](const Slot& one) { return &one == &slot; });
+  // Of those that can be leased: whoever was retired, or is parked, takes nobody's place.
+  size_t before = 0;
+  for (const Slot& one : slots_) {
+    if (&one == &slot) {
+      break;
+    }
+    before += is_active(one) ? 1 : 0;
+  }
+  return before < limit_;
 }
 
 bool Pool::may_have_more(const Flow& flow) const {
@@ -87,9 +94,9 @@ bool Pool::may_have_more(const Flow& flow) const {
 Pool::Slot* Pool::free_slot(const std::string& affinity, std::optional<int> only) {
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
-    if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked) {
-      slot.state = State::kFree;  // asked for by name; the autoscaler parks it again
-      ++active_;
+    if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked &&
+        !slot.parking.has_value()) {
+      unpark(slot);  // asked for by name; the autoscaler parks it again
       wake_autoscaler();
     }
     if (slot.state != State::kFree || !may_take(slot, only)) {
@@ -226,11 +233,15 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
     wake_autoscaler();
   }
   const auto deadline = now + seconds(timeout.value_or(kForever));
+  // As long as this is ahead: the time from when it may have what is free but kept for others.
+  auto late_at = now + FairQueue::kLongWait;
   while (waiter.granted == nullptr) {
-    if (watched == nullptr) {
-      waiter.wake.wait_until(lock, deadline);
-    } else if (waiter.wake.wait_until(lock, std::min(deadline, Clock::now() + kLook)) ==
-               std::cv_status::timeout) {
+    auto until = std::min<Clock::time_point>(deadline, late_at);
+    if (watched != nullptr) {
+      until = std::min<Clock::time_point>(until, Clock::now() + kLook);
+    }
+    const bool in_vain = waiter.wake.wait_until(lock, until) == std::cv_status::timeout;
+    if (in_vain && watched != nullptr) {
       lock.unlock();
       std::exception_ptr failure;
       try {
@@ -251,8 +262,15 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
         std::rethrow_exception(failure);
       }
     }
+    if (Clock::now() >= late_at) {
+      late_at = Clock::time_point::max();
+      dispatch();  // no lease need end for it
+    }
     if (waiter.granted != nullptr) {
       break;
+    }
+    if (ending_ && Clock::now() < deadline) {
+      continue;  // an error would help nobody
     }
     try {
       refuse_if_hopeless(only);
@@ -331,7 +349,8 @@ void Pool::limit(int64_t count) {
     throw ArgumentError("a pool of " + size + " interpreters can be limited to 1 to " + size + ", not " +
                         std::to_string(count));
   }
-  limit_ = static_cast<size_t>(count);
+  // All that there are is no limit, for those as well that come later.
+  limit_ = static_cast<size_t>(count) == most ? SIZE_MAX : static_cast<size_t>(count);
   dispatch();
 }
 
@@ -367,8 +386,8 @@ std::optional<int> Pool::settle() {
   started_.wait(lock, [&] {
     best = nullptr;
     for (Slot& slot : slots_) {
-      const bool active = slot.state == State::kFree || slot.state == State::kLeased;
-      if (active && may_take(slot, std::nullopt) && (best == nullptr || slot.residents < best->residents)) {
+      if (is_active(slot) && may_take(slot, std::nullopt) &&
+          (best == nullptr || slot.residents < best->residents)) {
         best = &slot;
       }
     }
@@ -409,6 +428,7 @@ void Pool::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
+    ending_ = false;
     wake_all();
     autoscaler_.notify_one();
     started_.notify_all();
@@ -420,6 +440,7 @@ void Pool::close() {
 
 void Pool::close_for_good() {
   const std::lock_guard lock(mutex_);
+  ending_ = ending_ || !closed_;
   closed_ = true;
   autoscaler_.notify_one();
 }
@@ -432,7 +453,8 @@ std::vector<Interpreter*> Pool::give_up(const Origin& origin, size_t most) {
   }
   for (Slot& slot : slots_) {
     const bool idle = slot.state == State::kFree || slot.state == State::kParked;
-    if (given.size() < most && idle && slot.leases == 0 && !slot.interpreter->wants_to_retire()) {
+    if (given.size() < most && idle && !slot.parking.has_value() && slot.leases == 0 &&
+        !slot.interpreter->wants_to_retire()) {
       active_ -= slot.state == State::kFree ? 1 : 0;
       slot.state = State::kGivenUp;
       given.push_back(slot.interpreter);

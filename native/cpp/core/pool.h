@@ -122,7 +122,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // above it is parked. Callers are served by those that there are. Throws ArgumentError.
   void resize(int64_t min_size, int64_t max_size);
 
-  // Leases its first `count` interpreters only, from now on, except those asked for by number.
+  // Leases the first `count` of those that are free or leased only, from now on, except those asked for by
+  // number.
   void limit(int64_t count);
 
   // Leases at most so many at once for `affinity`, those asked for by number not counted,
@@ -195,6 +196,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     Clock::time_point leased_at;
     std::weak_ptr<Leaseholder> holder;
     size_t residents = 0;  // callers that settled here
+    // Parked then, and still freeing what it had: not to be leased yet.
+    std::optional<Clock::time_point> parking = {};
   };
   using Flow = FairQueue::Flow;
   using Waiter = FairQueue::Waiter;
@@ -205,6 +208,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void refuse_if_hopeless(std::optional<int> only) const;
   static bool is_gone(const Slot& slot) {
     return slot.state == State::kRetired || slot.state == State::kGivenUp;
+  }
+  static bool is_active(const Slot& slot) {
+    return slot.state == State::kFree || slot.state == State::kLeased;
   }
   bool may_take(const Slot& slot, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?
@@ -242,9 +248,14 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void grow(std::unique_lock<std::mutex>& lock, Growth growth);
   bool add_one(std::unique_lock<std::mutex>& lock);
   void fill(std::unique_lock<std::mutex>& lock);
+  // A parked one, once it may be leased.
+  void unpark(Slot& slot);
+  void end_parking(const Interpreter& interpreter);
   void park_surplus(std::unique_lock<std::mutex>& lock);
-  // Without `mutex_`: they free their models, on their own threads.
-  static void free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters);
+  // Without `mutex_`: they free their models, on their own threads. `freed` is called there, for each, under
+  // its GIL.
+  static void free_what_can_be_made_again(const std::vector<Interpreter*>& interpreters,
+                                          std::function<void(Interpreter&)> freed = {});
 
   const PoolOptions options_;
   std::atomic<size_t> min_size_;  // written with `mutex_` held
@@ -267,10 +278,11 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Clock::time_point review_at_;    // when what is not needed is parked
   size_t growing_ = 0;             // interpreters that are being started
   bool closed_ = false;
-  bool told_ = false;  // something runs or has run in all of them
+  bool ending_ = false;  // closed for good: those who wait get no error
+  bool told_ = false;    // something runs or has run in all of them
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
-  std::condition_variable started_;  // an interpreter has started, or has not
+  std::condition_variable started_;  // an interpreter has started, or has not, or is parked
 };
 
 }  // namespace interpool

@@ -125,7 +125,8 @@ bool Process::prepare(Installation installation, Provisioner provisioner) {
     load(installation.torch_lib + "/" + name);
   }
   load(installation.interposer);
-  prepared_.store(new Prepared{std::move(installation), std::move(provisioner)}, std::memory_order_release);
+  prepared_.store(new Prepared{std::move(installation), std::move(provisioner), ::getpid()},
+                  std::memory_order_release);
   return true;
 }
 
@@ -151,16 +152,24 @@ std::vector<std::shared_ptr<Pool>> Process::pools() {
   return pools_;
 }
 
-void Process::leave() {
+bool Process::is_forked() const {
+  return prepared().process != ::getpid();
+}
+
+void Process::end_interpreters() {
   for (const auto& pool : pools()) {
     pool->close_for_good();
     pool->tell_all(guest::kAtProcessEnd.module, guest::kAtProcessEnd.name, Value{None{}}, kPatience);
   }
-  {
-    std::unique_lock lock(mutex_);
-    leaving_ = true;
-    provisioned_.wait_for(lock, std::chrono::duration<double>(kProvisioningPatience),
-                          [this] { return provisioning_ == 0; });
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  provisioned_.wait_for(lock, std::chrono::duration<double>(kProvisioningPatience),
+                        [this] { return provisioning_ == 0; });
+}
+
+void Process::leave() {
+  if (!is_forked()) {
+    end_interpreters();
   }
   // Interpreters are not finalised: with torch inside, the end of the process is the
   // one safe end. Static destructors would pull libraries away from under threads
@@ -270,7 +279,7 @@ Interpreter* Process::start_one(int slot, const std::vector<std::string>& search
         "it instead of theirs. Import torch without sys.setdlopenflags(os.RTLD_GLOBAL) and without "
         "TORCH_USE_RTLD_GLOBAL in the environment.");
   }
-  const auto& [installation, provisioner] = prepared();
+  const auto& [installation, provisioner, _] = prepared();
   StartOptions options;
   options.id = slot;
   options.executable = installation.executable;

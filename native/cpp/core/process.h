@@ -1,6 +1,8 @@
 // The process that hosts the interpreters: loads what they share, opens slots.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -58,6 +60,10 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // Throws InterpreterStartError before prepare() has succeeded.
   const Installation& installation() const { return prepared().installation; }
 
+  // Was this process forked off from the one that was prepared? It has none of its threads, and what these
+  // had locked stays so.
+  bool is_forked() const;
+
   // How many further interpreters there can be copies for. Throws as installation().
   size_t startable();
   // What an interpreter would be made of that is started now.
@@ -71,7 +77,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // For the process's end: closes what is left of the pools, lets interpreters flush
   // what they hold, waits for what the provisioner is doing, which needs the host's
   // Python, and sees to it that nothing is torn down under those that are
-  // still at work.
+  // still at work. In a child that was forked off it does only the last.
   void remember(const std::shared_ptr<Pool>& pool);
   void leave();
   std::vector<std::shared_ptr<Pool>> pools();
@@ -109,8 +115,10 @@ class INTERPOOL_PUBLIC Process final : public Services {
   struct Prepared {
     Installation installation;
     Provisioner provisioner;
+    pid_t process;
   };
   const Prepared& prepared() const;
+  void end_interpreters();
 
   std::mutex preparing_;  // held while libraries are loaded, and no other lock with it
   std::atomic<const Prepared*> prepared_{nullptr};  // written once, never freed

@@ -1,15 +1,17 @@
 #include "visits.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 
+#include "clock.h"
+
 namespace interpool {
 
 void visit_each(const std::vector<Interpreter*>& interpreters, std::function<void(Interpreter&)> work,
                 double patience) {
+  const auto deadline = after("a patience", patience);
   struct Round {
     std::function<void(Interpreter&)> work;
     std::mutex mutex;
@@ -35,7 +37,7 @@ void visit_each(const std::vector<Interpreter*>& interpreters, std::function<voi
     });
   }
   std::unique_lock lock(round->mutex);
-  round->done.wait_for(lock, std::chrono::duration<double>(patience), [&] { return round->pending == 0; });
+  round->done.wait_until(lock, deadline, [&] { return round->pending == 0; });
 }
 
 }  // namespace interpool

@@ -26,7 +26,9 @@ struct Cell {
   size_t number = 0;
   std::string what;
   std::atomic<std::shared_ptr<const std::map<InterpreterId, Kernel>>> kernels;
+  std::map<InterpreterId, std::vector<Kernel>> registered;  // oldest first; under the lock
   std::optional<c10::SafeKernelFunction> base;
+  bool passes = false;  // without a kernel, the operator goes on with its next key
   std::optional<c10::RegistrationHandleRAII> registration;
 };
 
@@ -51,6 +53,11 @@ class Multiplexer final : public c10::OperatorKernel {
         cell_.base->callBoxed(op, keys, stack);
         return;
       }
+    }
+    if (cell_.passes) {
+      const c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, keys.highestPriorityTypeId());
+      op.redispatchBoxed(keys & below, stack);
+      return;
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
         false, "interpool: ", cell_.what,
@@ -95,14 +102,22 @@ class Silence final : public c10::WarningHandler {
 
 std::optional<c10::SafeKernelFunction> kernel_before(const c10::OperatorName& name,
                                                      std::optional<c10::DispatchKey> key) {
-  if (!key.has_value() || c10::isAliasDispatchKey(*key)) {
-    return std::nullopt;
-  }
   const auto op = c10::Dispatcher::singleton().findOp(name);
-  if (!op.has_value() || !op->hasComputedKernelForDispatchKey(*key)) {
+  if (!op.has_value()) {
     return std::nullopt;
   }
-  return op->getComputedKernelForDispatchKey(*key);
+  const c10::DispatchKey wanted = key.value_or(c10::DispatchKey::CompositeImplicitAutograd);
+  if (!c10::isAliasDispatchKey(wanted)) {
+    return op->hasComputedKernelForDispatchKey(wanted)
+               ? std::optional(op->getComputedKernelForDispatchKey(wanted))
+               : std::nullopt;
+  }
+  // Of one that stands for several keys there is what was registered for it itself.
+  if (!op->hasKernelForDispatchKey(wanted)) {
+    return std::nullopt;
+  }
+  return c10::SafeKernelFunction(&entry_of(*op).kernelForDispatchKey(wanted), op->debug(),
+                                 std::make_shared<c10::OperatorHandle>(*op));
 }
 
 void replace(Cell& cell, InterpreterId id, Kernel kernel) {
@@ -126,6 +141,12 @@ Cell& cell_of(const c10::OperatorName& op, std::optional<c10::DispatchKey> key,
     fresh->what =
         c10::toString(op) + (key.has_value() ? std::string(" for ") + c10::toString(*key) : std::string());
     fresh->base = kernel_before(op, key);
+    // Without a kernel for autograd, an operator goes on with what is below; other keys say so themselves.
+    const bool native = fresh->base.has_value() && !is_python_kernel(kernel_of(*fresh->base));
+    fresh->passes = native ? kernel_of(*fresh->base).isFallthrough() : key == c10::DispatchKey::Autograd;
+    if (native && fresh->passes) {
+      fresh->base.reset();
+    }
     fresh->kernels.store(std::make_shared<const std::map<InterpreterId, Kernel>>(std::move(first)));
     // torch warns of the override, which is the point here.
     Silence silence;
@@ -151,15 +172,14 @@ c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
   auto shared = std::make_shared<c10::KernelFunction>(std::move(kernel));
   const std::lock_guard lock(registration_mutex());
   Cell& cell = cell_of(op, key, {{id, shared}});
+  cell.registered[id].push_back(shared);
   replace(cell, id, shared);
   return c10::RegistrationHandleRAII([&cell, id, shared] {
     const std::lock_guard again(registration_mutex());
-    const auto kernels = cell.kernels.load();
-    const auto mine = kernels->find(id);
-    // A later registration by the same interpreter stays.
-    if (mine != kernels->end() && mine->second == shared) {
-      replace(cell, id, nullptr);
-    }
+    // What the same interpreter has registered later stays; else what it has registered before is back.
+    std::vector<Kernel>& mine = cell.registered[id];
+    std::erase(mine, shared);
+    replace(cell, id, mine.empty() ? nullptr : mine.back());
   });
 }
 

@@ -279,10 +279,15 @@ py::list open_lease_list(const Pool& pool, double patience) {
 // The host's Python is about to be finalised. Threads of it that come back from an
 // interpreter from now on find no Python to come back to.
 void leave_host() {
-  Interpreter& host = Process::get().host();
+  Process& process = Process::get();
+  if (process.is_forked()) {
+    process.leave();
+    return;
+  }
+  Interpreter& host = process.host();
   {
     const WithoutHostGil free;
-    Process::get().leave();
+    process.leave();
     host.close();
   }
   HostGil::close();

@@ -73,17 +73,34 @@ PyObject* load_library(PyObject*, PyObject* args) {
   if (PyArg_ParseTuple(args, "si", &path, &mode) == 0) {
     return nullptr;
   }
+  std::vector<std::string> files;
+  if (!without_gil([&] { files = options->services->private_copy(path, options->id); })) {
+    return nullptr;
+  }
   std::string loaded;
-  std::string refused;
-  const bool done = without_gil([&] {
-    for (const std::string& file : options->services->private_copy(path, options->id)) {
+  for (const std::string& file : files) {
+    const bool shared = file == path;
+    void* handle = nullptr;
+    std::string refused;
+    const auto open = [&] {
       // Private copies stay local: their names would shadow one another's.
-      const int scope = file == path ? mode : RTLD_LOCAL;
-      void* const handle = dlopen(file.c_str(), RTLD_NOW | scope);
+      handle = dlopen(file.c_str(), RTLD_NOW | (shared ? mode : RTLD_LOCAL));
       if (handle == nullptr) {
         refused = dlerror();
-        return;
       }
+    };
+    // Static objects of what uses Python may call it, and expect the GIL to be held, as a stock import does.
+    // Nobody waits for a GIL with a lock that those take to register with torch.
+    if (!shared) {
+      open();
+    } else if (!without_gil(open)) {
+      return nullptr;
+    }
+    if (handle == nullptr) {
+      PyErr_SetString(PyExc_OSError, refused.c_str());
+      return nullptr;
+    }
+    const bool done = without_gil([&] {
       options->services->loaded(handle);
       const std::string name = original_name(handle);
       if (calls_dlsym(name)) {
@@ -92,15 +109,11 @@ PyObject* load_library(PyObject*, PyObject* args) {
       if (name == kTorchPython) {
         adopt_torch_python(options->id, file);
       }
-      loaded = file;
+    });
+    if (!done) {
+      return nullptr;
     }
-  });
-  if (!done) {
-    return nullptr;
-  }
-  if (!refused.empty()) {
-    PyErr_SetString(PyExc_OSError, refused.c_str());
-    return nullptr;
+    loaded = file;
   }
   return PyUnicode_FromString(loaded.c_str());
 }

@@ -20,6 +20,28 @@ std::map<uint64_t, Call>& calls() {
   return *under_way;
 }
 
+// Takes back an interruption of the calling thread that was not delivered. It is delivered here: taking the
+// exception away leaves set for good what asks every loop and call of the interpreter to look for one, up to
+// CPython 3.12; so does PyThreadState_SetAsyncExc(id, nullptr) where there is none. What the call has raised
+// stays pending.
+void take_back_interruption() noexcept {
+  PyThreadState* const thread = PyThreadState_Get();
+  if (thread->async_exc == nullptr) {
+    return;
+  }
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (const Ref names(PyDict_New()); names) {
+    const Ref never(PyRun_String("None", Py_eval_input, names.get(), names.get()));
+  }
+  PyErr_Restore(type, value, traceback);
+  if (thread->async_exc != nullptr) {  // something else stopped that code, such as a signal's handler
+    PyThreadState_SetAsyncExc(thread->thread_id, nullptr);
+  }
+}
+
 }  // namespace
 
 // Not an Exception: code that continues after any error must not continue after this one.
@@ -36,25 +58,25 @@ void begin_interruptible(uint64_t call, bool shielded) {
 
 bool shield_call(bool shielded) {
   PyThreadState* const thread = PyThreadState_Get();
+  bool wanted = false;
   for (auto& [number, call] : calls()) {
     if (call.thread == thread) {
       call.shielded = shielded;
-      if (shielded) {
-        PyThreadState_SetAsyncExc(thread->thread_id, nullptr);  // it came too late
-      } else if (call.wanted) {
+      if (!shielded && call.wanted) {
         call.wanted = false;
-        return false;
+        wanted = true;
       }
     }
   }
-  return true;
+  if (shielded) {
+    take_back_interruption();  // it came too late
+  }
+  return !wanted;
 }
 
 void end_interruptible(uint64_t call) noexcept {
-  const auto found = calls().find(call);
-  // An interruption that was not delivered must not hit the thread's next call.
-  PyThreadState_SetAsyncExc(found->second.thread->thread_id, nullptr);
-  calls().erase(found);
+  calls().erase(call);
+  take_back_interruption();  // one that was not delivered must not hit the thread's next call
 }
 
 std::optional<Interpreter::Interruption> interrupt_call(uint64_t call) {

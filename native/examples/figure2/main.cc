@@ -2,7 +2,7 @@
 // Figure 2 of "Using Python for Model Inference in Deep Learning" (DeVito et al., 2021).
 //
 //   interpool prepare --slots 2
-//   figure2 m.ptpkg 4 0.5 1.5 2.5
+//   figure2 m.pt 4 0.5 1.5 2.5
 #include <interpool/interpool.h>
 #include <interpool/torch.h>
 

@@ -92,6 +92,20 @@ def test_glob_that_names_no_file_of_the_project_is_refused(root: Path, pattern: 
         find_data(root, [pattern])
 
 
+def test_folder_of_nothing_but_hidden_files_and_sources_counts_as_empty(root: Path, tmp_path: Path) -> None:
+    for name in ("cache/.gitkeep", "configs/base.py", "configs/deep/__init__.py", "assets/tmp/.gitkeep"):
+        (root / "mypkg" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "mypkg" / name).touch()
+    assert find_data(root, ["mypkg/cache/"]) == ["mypkg/cache/"]
+    assert find_data(root, ["mypkg/configs/"]) == ["mypkg/configs/"]
+    assert find_data(root, ["mypkg/assets/"]) == ["mypkg/assets/tmp/"]
+    listed, _ = exported(root, tmp_path, "mypkg/cache/", "mypkg/configs/", "mypkg/assets/")
+    assert listed == ["mypkg/assets/tmp/", "mypkg/cache/", "mypkg/configs/"]
+    assert find_data(root, ["mypkg/cache/.git*"]) == ["mypkg/cache/.gitkeep"], "which a glob may name"
+    with pytest.raises(PackError, match=r"has such a name$"):
+        find_data(root, ["mypkg/__pycache__/"])
+
+
 # ---- files -----------------------------------------------------------------------------------
 
 

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "head", ["# -*- coding: latin-1 -*-\n", "#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\n"]
+    "head",
+    [
+        "# -*- coding: latin-1 -*-\n",
+        "#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\n",
+        "# -*- coding: latin-1 -*-\n# vim: set fileencoding=latin-1 :\n",
+    ],
 )
 def test_a_source_in_another_encoding_says_the_same_in_the_archive(
     importable: Write, tmp_path: Path, head: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext import PackError, pack, verify_archive
 from interpool.archiver_ext.packing.plan import read_plan
 from interpool.handler.cli import main
 
@@ -71,6 +71,65 @@ def test_a_package_that_lists_its_own_folder_and_imports_what_it_finds_is_packed
     assert asked == {"module": "suite", "line": 9}
 
 
+def test_names_that_no_import_statement_can_write_are_packed_too(project: Write, tmp_path: Path) -> None:
+    files = SUITE | {
+        "suite/3d/__init__.py": "from .u_net import Net; NUMBER = 1",
+        "suite/3d/u_net.py": """
+            from importlib import import_module
+
+            Net = import_module(".x-y", "suite.3d").Net
+        """,
+        "suite/3d/x-y.py": """
+            import torch
+
+            class Net(torch.nn.Module):
+                def forward(self, x):
+                    from suite import names
+                    return x * names()[0]
+        """,
+        "export.py": """
+            import importlib
+            import torch
+
+            def build():
+                return importlib.import_module("suite.3d").Net()
+
+            def example_inputs():
+                return torch.ones(2)
+        """,
+    }
+    report = pack("export:build", tmp_path / "m.ptpkg", root=project(files))
+    assert {"suite.3d", "suite.3d.u_net", "suite.3d.x-y"} <= {*report.names("intern")}
+    assert verify_archive(report.output).stages[-1].name == "self-test"
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=tmp_path / "project", extern=["suite.3d.**"])
+    assert "which is to be taken from the server, where only an identifier" in caught.value.message
+    assert caught.value.message.endswith("What to do: rename its file or folder, or have it packed")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["Logger", "logger"],
+            "needs 'suite.logger', whose name is that of suite.Logger except for its case",
+        ),
+        (["my net"], "needs 'suite.my net', a name that no archive can hold"),
+        (["u\u0308ber"], "needs 'suite.u\u0308ber', a name that no archive can hold"),
+    ],
+)
+def test_names_that_no_archive_can_hold_are_refused_with_the_line(
+    project: Write, tmp_path: Path, names: list[str], said: str
+) -> None:
+    found = {f"suite/{name}/__init__.py": "NUMBER = 1" for name in names}
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=project(SUITE | found))
+    line, needs, advice = caught.value.message.splitlines()
+    assert line.startswith("suite/__init__.py:9: models[entry.name] = importlib.import_module(")
+    assert needs.strip().startswith(said)
+    assert advice.startswith("  What to do: rename ")
+
+
 FOLDERS = {
     "mypkg/__init__.py": "",
     "mypkg/model.py": """
@@ -118,6 +177,22 @@ def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tm
     (root / "mypkg" / "data").mkdir()
     report = pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=["mypkg/data/"])
     assert [*report.plan.data] == ["mypkg/data/"]
+
+
+@pytest.mark.parametrize(
+    ("file", "option"),
+    [(".gitkeep", "mypkg/data/"), ("base.py", "mypkg/data/*.py"), ("a/x.py", "mypkg/data/")],
+)
+def test_the_option_that_is_named_for_a_folder_without_data_is_taken(
+    project: Write, tmp_path: Path, file: str, option: str
+) -> None:
+    files = {name: text for name, text in FOLDERS.items() if not name.endswith(".bin")}
+    model = files["mypkg/model.py"].replace("*.bin", "*.py")
+    root = project(files | {"mypkg/model.py": model, f"mypkg/data/{file}": ""})
+    with pytest.raises(PackError) as caught:
+        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
+    assert f"What to do: --data '{option}'," in caught.value.message
+    assert pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=[option]).attempts == 1
 
 
 def test_a_folder_that_is_listed_and_lacks_files_is_named(project: Write, tmp_path: Path) -> None:

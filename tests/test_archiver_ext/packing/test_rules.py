@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def test_what_is_installed_below_the_root_is_not_the_projects() -> None:
     site_packages = Path(__import__("yaml").__file__).parents[1]
     rules = Rules(site_packages.parent.resolve())
     assert rules.verdict("yaml").action == "extern"
+
+
+def test_python_may_lie_below_the_root_and_is_not_the_projects() -> None:
+    """As after ``conda create --prefix ./env``."""
+    standard = Path(sysconfig.get_path("stdlib")).resolve()
+    rules = Rules(standard.parents[1])
+    assert rules.verdict("json") == Verdict("extern", "standard library", Origin.STANDARD_LIBRARY)
+    assert not rules.trees.owns(standard / "json" / "decoder.py")
+    assert rules.trees.owns(standard.parents[1] / "export.py")
+    assert Rules(standard).trees.owns(standard / "export.py"), "unless the project lies in there itself"
 
 
 def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:

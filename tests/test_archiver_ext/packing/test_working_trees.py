@@ -32,6 +32,7 @@ WORDS = {
         import cffi
 
         sys.modules[__name__]
+        ffi = cffi.FFI()
 
         def register(function):
             return function
@@ -117,6 +118,7 @@ def test_an_editable_install_is_the_projects_own_code(
     report = pack("export:build", tmp_path / "m.ptpkg", root=project(EXPORT))
     assert {report.modules[name]["origin"] for name in ("words14", "words14.table")} == {Origin.PROJECT}
     assert [each.glob for each in report.plan.proposals] == ["cffi.**"], "nobody has to decide about it"
+    assert "(words14/table.py:8: ffi = cffi.FFI())" in report.modules["cffi"]["reason"]
     assert [*report.plan.data] == ["words14/words.txt"], "beside its modules, not below the root"
     assert not {each["module"] for each in report.externs} & {"words14"}
     with zipfile.ZipFile(report.output) as file:

@@ -137,6 +137,35 @@ def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> No
         shim.connect_control(str(directory))
 
 
+def test_a_log_that_cannot_be_written_where_torchserve_logs_is_in_the_runtime_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOG_LOCATION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    logs, runtime = tmp_path / "logs", tmp_path / "runtime"
+    runtime.mkdir()
+    name = "interpool_host_p.log"
+    assert shim.log_path(os.getpid(), str(runtime), "p") == str(runtime / name)
+    logs.mkdir()
+    assert shim.log_path(os.getpid(), str(runtime), "p") == str(logs / name)
+    (logs / name).mkdir()  # in the way of everybody, root as well
+    path, descriptor = shim.open_log(os.getpid(), str(runtime), "p")
+    os.close(descriptor)
+    assert path == str(runtime / name)
+    with pytest.raises(shim.Refused, match=rf"{tmp_path}/gone/{name} cannot be written: No such file"):
+        shim.open_log(os.getpid(), str(tmp_path / "gone"), "p")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write to every file")
+def test_a_log_of_another_users_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOG_LOCATION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    theirs = tmp_path / "logs" / "interpool_host_p.log"
+    theirs.parent.mkdir()
+    theirs.touch(mode=0)
+    assert shim.log_path(os.getpid(), str(tmp_path), "p") == str(tmp_path / theirs.name)
+
+
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
     assert shim.process_start(os.getpid()).isdecimal()
     assert shim.process_start(2**22 + 1) == ""

@@ -31,7 +31,11 @@ class _Connection:
 
 def _worker(**fields: Any) -> Any:
     usual = {"connection": _Connection(), "state": "connected", "answering": False, "call_limit_s": None}
-    about = {"model": "m/1.0", "registration": SimpleNamespace(pid=5)}
+    about = {
+        "model": "m/1.0",
+        "registration": SimpleNamespace(pid=5),
+        "without_load": float,
+    }
 
     class Of(SimpleNamespace):
         __hash__ = object.__hash__

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ class _Pool:
     told: list[str]
     sizes: list[tuple[int, int]]
     failure: Exception | None = None
+    lost: bool = False  # all of its interpreters, and it cannot start another one
 
     def __init__(self, count: int, *, preload: list[str]) -> None:
         if _Pool.failure is not None:
@@ -51,7 +53,7 @@ class _Pool:
         _Pool.told = []
 
     def __len__(self) -> int:
-        return self._count
+        return 0 if _Pool.lost else self._count
 
     def resize(self, min_size: int, max_size: int) -> None:
         _Pool.sizes.append((min_size, max_size))
@@ -75,7 +77,8 @@ class _Pool:
         return "interpreter 1: free\n" * 10_000
 
     def stats(self) -> dict[str, object]:
-        sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": ""}
+        failure = "no memory" if _Pool.lost else ""
+        sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": failure}
         return {"interpreters": [], "models": {}, **sizes}
 
     def serve(self, fd: int, **options: Any) -> Any:
@@ -89,7 +92,8 @@ class _Pool:
             @property
             def running(self) -> float | None:
                 running: float | None = entry.get("running")
-                return running
+                began = entry.get("began")
+                return time.monotonic() - began if began is not None else running
 
             def interrupt(self) -> bool:
                 entry["interrupted"] = entry.get("interrupted", 0) + 1
@@ -197,6 +201,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hosts in this process start."""
     monkeypatch.setattr(interpool.native, "InterpreterManager", _Pool, raising=False)
     monkeypatch.setattr(_Pool, "failure", None)
+    monkeypatch.setattr(_Pool, "lost", False)
     monkeypatch.setenv("INTERPOOL_INTERPRETERS", "2")
 
 
@@ -443,6 +448,64 @@ def test_a_host_that_was_started_ahead_waits_for_its_first_worker(
         assert worker.answer() == "ready"
         worker.close()
         wait_for(lambda: not runtime.exists(), "the host's end, as nobody needs it any more")
+
+
+@pytest.mark.usefixtures("pool", "quick_ticks")
+def test_a_host_that_is_asked_how_it_is_ends_when_nobody_needs_it(
+    frontend: subprocess.Popen[bytes], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_IDLE_EXIT_S", "0.2")
+    with _host(tmp_path, frontend) as runtime:
+        worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+        assert worker.answer() == "ready"
+        worker.close()
+
+        def has_ended() -> bool:
+            try:
+                control.ask_status(runtime)
+            except OSError:
+                return True
+            return False
+
+        wait_for(has_ended, "the host's end, as nobody needs it any more", pause=0.01)
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_pool_that_has_lost_all_interpreters_ends_whoever_is_connected(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _Pool.connections = []
+    worker, stream, _ = _serve(runtime, tmp_path / ".s", model)
+    monkeypatch.setattr(_Pool, "lost", True)
+    assert worker.answer() == "bye"
+    _Pool.end(0)
+    wait_for(lambda: not runtime.exists(), "the host's end")
+    stream.close()
+    worker.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_load_does_not_count_against_the_limit_of_a_call(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    _Pool.connections = []
+    (model / "config.yaml").write_text("interpool: {call_limit: 0.2}\n")
+    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="config.yaml"))
+    worker, stream, token = _serve(runtime, tmp_path / ".s", model)
+    began = time.monotonic()
+    Report("loading", token.pid, 1).send(token.reports)
+    _states(runtime)  # reports are read by then
+    call = _Pool.connections[0]
+    call["began"] = began
+    wait_for(lambda: time.monotonic() - began > 0.6, "thrice the limit")
+    _states(runtime)
+    assert "interrupted" not in call
+    Report("loaded", token.pid, 1).send(token.reports)
+    wait_for(lambda: "interrupted" in call, "the call to be interrupted, as it goes on after the load")
+    call["began"] = None
+    _Pool.end(0)
+    stream.close()
+    worker.close()
 
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 #include <latch>
+#include <limits>
 
 #include "fake_interpreter.h"
 #include "otf.h"
@@ -237,6 +238,17 @@ TEST_F(ConnectionTest, EndsQuietlyWhenItIsClosedWhileItWaits) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+TEST_F(ConnectionTest, EndsQuietlyWhenItIsClosedInsideAMessage) {
+  SocketPair pair;
+  ::testing::internal::CaptureStderr();
+  const auto connection = serve(pair);
+  pair.write(otf::load("m").substr(0, 5));
+  connection->close();
+  EXPECT_TRUE(connection->join(20.0));
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
   std::latch running(1);
   std::latch go_on(1);
@@ -271,6 +283,34 @@ TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
   EXPECT_TRUE(eventually([&] { return ended() == 1; }));
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("pool of interpreters is closed"),
             std::string::npos);
+}
+
+TEST_F(ConnectionTest, LeavesNoSocketOpenThatItDoesNotServe) {
+  SocketPair pair;
+  const Service service{"service", "answer", "W-1", "model", false, /*share=*/0};
+  EXPECT_THROW(Connection::serve(pool_, pair.give_away(), service, done_), ArgumentError);
+  pollfd end{pair.ours(), POLLIN, 0};
+  ASSERT_EQ(::poll(&end, 1, 0), 1);
+  EXPECT_EQ(pair.read(1), "");
+}
+
+TEST_F(ConnectionTest, IsWaitedForAsLongAsTheCallerLikes) {
+  for (const double timeout : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    SocketPair pair;
+    const auto connection = serve(pair);
+    std::thread other([&] {
+      std::this_thread::sleep_for(50ms);
+      pair.hang_up();
+    });
+    EXPECT_TRUE(connection->join(timeout)) << timeout;
+    other.join();
+  }
+  SocketPair pair;
+  const auto connection = serve(pair);
+  for (const double timeout : {0.0, -1.0, -1e300, -std::numeric_limits<double>::infinity()}) {
+    EXPECT_FALSE(connection->join(timeout)) << timeout;
+  }
+  EXPECT_THROW(connection->join(std::numeric_limits<double>::quiet_NaN()), ArgumentError);
 }
 
 // An answer that hands out each request's own.

@@ -1,6 +1,7 @@
 // Who is next among models that wait, what a share holds back, and when a reserve is started.
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <map>
 #include <memory>
 #include <thread>
@@ -217,9 +218,9 @@ struct Lessees : std::vector<std::unique_ptr<Lessee>> {
   }
 };
 
-void add(Lessees& all, Pool& pool, const std::string& model) {
+void add(Lessees& all, Pool& pool, const std::string& model, bool sleeps = false) {
   const size_t before = pool.waiting();
-  all.push_back(std::make_unique<Lessee>(pool, model));
+  all.push_back(std::make_unique<Lessee>(pool, model, sleeps));
   EXPECT_TRUE(eventually([&] { return all.back()->has_one() || pool.waiting() > before; }));
 }
 
@@ -299,9 +300,14 @@ TEST(Fairness, AModelThatIsGoneInOneInterpreterKeepsItsCountersAndItsShare) {
 // A pool that may grow; what it starts are fakes.
 class Growing {
  public:
-  Growing(int min_size, int max_size, double park_after = 60) : fakes_(max_size) {
+  Growing(
+      int min_size, int max_size, double park_after = 60, const std::function<void()>& parking = [] {})
+      : fakes_(max_size) {
     for (auto& fake : fakes_) {
-      fake->define("interpool.native.inside.parking", "park", [](const auto&) { return Value(); });
+      fake->define("interpool.native.inside.parking", "park", [parking](const auto&) {
+        parking();
+        return Value();
+      });
     }
     auto all = fakes_.all();
     spare_.assign(all.begin() + min_size, all.end());
@@ -432,6 +438,79 @@ TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
   Lessees greedy;
   for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
   EXPECT_TRUE(eventually([&] { return pool->size() == 2; }));
+  EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
+}
+
+TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
+  const Growing pool(8, 9);
+  Lessees early;
+  for (int i = 0; i < 8; ++i) add(early, *pool, "ahead", /*sleeps=*/true);
+  Lessees rest;
+  add(rest, *pool, "behind", /*sleeps=*/true);
+  ASSERT_TRUE(eventually([&] { return rest.back()->has_one(); }));
+  EXPECT_EQ(pool->reserve(), 1U);
+  std::this_thread::sleep_for(300ms);  // in which one gets eight times as much as the other
+  for (const auto& one : early) one->let_go();
+  early.clear();
+  // All that may be leased to whoever comes is: the free one is kept for those that have had less.
+  for (int i = 0; i < 7; ++i) add(rest, *pool, "other " + std::to_string(i), /*sleeps=*/true);
+  ASSERT_EQ(having(rest), 8U);
+  EXPECT_THROW(pool->acquire("ahead", 0.0), LeaseTimeoutError);
+  pool->release(pool->acquire("ahead", 20.0));
+  EXPECT_EQ(having(rest), 8U);
+}
+
+// Grown to two, of which one is about to be parked, until `gate` opens.
+void park_one(Pool& pool) {
+  {
+    Lessees greedy;
+    for (int i = 0; i < 3; ++i) add(greedy, pool, "greedy");
+    pool.release(pool.acquire("quiet", std::nullopt));
+    EXPECT_EQ(pool.size(), 2U);
+  }
+  EXPECT_TRUE(eventually([&] { return pool.size() == 1; }));
+}
+
+TEST(Fairness, WhatIsBeingParkedIsLeasedWhenThatIsDone) {
+  std::latch gate(1);
+  std::atomic<bool> parked{false};
+  const Growing pool(1, 2, 0.1, [&] {
+    gate.wait();
+    parked = true;
+  });
+  park_one(*pool);
+  const int number = pool->instances().back();
+  EXPECT_THROW(pool->acquire("", 0.2, number), LeaseTimeoutError);
+  Interpreter& other = pool->acquire("", 0.0);  // all that is not parked is leased
+  std::thread waits([&] {
+    Interpreter& mine = pool->acquire("", std::nullopt, number);
+    EXPECT_TRUE(parked);
+    EXPECT_EQ(mine.id(), number);
+    pool->release(mine);
+  });
+  EXPECT_TRUE(eventually([&] { return pool->waiting() == 1; }));
+  gate.count_down();
+  waits.join();
+  pool->release(other);
+}
+
+TEST(Fairness, AGrowingPoolWaitsForWhatIsBeingParked) {
+  std::latch gate(1);
+  std::atomic<bool> parked{false};
+  const Growing pool(1, 2, 0.1, [&] {
+    gate.wait();
+    parked = true;
+  });
+  park_one(*pool);
+  Lessees greedy;
+  for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+  std::thread quiet([&] {
+    pool->release(pool->acquire("quiet", std::nullopt));
+    EXPECT_TRUE(parked);
+  });
+  std::this_thread::sleep_for(200ms);
+  gate.count_down();
+  quiet.join();
   EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
 }
 

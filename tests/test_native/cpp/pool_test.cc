@@ -223,6 +223,26 @@ TEST(Pool, TurnsAwayAllWhoWaitWhenItIsClosed) {
   EXPECT_EQ(pool.status()[0].state, Pool::State::kFree);
 }
 
+TEST(Pool, LetsThoseWhoWaitGoOnWaitingWhenItIsClosedForGood) {
+  Fakes fakes(1);
+  const auto shared = std::make_shared<Pool>(fakes.all());
+  Pool& pool = *shared;
+  Interpreter& leased = pool.acquire("", 0.0);
+  std::atomic<int> looks{0};
+  std::thread waits([&] {
+    const WatchedWait watched([&] { ++looks; });  // wakes up now and then
+    EXPECT_THROW(pool.acquire("", std::nullopt), PoolClosedError);
+  });
+  ASSERT_TRUE(eventually([&] { return pool.waiting() == 1; }));
+  pool.close_for_good();
+  const int before = looks;
+  EXPECT_TRUE(eventually([&] { return looks >= before + 3; }));
+  EXPECT_EQ(pool.waiting(), 1U);
+  pool.close();
+  waits.join();
+  pool.release(leased);
+}
+
 TEST(Pool, LosesNothingAmongManyThreads) {
   constexpr int kThreads = 16;
   constexpr int kLeases = 400;
@@ -327,6 +347,27 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
 
+TEST(Pool, WaitsForThoseThatItTellsAsLongAsTheCallerLikes) {
+  Fakes fakes(2);
+  std::atomic<int> told{0};
+  for (auto& fake : fakes) {
+    fake->define("module", "note", [&](const std::vector<Value>&) -> Value {
+      std::this_thread::sleep_for(50ms);
+      ++told;
+      return {};
+    });
+  }
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  int all = 0;
+  for (const double patience : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    pool->tell_all("module", "note", None{}, patience);
+    EXPECT_EQ(told, all += 2) << patience;
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(pool->tell_all("module", "note", None{}, nan), ArgumentError);
+  EXPECT_EQ(told, all);
+}
+
 std::set<int> ids_of(const std::vector<Interpreter*>& interpreters) {
   std::set<int> ids;
   for (const Interpreter* interpreter : interpreters) ids.insert(interpreter->id());
@@ -390,6 +431,27 @@ TEST(Pool, GivesUpNothingThatWasToldToRunSomething) {
   for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 1);
   pool->close();
   EXPECT_TRUE(pool->give_up({}, 2).empty());
+}
+
+TEST(Pool, GivesUpNothingThatIsBeingParked) {
+  std::latch gate(1);
+  Fakes fakes(2);
+  for (auto& fake : fakes) {
+    fake->define("interpool.native.inside.parking", "park", [&](const auto&) {
+      gate.wait();
+      return Value();
+    });
+  }
+  PoolOptions options;
+  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  pool->resize(1, 1);
+  EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
+  pool->close();
+  EXPECT_EQ(pool->give_up({}, 2).size(), 1U);
+  gate.count_down();
+  EXPECT_TRUE(eventually([&] { return pool->give_up({}, 2).size() == 1; }));
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));
 }
 
 TEST(Pool, GivesEachInterpreterToOneTakerOnly) {
@@ -520,6 +582,56 @@ TEST(Pool, ParksWhatIsAboveItsNewMaximum) {
   pool->resize(3, 3);  // they are there
   EXPECT_TRUE(eventually([&] { return pool->size() == 3; }));
   EXPECT_EQ(pool->failed_starts(), 0U);
+}
+
+TEST(Pool, IsLimitedToTheFirstOfThoseThatCanBeLeased) {
+  Fakes fakes(3);
+  const auto all = fakes.all();
+  PoolOptions options;
+  options.start = [&] { return all[2]; };
+  const auto pool = std::make_shared<Pool>(std::vector<Interpreter*>{all[0], all[1]}, std::move(options));
+  pool->limit(1);
+  pool->retire(pool->acquire("", 0.0));
+  ASSERT_TRUE(eventually([&] { return pool->size() == 2; }));  // another one in its place
+  Interpreter& leased = pool->acquire("", 10.0);
+  EXPECT_EQ(leased.id(), 2);
+  EXPECT_THROW(pool->acquire("", 0.0), LeaseTimeoutError);
+  pool->release(leased);
+  pool->close();
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
+}
+
+TEST(Pool, IsNotLimitedOnceItsSizeIsTheLimit) {
+  Fakes fakes(2);
+  const auto all = fakes.all();
+  PoolOptions options;
+  options.start = [&] { return all[1]; };
+  const auto pool = std::make_shared<Pool>(std::vector<Interpreter*>{all[0]}, std::move(options));
+  pool->limit(1);  // all that there are
+  pool->resize(2, 2);
+  ASSERT_TRUE(eventually([&] { return pool->size() == 2; }));
+  Interpreter& first = pool->acquire("", 0.0);
+  pool->release(pool->acquire("", 0.0));
+  pool->release(first);
+  pool->close();
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
+}
+
+TEST(Pool, IsNotLimitedToWhatIsParked) {
+  Fakes fakes(2);
+  for (auto& fake : fakes) {
+    fake->define("interpool.native.inside.parking", "park",
+                 [](const std::vector<Value>&) { return Value(); });
+  }
+  PoolOptions options;
+  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  Interpreter& second = pool->acquire("", 0.0, 2);
+  pool->resize(1, 1);
+  ASSERT_TRUE(eventually([&] { return pool->size() == 1; }));
+  pool->limit(1);
+  pool->release(second);
+  pool->release(pool->acquire("", 10.0));
 }
 
 TEST(Pool, IsNotResizedToWhatMakesNoSense) {

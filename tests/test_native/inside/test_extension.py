@@ -304,6 +304,31 @@ def test_a_library_that_uses_python_has_its_state_in_each_interpreter(manager: I
     assert host(1) == 1
 
 
+def test_an_extension_may_call_python_from_static_initialisers() -> None:
+    built = build(EXTENSIONS / "early.c", "early.so", with_torch=False, options=(python_headers(),))
+    done = run_program(
+        """
+        import sys
+        from interpool import InterpreterManager
+        from interpool_testing import Code, every_interpreter, together
+
+        SOURCE = '''
+        import sys
+        def use(folder):
+            sys.path.append(folder)
+            import early
+            import _decimal
+            return early.decimal is _decimal, str(early.decimal.Decimal("1.5") * 2)
+        '''
+        with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
+            print(together([lambda s=s: Code(s, SOURCE).call("use", sys.argv[1]) for s in sessions]))
+        """,
+        str(built.parent),
+    )
+    assert_clean(done)
+    assert done.stdout == "[(True, '3.0'), (True, '3.0')]\n"
+
+
 def test_an_extension_of_a_package_may_be_called_as_one_of_pythons_own(
     session: InterpreterSession, tmp_path: Path
 ) -> None:

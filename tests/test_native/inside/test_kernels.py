@@ -136,36 +136,112 @@ def test_a_name_with_another_schema_is_refused(manager: InterpreterManager) -> N
 OVERRIDE = """
 import torch
 
-def override():
+def override(name, key):
     global library
     library = torch.library.Library("aten", "IMPL")
-    library.impl("celu", lambda x, alpha=1.0: torch.full_like(x, 42.0), "CPU")
+    library.impl(name, lambda x, *_, **__: torch.full_like(x, 42.0), key)
 
 def undo():
     library._destroy()
 
-def celu():
-    return torch.celu(torch.tensor([-1.0])).item()
+def answer(name):
+    x = -torch.ones(1, 1, 1, 1)
+    arguments = (x, x, x) if name == "scaled_dot_product_attention" else (x,)
+    with torch.autocast("cpu", enabled=name == "elu"):
+        return getattr(torch.ops.aten, name)(*arguments).item()
 """
-NATIVE_CELU = torch.celu(torch.tensor([-1.0])).item()
 
 
-def test_an_override_of_a_native_operator_stays_in_its_interpreter(manager: InterpreterManager) -> None:
+@pytest.mark.parametrize(
+    ("name", "key", "native"),
+    [
+        ("celu", "CPU", torch.celu(torch.tensor([-1.0])).item()),
+        ("hardswish", "Autograd", torch.nn.functional.hardswish(torch.tensor([-1.0])).item()),
+        # No key, which is CompositeImplicitAutograd: for all keys that have nothing of their own.
+        ("scaled_dot_product_attention", "", -1.0),
+        ("relu6", "", 0.0),
+        ("elu", "AutocastCPU", torch.nn.functional.elu(torch.tensor([-1.0])).item()),
+    ],
+)
+def test_an_override_of_a_native_operator_stays_in_its_interpreter(
+    manager: InterpreterManager, name: str, key: str, native: float
+) -> None:
+    here: dict[str, object] = {}
+    exec(OVERRIDE, here)
     with every_interpreter(manager, 3) as sessions:
         one, other, late = (Code(session, OVERRIDE) for session in sessions)
-        one["override"]()
+        one["override"](name, key)
         try:
-            assert one.call("celu") == 42
-            assert [code.call("celu") for code in (other, late)] == [NATIVE_CELU] * 2
-            assert torch.celu(torch.tensor([-1.0])).item() == NATIVE_CELU
-            other["override"]()
-            assert other.call("celu") == 42
+            assert one.call("answer", name) == 42
+            assert [code.call("answer", name) for code in (other, late)] == [native] * 2
+            assert here["answer"](name) == native  # type: ignore[operator]
+            other["override"](name, key)
+            assert other.call("answer", name) == 42
         finally:
             one["undo"]()
-        assert one.call("celu") == NATIVE_CELU
-        assert other.call("celu") == 42
+        assert one.call("answer", name) == native
+        assert other.call("answer", name) == 42
         other["undo"]()
-        assert other.call("celu") == NATIVE_CELU
+        assert other.call("answer", name) == native
+
+
+def test_an_operator_needs_no_kernel_for_what_another_interpreter_has_one(
+    manager: InterpreterManager,
+) -> None:
+    name = "native_test::scale_without_gradient"
+    source = """
+    import torch
+    def define():
+        torch.library.define("native_test::scale_without_gradient", "(Tensor x) -> Tensor")
+        torch.library.impl("native_test::scale_without_gradient", "cpu", lambda x: x * 3)
+    """
+    with every_interpreter(manager, 2) as (a, b):
+        one, other, plain = Code(a, CUSTOM_OP), Code(b, CUSTOM_OP), Code(b, source)
+        one["define"](name, 2)  # with one for autograd
+        plain["define"]()
+        assert (one.call("use", name), other.call("use", name)) == ([2] * 3, [3] * 3)
+        assert one.call("gradient", name) == [2] * 3
+
+
+def test_an_operator_needs_no_kernel_for_what_the_host_has_one(session: InterpreterSession) -> None:
+    name = "native_test::scale_without_the_hosts_gradient"
+    here: dict[str, object] = {}
+    exec(CUSTOM_OP, here)
+    here["define"](name, 2)  # type: ignore[operator]
+    code = Code(
+        session,
+        CUSTOM_OP
+        + """
+def define_plainly(name):
+    torch.library.define(name, "(Tensor x) -> Tensor")
+    torch.library.impl(name, "cpu", lambda x: x * 3)
+""",
+    )
+    code["define_plainly"](name)
+    assert code.call("use", name) == [3] * 3
+    assert here["gradient"](name) == [2] * 3  # type: ignore[operator]
+
+
+def test_a_kernel_that_is_taken_back_leaves_the_one_before_it(session: InterpreterSession) -> None:
+    source = """
+    import torch
+    libraries = {}
+    def override(value):
+        libraries[value] = torch.library.Library("aten", "IMPL")
+        libraries[value].impl("hardsigmoid", lambda x: torch.full_like(x, value), "CPU")
+    def undo(value):
+        libraries.pop(value)._destroy()
+    def ask():
+        return torch.ops.aten.hardsigmoid(torch.zeros(1)).item()
+    """
+    code = Code(session, source)
+    for value in (1.0, 2.0, 3.0):
+        code["override"](value)
+    found = [code.call("ask")]
+    for value in (2.0, 3.0, 1.0):
+        code["undo"](value)
+        found.append(code.call("ask"))
+    assert found == [3.0, 3.0, 1.0, 0.5]
 
 
 def test_an_override_of_the_hosts_stays_the_hosts(session: InterpreterSession) -> None:

@@ -14,10 +14,10 @@ from interpool_testing import Code, every_interpreter, together
 from waiting import wait_for
 
 import interpool.native.pool.manager
-import interpool.native.provision
 from interpool.native import InterpreterManager
 from interpool.native._native import PoolSettings
 from interpool.native.errors import LeaseTimeoutError
+from interpool.native.provision.copies import Copies
 
 MIN_SIZE, MAX_SIZE = 2, 8
 NAP_S = 0.1
@@ -179,11 +179,11 @@ def test_what_is_not_needed_is_parked_without_models_and_used_again(
 def test_a_pool_that_cannot_grow_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(_environment: object) -> None:
+    def refuse(*_judged_and_slot: object) -> str:
         raise OSError("no room on the device of this test's")
 
     with InterpreterManager(1, max_size=2) as manager:
-        monkeypatch.setattr("interpool.native.provision._copies", refuse)
+        monkeypatch.setattr(Copies, "_slot_copy", refuse)
         said = ""
 
         def has_said() -> str:
@@ -201,14 +201,14 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
 
 
 def test_a_pool_serves_while_it_is_made_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    held_back, real = threading.Event(), interpool.native.provision._copies
+    held_back, real = threading.Event(), Copies._slot_copy
 
-    def hold_back(environment: object) -> Any:
+    def hold_back(*judged_and_slot: Any) -> str:
         held_back.wait(60)
-        return real(environment)  # type: ignore[arg-type]
+        return real(*judged_and_slot)
 
     with InterpreterManager(1, preload=["colorsys"]) as manager:
-        monkeypatch.setattr("interpool.native.provision._copies", hold_back)
+        monkeypatch.setattr(Copies, "_slot_copy", hold_back)
         manager.resize(2)
         wait_for(lambda: manager.stats()["growing"], "the second one to be started")
         wave(manager, 2)
@@ -226,13 +226,13 @@ def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
 ) -> None:
     begun, closed = threading.Event(), threading.Event()
 
-    def refuse(_environment: object) -> None:
+    def refuse(*_judged_and_slot: object) -> str:
         begun.set()
         closed.wait(60)
         raise OSError("the process may be ending")
 
     with InterpreterManager(1, max_size=2) as manager:
-        monkeypatch.setattr("interpool.native.provision._copies", refuse)
+        monkeypatch.setattr(Copies, "_slot_copy", refuse)
 
         def has_begun() -> bool:
             wave(manager, 3)

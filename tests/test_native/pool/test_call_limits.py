@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from compile import build, python_headers
 from interpool_testing import (
     HOLD_THE_GIL,
     Code,
@@ -26,6 +28,7 @@ from interpool_testing import (
     run_program,
     together,
 )
+from paths import EXTENSIONS
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -228,6 +231,37 @@ def test_a_session_with_a_limit_that_nobody_holds_ends_while_the_host_goes_on(
         del session, slow
         assert not nobody_leases(pool)  # its end is still under way
     wait_for(lambda: nobody_leases(pool), "the session's end")
+
+
+def test_after_calls_with_a_limit_nothing_asks_bytecode_to_stop() -> None:
+    built = build(
+        EXTENSIONS / "eval_breaker.c", "eval_breaker.so", with_torch=False, options=(python_headers(),)
+    )
+    with InterpreterManager(1, grace=GRACE_S) as manager:
+
+        def is_clear() -> bool:
+            # A wish for the GIL asks for it, too, and is soon over.
+            source = "def is_clear(): return any(not eval_breaker.is_set() for _ in range(100_000))"
+            with manager.acquire_session(timeout=60) as session:
+                code = Code(session, source)
+                code.import_built(built)
+                return bool(code.call("is_clear"))
+
+        assert is_clear()
+        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+            assert session.global_("builtins", "int")("3").to_value() == 3
+        assert is_clear(), "after a call in time"
+        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+            spin = Code(session, SOURCE)["spin"]
+            with pytest.raises(CallTimeoutError):
+                spin()
+        assert is_clear(), "after one that was stopped"
+        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+            sleep = session.global_("time", "sleep")  # no bytecode, and without the GIL
+            with contextlib.suppress(CallTimeoutError):
+                sleep(2 * LIMIT_S)
+            assert session.global_("builtins", "int")("4").to_value() == 4
+        assert is_clear(), "after one that was over before it could be stopped"
 
 
 def retired(manager: InterpreterManager) -> set[int]:

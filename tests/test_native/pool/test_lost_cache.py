@@ -68,6 +68,30 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+MOVED = """
+import os, shutil, sys
+from interpool.native import InterpreterManager
+
+def imported(session, name):
+    return session.global_("importlib", "import_module")(name)
+
+with InterpreterManager(1) as manager, manager.acquire_session() as session:
+    imported(session, "array")
+    os.environ["INTERPOOL_CACHE"] = sys.argv[1]
+    os.chdir("/proc")  # where nothing can be made
+    imported(session, "numpy.random")
+    mapped = {line.split()[-1] for line in open("/proc/self/maps") if "/slots/" in line}
+    roots = {path.partition("/slots/")[0] for path in mapped}
+    assert len(roots) == 1, roots
+"""
+
+
+@pytest.mark.parametrize("place", ["relative", "/tmp/another place"])
+def test_a_pool_stays_with_the_cache_that_it_began_with(cache: Path, place: str) -> None:
+    assert_clean(run_program(MOVED, place))
+    assert not Path(place).exists()
+
+
 @pytest.mark.parametrize("way", ["removed", "unwritable"])
 def test_a_pool_grows_and_imports_what_is_new_to_it(cache: Path, way: str) -> None:
     done = run_program(PROGRAM, way)

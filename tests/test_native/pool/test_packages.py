@@ -109,6 +109,45 @@ def test_a_package_that_is_dropped_takes_nothing_from_another_of_the_same_file(
             assert session.global_("builtins", "hasattr")(session.self, "still_here").to_value()
 
 
+def test_a_package_that_is_dropped_takes_no_settings_from_its_files_next_state(tmp_path: Path) -> None:
+    """As when a server loads an archive again that has changed."""
+
+    def build(name: str) -> Path:
+        source = f"""
+            import torch
+
+            torch.set_default_dtype(torch.float64)
+
+            class Model(torch.nn.Module):
+                def forward(self):
+                    return "{name}", str(torch.zeros(1).dtype)
+
+            def make():
+                return Model()
+            """
+        return build_package(tmp_path / f"{name}.pt", {f"{name}_sets.py": source}, f"{name}_sets:make")
+
+    default = torch.get_default_dtype()
+    try:
+        first, second = build("first"), build("second")
+    finally:
+        torch.set_default_dtype(default)
+    path = tmp_path / "model.pt"
+    with InterpreterManager(1) as manager:
+        first.replace(path)
+        old = manager.load_package(path).load_pickle("model", "model.pkl")
+        assert old() == ("first", "torch.float64")
+        second.replace(path)
+        new = manager.load_package(path).load_pickle("model", "model.pkl")
+        assert new() == ("second", "torch.float64")
+        del old
+        assert new() == ("second", "torch.float64")
+        leases = manager.stats()["models"][str(path)]["leases"]
+        assert leases >= 5
+        del new
+        assert str(path) not in manager.stats()["models"]
+
+
 def test_texts_and_bytes_are_read(manager: InterpreterManager, tmp_path: Path) -> None:
     path = build_package(
         tmp_path / "texts.pt",

@@ -18,7 +18,8 @@ at_exit = []
 register = atexit.register
 atexit.register = lambda function, *rest: (at_exit.append(function), register(function, *rest))[1]
 
-references = sys.getrefcount(provision.private_copy)
+copies = provision.present_copies()
+references = sys.getrefcount(copies)
 found = provision.torch_libraries
 provision.torch_libraries = lambda: Path("/nowhere/torch/lib")
 for _ in range(2):
@@ -29,7 +30,7 @@ for _ in range(2):
     else:
         raise AssertionError("it was prepared")
 assert at_exit == [], at_exit
-assert sys.getrefcount(provision.private_copy) == references  # what failed keeps nothing
+assert sys.getrefcount(copies) == references  # what failed keeps nothing
 provision.torch_libraries = found
 
 def work():

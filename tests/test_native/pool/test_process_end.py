@@ -188,6 +188,43 @@ def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() 
     assert done.stdout == "700.0\n"
 
 
+def test_a_forked_child_ends_by_itself_and_leaves_the_interpreters_alone() -> None:
+    done = run_program(
+        """
+        import atexit, os, sys, threading, time, warnings
+        from interpool import InterpreterManager
+        from interpool.native import _native
+        from interpool_testing import Code
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python's own, of forks beside threads
+        parent = os.getpid()
+
+        def tell():
+            if os.getpid() != parent:
+                print("child:", [pool.is_closed for pool in _native.pools()], flush=True)
+
+        atexit.register(tell)  # before the pool's own: it is called after them
+
+        def compute(manager):
+            with manager.acquire_session() as session:
+                Code(session, "def run():\\n while True: sum(range(1000))")["run"]()
+
+        managers = [InterpreterManager(2) for _ in range(2)]
+        threading.Thread(target=compute, args=managers[:1], daemon=True).start()
+        session = managers[1].acquire_session()
+        kept = session.global_("torch", "ones")(3)
+        time.sleep(0.3)
+        if child := os.fork():
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            print(kept.attr("sum")().attr("item")().to_value())
+        else:
+            sys.exit(4)
+        """
+    )
+    assert_clean(done)
+    assert done.stdout == "child: [False, False]\n4\n3.0\n"
+
+
 def test_a_thread_that_reads_from_c_holds_nobody_up() -> None:
     done = run_program(
         """

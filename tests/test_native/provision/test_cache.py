@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import functools
 import multiprocessing
 import os
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpool.native import provision
+from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
+from interpool.native.provision.store import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,6 +228,38 @@ def test_another_users_cache_is_not_trusted(cache: Path, extension: Path) -> Non
     os.chown(cache, 12345, 12345)
     with pytest.raises(ProvisioningError, match=r"belongs to user 12345"):
         provision.private_copy(str(extension), 0)
+
+
+def test_a_file_system_without_locks_is_told(
+    cache: Path, extension: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ProvisioningError, match=r"No locks available\. .*set INTERPOOL_CACHE"):
+        provision.private_copy(str(extension), 0)
+    (check,) = [each for each in doctor.checks() if each.name == "cache"]
+    assert not check.ok
+    assert "No locks available" in check.detail
+
+
+def test_a_child_that_is_forked_while_a_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    with locked(tmp_path, "one"):
+        child = os.fork()
+        if child == 0:
+            os.read(read_end, 1)
+            os._exit(0)
+    try:
+        handle = os.open(tmp_path / "locks" / "one", os.O_RDWR)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+    finally:
+        os.write(write_end, b".")
+        os.waitpid(child, 0)
+        os.close(read_end)
+        os.close(write_end)
 
 
 def break_cache(cache: Path) -> Path:

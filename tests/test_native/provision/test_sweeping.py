@@ -22,7 +22,7 @@ from interpool.native.provision import sweeping
 from interpool.native.provision.holding import file_stamp, is_held, set_stamp, slot_stamp
 from interpool.native.provision.inventory import inventory
 from interpool.native.provision.store import private_directory
-from interpool.native.provision.sweeping import DAY_S, keep_for, sweep
+from interpool.native.provision.sweeping import DAY_S, keep_for, kept_for, sweep
 
 SITE = Path(str(distribution("numpy").locate_file("")))
 ORIGINAL = next(SITE.glob("numpy/random/_bounded_integers.*.so"))
@@ -269,6 +269,19 @@ def test_copies_that_were_prepared_stay_as_long_as_their_file_names_them(
     file.write_text("others")
     assert [each.prepared for each in inventory(cache)] == [()]
     assert len(sweep(cache, DAYS_14)) == 1
+
+
+def test_files_of_one_name_in_two_directories_keep_their_copies_each(
+    cache: Path, extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = provision.private_copy(str(extension), 0)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("prepared.txt").write_text("\n".join(copies))
+        provision.keep_for(Path("prepared.txt"))
+    (tmp_path / "a" / "prepared.txt").unlink()
+    assert kept_for(the_set(cache)) == [tmp_path / "b" / "prepared.txt"]
 
 
 def test_what_a_killed_sweep_has_left_goes_with_the_next(cache: Path, extension: Path) -> None:

@@ -1,0 +1,36 @@
+"""What the serving half of ``interpool doctor`` makes of a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interpool.handler.frontend import doctor
+
+
+@pytest.mark.parametrize(
+    ("said", "ok", "shown"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment\n', True, "17.0.15"),
+        (
+            'Picked up JAVA_TOOL_OPTIONS: "-Da=8"\nopenjdk version "11.0.2" 2019-01-15\n',
+            True,
+            "11.0.2",
+        ),
+        ('java version "1.8.0_401"\n', False, "1.8.0_401"),
+        ("not a version\nat all\n", False, "not a version"),
+    ],
+)
+def test_java_is_known_by_its_version_whatever_it_says_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, ok: bool, shown: str
+) -> None:
+    (tmp_path / "said").write_text(said)
+    java = tmp_path / "java"
+    java.write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(doctor, "java_path", lambda: str(java))
+    (check,) = [each for each in doctor.checks() if each.name == "java"]
+    assert check.ok is ok
+    assert shown in check.detail
+    assert "Picked up" not in check.detail

@@ -1,0 +1,30 @@
+"""Where the list of what was made ahead is written; what is in it, C++ programs show (test_cpp_api.py)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from interpool.native.errors import ProvisioningError
+from interpool.native.pool import prepare as prepare_module
+from interpool.native.pool.prepare import prepare
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_module, "_extensions", lambda _folder: pytest.fail("it has begun"))
+    (tmp_path / "file").touch()
+    with pytest.raises(ProvisioningError, match=r"cannot write .*/file/below\.txt.*--output"):
+        prepare(tmp_path / "file" / "below.txt", 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_it_may_be_written_for_another_user(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    assert prepare(folder / "new" / "prepared.txt", 1) > 0
+    assert (folder / "new" / "prepared.txt").read_text().startswith("interpool-prepared")
