@@ -221,14 +221,14 @@ class WorkerService:
             batch = take_batch(frame) if requests is None else requests
             reply = _interpool.call_interruptible(_predict, model, batch)
         except _interpool.CallInterrupted as error:
-            return self._interrupted(batch, error), True
+            return self._interrupted(batch, error), not self._moves(take_conflict(model.directory))
         finally:
             view.leave()
         if model.ordinary and (refusals := take_refusals()):
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
             return reply, False
-        return reply, not (self._moves(take_conflict()) or self._has_rebound())
+        return reply, not (self._moves(take_conflict(model.directory)) or self._has_rebound())
 
     def _moves(self, reason: str) -> bool:
         """Have the model served by a pool of its own, if there is a reason to."""
@@ -372,12 +372,13 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
     name, handler = request.model_name, command["handler"].decode()
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)
     take_refusals()
-    take_conflict()
+    take_conflict(request.model_dir)
     conflict = ""
     if not token.isolated:
         _neighbourhood.begin()
     began = time.monotonic()
-    _report(token, "loading")
+    if token.failed_load >= 0:  # not ahead: a call of the worker's waits for it
+        _report(token, "loading")
     try:
         if token.refusal:
             raise SettingsError(token.refusal)
@@ -399,7 +400,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             )
         else:
             model = _load_hermetic(request, handler, token)
-        if conflict := take_conflict():  # its code has gone on in spite of it
+        if conflict := take_conflict(request.model_dir):  # its code has gone on in spite of it
             model.close()
             raise NotPoolable(conflict)
     except (Exception, SystemExit, _interpool.CallInterrupted) as error:
@@ -407,7 +408,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         text = f"Model {name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", name, code, text)
         _look(token)
-        if conflict := conflict or take_conflict():  # in other interpreters it may well load
+        if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began)
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None

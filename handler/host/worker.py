@@ -161,11 +161,10 @@ class Worker:
         return self.settings.call_limit if self.settings.call_limit is not None else self.host.call_limit_s
 
     def note_load(self, report: Report) -> None:
-        """Hear of a load of its model, in the interpreter that its call runs in or ahead in another one."""
+        """Hear of a load of its model: by a call of its own, if it was heard of when it began."""
         if report.kind == "loading":
             self._loading[report.interpreter] = time.monotonic()
-        elif report.kind in ("loaded", "load_failed"):
-            self._loading.pop(report.interpreter, None)
+        elif report.kind in ("loaded", "load_failed") and self._loading.pop(report.interpreter, 0):
             self._loaded_at = time.monotonic()
 
     def without_load(self, running: float) -> float:

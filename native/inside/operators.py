@@ -76,10 +76,26 @@ def find_owners(find: Callable[[dict[str, Any]], Owner | None]) -> None:
 
 def release(key: object) -> None:
     """Take back what the model of that scope, or archive, has registered."""
-    gone = [library for library, owner in _owners.items() if owner.key == key]
-    for library in gone:
-        del _owners[library]
+    gone = []
+    for library, owner in list(_owners.items()):
+        if owner.key == key:
+            heir = _heir(library, owner)
+            if heir is None:
+                del _owners[library]
+                gone.append(library)
+            else:
+                _owners[library] = heir
     forget_libraries(gone)
+
+
+def _heir(library: Library, owner: Owner) -> Owner | None:
+    """The same model loaded another time, for another worker, whose own operators these have replaced."""
+    names = operators_of(library)
+    for other_library, other in _owners.items():
+        is_sibling = other.path == owner.path and other.key != owner.key
+        if is_sibling and names and names <= operators_of(other_library):
+            return other
+    return None
 
 
 def _before_definition(library: Library, schema: object = "", *_: object, **__: object) -> None:
@@ -113,9 +129,10 @@ def _refuse_if_others(owner: Owner, name: str) -> None:
             continue
         raise RuntimeError(
             conflicting(
+                owner.path,
                 f"the operator {name} of torch's is registered in this interpreter by {other.path}, and "
                 f"{owner.path} would register it anew: one of them would answer by the other's code. Give "
-                "it another namespace in one of the two, or have them served by pools of their own."
+                "it another namespace in one of the two, or have them served by pools of their own.",
             )
         )
 

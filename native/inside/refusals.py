@@ -6,8 +6,10 @@ process of its own to offer, and looks here; or a pool of its own, where a neigh
 
 from __future__ import annotations
 
+import os
+
 _refusals: list[str] = []
-_conflicts: list[str] = []
+_conflicts: list[tuple[str, str]] = []  # what the model was loaded from, and what it was told
 _MOST = 100
 
 
@@ -18,18 +20,21 @@ def refused(text: str) -> str:
     return text
 
 
-def conflicting(text: str) -> str:
-    """Note what a model is about to be told that a neighbour in this interpreter is in the way of."""
+def conflicting(path: str, text: str) -> str:
+    """Note what the model of that path is about to be told: a neighbour in this interpreter is in its way."""
     if len(_conflicts) < _MOST:
-        _conflicts.append(text)
+        _conflicts.append((path, text))
     return text
 
 
-def take_conflict() -> str:
-    """The first of these since the last time, "" if there was none."""
-    first = _conflicts[0] if _conflicts else ""
-    _conflicts.clear()
-    return first
+def take_conflict(directory: str | os.PathLike[str]) -> str:
+    """The first of these since the last time, of a model in that directory; "" if there was none."""
+    if not _conflicts:
+        return ""
+    place = os.path.join(os.path.realpath(directory), "")
+    own = [each for each in _conflicts if os.path.join(os.path.realpath(each[0]), "").startswith(place)]
+    _conflicts[:] = [each for each in _conflicts if each not in own]
+    return own[0][1] if own else ""
 
 
 def take_refusals() -> list[str]:

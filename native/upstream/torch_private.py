@@ -501,8 +501,8 @@ def allow_import_again() -> None:
 
 
 def operators_of(library: torch.library.Library) -> set[str]:
-    """Those that it defines: ``namespace::name``, or ``namespace::name.overload``."""
-    return library._op_defs
+    """Those that it defines or has defined: ``namespace::name``, or ``namespace::name.overload``."""
+    return getattr(library, "_op_defs", set())  # one whose __init__ has raised has none
 
 
 def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:
@@ -511,7 +511,7 @@ def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:
     from torch._library import custom_ops
 
     for library in libraries:
-        if library.m is not None:
+        if getattr(library, "m", None) is not None:
             library._destroy()
     gone = {id(library) for library in libraries}
     torch.library._keep_alive[:] = [each for each in torch.library._keep_alive if id(each) not in gone]

@@ -93,7 +93,7 @@ class Served:
         self.directory = directory
 
     @contextmanager
-    def _worker(self, told: Told, *, isolated: bool) -> Iterator[tuple[str, bytes]]:
+    def _worker(self, told: Told, *, isolated: bool, state: int) -> Iterator[tuple[str, bytes]]:
         with open(os.devnull, "wb") as log:
             token = WorkerToken(
                 stdout=log.fileno(),
@@ -105,16 +105,18 @@ class Served:
                 admission=Admission(),
                 ordinary=True,
                 isolated=isolated,
+                state=state,
+                own_state=state > 0,
             )
             yield token.as_text(), otf.load("m", str(self.directory), handler="handler.py")
 
     def ask(
-        self, session: InterpreterSession, *, load: bool = False, isolated: bool = False
+        self, session: InterpreterSession, *, load: bool = False, isolated: bool = False, state: int = 0
     ) -> tuple[int, bytes, bool, list[bytes]]:
         """The reply's code and rest, whether the connection stays open, and what the host was told."""
         told = Told()
         try:
-            with self._worker(told, isolated=isolated) as (worker, command):
+            with self._worker(told, isolated=isolated, state=state) as (worker, command):
                 service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
                 answer = service(command if load else otf.predict(b"x"))
                 reply = session.global_("builtins", "bytes")(answer[0]).to_value()
@@ -123,8 +125,8 @@ class Served:
             told.close()
         return int.from_bytes(reply[:4], "big"), reply[4:], stays, told.said
 
-    def answers(self, session: InterpreterSession, factor: int) -> bool:
-        code, reply, stays, said = self.ask(session)
+    def answers(self, session: InterpreterSession, factor: int, state: int = 0) -> bool:
+        code, reply, stays, said = self.ask(session, state=state)
         return (code, stays, said) == (200, True, []) and f"{factor}.0".encode() in reply
 
     def drop(self, session: InterpreterSession) -> None:
@@ -175,6 +177,40 @@ def test_the_next_version_has_the_operator_of_one_that_was_unregistered(
     shutil.rmtree(one.directory)
     assert other.answers(session, 3)
     other.drop(session)
+
+
+def test_a_worker_that_ends_leaves_the_operators_of_another_one_of_its_model(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    served = Served(tmp_path / "m", "test_siblings::op", CUSTOM, 2)
+    for state in (1, 2):
+        assert served.answers(session, 2, state)
+    session.global_(SERVICE_MODULE, "end_states")("2")
+    session.global_(SERVICE_MODULE, "sweep")()
+    assert served.answers(session, 2, 1)
+    served.drop(session)
+
+
+def test_what_a_model_was_told_moves_no_other_one(session: InterpreterSession, tmp_path: Path) -> None:
+    served = Served(tmp_path / "m", "test_innocent::op", CUSTOM, 2)
+    conflicting = session.global_("interpool.native.inside.refusals", "conflicting")
+    for other in (tmp_path / "other", tmp_path / "mm", tmp_path):
+        conflicting(str(other), "a neighbour is in the way")
+    assert served.answers(session, 2)
+    conflicting(str(served.directory / "archive.ptpkg"), "a neighbour is in the way")
+    assert not served.answers(session, 2)
+    served.drop(session)
+
+
+def test_what_torch_has_refused_is_said_and_what_was_made_before_goes(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    refused = DEFINED + "\ntorch.library.Library('prim', 'DEF')\n"
+    served = Served(tmp_path / "m", "test_refused::op", refused, 2)
+    for _ in range(2):
+        code, reply, _, _ = served.ask(session, load=True)
+        assert code == 500
+        assert b"prim is a reserved namespace" in reply
 
 
 def test_what_the_environments_modules_register_stays(session: InterpreterSession, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def close(path):
     packages.close_package(path)
 
 def conflict():
-    return refusals.take_conflict()
+    return refusals.take_conflict("/")
 
 def here(space, plain):
     return hasattr(getattr(torch.ops, space), plain)
