@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.module_names import LONGEST_NAME, source_member
 from interpool.native.archive.format import MANIFEST_PACKAGE
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.packing.working_trees import WorkingTrees
 
 _COMPILED = "__pycache__"
-_LONGEST_NAME = 480
 
 
 def find_data(root: Path, globs: Iterable[str]) -> list[str]:
@@ -108,7 +108,7 @@ def save_data(exporter: HermeticExporter, names: Iterable[str]) -> list[str]:
             something else in the archive, or one that no archive can hold.
     """
     saved: list[str] = []
-    known = {_member(exporter, module).lower(): "" for module in exporter.names("intern")}
+    known = {source_member(exporter, module).lower(): "" for module in exporter.names("intern")}
     for name in sorted({f"{Path(name).as_posix()}{'/' * name.endswith('/')}" for name in names}):
         file = _checked(exporter.rules.trees, name)
         taken = _taken_by(exporter, name)
@@ -133,9 +133,9 @@ def save_data(exporter: HermeticExporter, names: Iterable[str]) -> list[str]:
 def _checked(trees: WorkingTrees, name: str) -> Path:
     path = trees.file(name)
     normal = unicodedata.normalize("NFC", name)
-    if not name.isprintable() or "\\" in name or name != normal or len(name.encode()) > _LONGEST_NAME:
+    if not name.isprintable() or "\\" in name or name != normal or len(name.encode()) > LONGEST_NAME:
         raise PackError(
-            f"{name!a}: a data file's name must be at most {_LONGEST_NAME} bytes of printable UTF-8 in "
+            f"{name!a}: a data file's name must be at most {LONGEST_NAME} bytes of printable UTF-8 in "
             "composed form, without backslashes\n  What to do: rename the file"
         )
     if os.path.isabs(name) or ".." in Path(name).parts:
@@ -163,14 +163,9 @@ def _checked(trees: WorkingTrees, name: str) -> Path:
     return path
 
 
-def _member(exporter: HermeticExporter, module: str) -> str:
-    is_package = exporter.dependency_graph.nodes.get(module, {}).get("is_package", False)
-    return f"{module.replace('.', '/')}{'/__init__.py' if is_package else '.py'}"
-
-
 def _is_source(exporter: HermeticExporter, name: str) -> bool:
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return module in exporter.names("intern") and name == _member(exporter, module)
+    return module in exporter.names("intern") and name == source_member(exporter, module)
 
 
 def _taken_by(exporter: HermeticExporter, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.explain import cause_line
-from interpool.native.archive.format import is_module_name
+from interpool.native.archive.format import is_dotted_name, is_module_name
 
 if TYPE_CHECKING:
     from interpool.archiver_ext.packing.exporter import HermeticExporter
@@ -33,16 +33,16 @@ def check_names(exporter: HermeticExporter, spec: str) -> None:
     known: dict[str, str] = {}
     for name in exporter.names("intern", "mock", "extern"):
         is_extern = exporter.verdicts[name].action == "extern"
-        other = name if is_extern else known.setdefault(_member(exporter, name).lower(), name)
+        other = name if is_extern else known.setdefault(source_member(exporter, name).lower(), name)
         if other != name:
             what = (
                 f"whose name is that of {other} except for its case, which torch.package does not tell apart"
             )
             _refuse(exporter, spec, name, what, "rename one of the two")
-        if is_extern and not all(part.isidentifier() for part in name.split(".")):
+        if is_extern and not is_dotted_name(name):
             what = "which is to be taken from the server, where only an identifier can name a module"
             _refuse(exporter, spec, name, what, "rename its file or folder, or have it packed")
-        if not is_extern and not _is_possible(name, _member(exporter, name)):
+        if not is_extern and not _is_possible(name, source_member(exporter, name)):
             what = (
                 "a name that no archive can hold: its parts must be of letters, digits, _ and -, in composed "
                 f"form, and all of it {LONGEST_NAME} bytes at most"
@@ -50,7 +50,8 @@ def check_names(exporter: HermeticExporter, spec: str) -> None:
             _refuse(exporter, spec, name, what, "rename its file or folder")
 
 
-def _member(exporter: HermeticExporter, module: str) -> str:
+def source_member(exporter: HermeticExporter, module: str) -> str:
+    """What an interned or mocked module's source is called in the archive."""
     node = exporter.dependency_graph.nodes.get(module, {})
     is_package = node.get("is_package", hasattr(sys.modules.get(module), "__path__"))
     return f"{module.replace('.', '/')}{'/__init__.py' if is_package else '.py'}"

@@ -258,8 +258,7 @@ def _check_values(manifest: Manifest) -> None:
             is_module_name(name), "modules", f"names a module {shown(name)}, which is not a valid module name"
         )
     for extern in manifest["externs"]:
-        good = all(part.isidentifier() for part in extern["module"].split("."))
-        _require(good, "externs", f"names a module {shown(extern['module'])}")
+        _require(is_dotted_name(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
     for name in manifest["globals"]:
         _require(_GLOBAL.fullmatch(name), "globals", f"lists {shown(name)}, which is not module:name")
     for module in manifest["modules"].values():
@@ -286,6 +285,11 @@ def _check_values(manifest: Manifest) -> None:
 def _require(good: object, rule: str, what: str) -> None:
     if not good:
         raise BadJson(rule, what)
+
+
+def is_dotted_name(name: str) -> bool:
+    """Whether an import statement can name a module so: each part is an identifier."""
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def is_module_name(name: str) -> bool:

@@ -16,6 +16,7 @@ from interpool.native.archive.format import (
     MOST_MANIFEST_BYTES,
     SIGNATURE_RESOURCE,
     Manifest,
+    is_dotted_name,
     member_name,
     parse_manifest,
 )
@@ -182,7 +183,7 @@ def _externs(path: str, file: IO[bytes], records: dict[str, Record]) -> list[str
         names = [name for name in data.decode("utf-8").split("\n") if name]
     except UnicodeDecodeError:
         names = [""]
-    if not all(part.isidentifier() for name in names for part in name.split(".")):
+    if not all(map(is_dotted_name, names)):
         raise StructureError(
             f"{path}: its {_EXTERNS} is not a list of modules. Pack it again with `interpool pack`.",
             "extern-modules",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import torch
 from torch.package import PackageImporter
 
-from interpool.native.archive.format import is_module_name
+from interpool.native.archive.format import is_dotted_name, is_module_name
 from interpool.native.archive.pickle_policy import (
     allows_call,
     allows_name,
@@ -122,7 +122,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         """The global that a pickle asks for."""
         module, name = current_name(module, name, self.proto)
         external = is_external(module, self._externs)
-        if not is_module_name(module) or (external and not all(map(str.isidentifier, module.split(".")))):
+        if not is_module_name(module) or (external and not is_dotted_name(module)):
             self._refuse_global("name", module, name, "is not the name of a global")
         if not name.isidentifier():
             self._refuse_global("dotted-name", module, name, "is not a name that a module has")

@@ -45,9 +45,8 @@ _STORED, _DEFLATED = 0, 8
 _ZIP64_FIELD = 0x0001
 _PADDING_FIELD = int.from_bytes(b"FB", "little")
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
-_LEAST_WIDE = (
-    1 << 31
-)  # Python's zipfile writes what does not fit into 31 bits as zip64, torch's what does not into 32
+# Python's zipfile writes what does not fit into 31 bits as zip64, torch's what does not fit into 32.
+_LEAST_WIDE = 1 << 31
 
 _AGAIN = "Copy it again, or pack it again with `interpool pack`."
 _PACK_AGAIN = "Pack it again with `interpool pack`."

@@ -93,21 +93,17 @@ def new_file(final: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def locked(directory: Path, name: str) -> Iterator[None]:
     """Hold the lock ``name`` of an environment's directory against other threads and processes."""
-    handle = -1
-    try:
+    with contextlib.ExitStack() as stack:
         try:
             locks = private_directory(directory / "locks")
             handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:  # as of a file system without locks
             raise unusable(directory, error) from error
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
-    finally:
-        if handle >= 0:
-            os.close(handle)
+        # A child that was forked meanwhile has the descriptor, too.
+        stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)
+        yield
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -55,6 +55,17 @@ def test_commands_end_with_them(tmp_path: Path) -> None:
         assert run("serve").exit_code == 5
 
 
+def refused(monkeypatch: pytest.MonkeyPatch, command: str) -> str:
+    """What ``serve``, ``status`` or ``doctor`` says that refuses where all but its surroundings is right."""
+    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
+    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    with patch("os.execv") as started:
+        done = run(command)
+    assert not started.called
+    assert done.exit_code == (1 if command == "doctor" else 5)
+    return done.output
+
+
 @pytest.mark.parametrize("command", ["serve", "status", "doctor"])
 def test_a_runtime_directory_that_shims_would_refuse_is_told_before_a_model_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
@@ -62,14 +73,9 @@ def test_a_runtime_directory_that_shims_would_refuse_is_told_before_a_model_is_t
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o755)
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(runtime))
-    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
-    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
-    with patch("os.execv") as started:
-        done = run(command)
-    assert not started.called
-    assert done.exit_code == (1 if command == "doctor" else 5)
-    assert f"the runtime directory {runtime} must be a directory of this user with mode 0700" in done.output
-    assert f"chmod 700 {runtime}" in done.output
+    said = refused(monkeypatch, command)
+    assert f"the runtime directory {runtime} must be a directory of this user with mode 0700" in said
+    assert f"chmod 700 {runtime}" in said
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "doctor"])
@@ -78,13 +84,8 @@ def test_a_runtime_directory_that_is_another_for_each_process_is_refused(
     monkeypatch: pytest.MonkeyPatch, command: str, place: str
 ) -> None:
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", place)
-    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
-    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
-    with patch("os.execv") as started:
-        done = run(command)
-    assert not started.called
-    assert done.exit_code == (1 if command == "doctor" else 5)
-    assert f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {place!r}" in done.output
+    said = refused(monkeypatch, command)
+    assert f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {place!r}" in said
 
 
 def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(

@@ -162,6 +162,12 @@ def _manifest(**model: str) -> str:
     return json.dumps({"model": {"modelName": "m", "handler": "interpool_handler.py", **model}})
 
 
+def _configure(model: Path, text: str) -> None:
+    """Give it a configuration file."""
+    (model / "config.yaml").write_text(text)
+    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="config.yaml"))
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     directory = tmp_path / "model"
@@ -334,8 +340,7 @@ def test_a_worker_with_a_state_of_its_own_shares_it_with_none_and_stays_in_one_i
     runtime: Path, model: Path, tmp_path: Path
 ) -> None:
     _Pool.connections = []
-    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="c.yaml"))
-    (model / "c.yaml").write_text("interpool:\n  state: worker\n")
+    _configure(model, "interpool:\n  state: worker\n")
     first, stream, token = _serve(runtime, tmp_path / ".s0", model)
     second, other_stream, other = _serve(runtime, tmp_path / ".s1", model)
     assert token.own_state
@@ -421,8 +426,7 @@ def test_a_host_that_was_started_ahead_has_its_size_before_a_worker_comes(
 ) -> None:
     with _host(tmp_path, frontend, ahead=True) as runtime:
         wait_for(lambda: _Pool.sizes == [(2, 2)], "the size that the environment names")
-        (model / "config.yaml").write_text("interpool: {interpreters: 3}\n")
-        (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="config.yaml"))
+        _configure(model, "interpool: {interpreters: 3}\n")
         workers = []
         for index in range(2):
             workers.append(_Shim(runtime, f"unix:{tmp_path}/.s{index}", model))
@@ -489,8 +493,7 @@ def test_a_load_does_not_count_against_the_limit_of_a_call(
     runtime: Path, model: Path, tmp_path: Path
 ) -> None:
     _Pool.connections = []
-    (model / "config.yaml").write_text("interpool: {call_limit: 0.2}\n")
-    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="config.yaml"))
+    _configure(model, "interpool: {call_limit: 0.2}\n")
     worker, stream, token = _serve(runtime, tmp_path / ".s", model)
     began = time.monotonic()
     Report("loading", token.pid, 1).send(token.reports)

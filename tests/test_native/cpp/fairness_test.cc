@@ -461,55 +461,54 @@ TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
 }
 
 // Grown to two, of which one is about to be parked, until `gate` opens.
-void park_one(Pool& pool) {
-  {
-    Lessees greedy;
-    for (int i = 0; i < 3; ++i) add(greedy, pool, "greedy");
-    pool.release(pool.acquire("quiet", std::nullopt));
-    EXPECT_EQ(pool.size(), 2U);
+struct Parking {
+  Parking() {
+    {
+      Lessees greedy;
+      for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
+      pool->release(pool->acquire("quiet", std::nullopt));
+      EXPECT_EQ(pool->size(), 2U);
+    }
+    EXPECT_TRUE(eventually([this] { return pool->size() == 1; }));
   }
-  EXPECT_TRUE(eventually([&] { return pool.size() == 1; }));
-}
+
+  std::latch gate{1};
+  std::atomic<bool> parked{false};
+  const Growing pool{1, 2, 0.1, [this] {
+                       gate.wait();
+                       parked = true;
+                     }};
+};
 
 TEST(Fairness, WhatIsBeingParkedIsLeasedWhenThatIsDone) {
-  std::latch gate(1);
-  std::atomic<bool> parked{false};
-  const Growing pool(1, 2, 0.1, [&] {
-    gate.wait();
-    parked = true;
-  });
-  park_one(*pool);
+  Parking parking;
+  const Growing& pool = parking.pool;
   const int number = pool->instances().back();
   EXPECT_THROW(pool->acquire("", 0.2, number), LeaseTimeoutError);
   Interpreter& other = pool->acquire("", 0.0);  // all that is not parked is leased
   std::thread waits([&] {
     Interpreter& mine = pool->acquire("", std::nullopt, number);
-    EXPECT_TRUE(parked);
+    EXPECT_TRUE(parking.parked);
     EXPECT_EQ(mine.id(), number);
     pool->release(mine);
   });
   EXPECT_TRUE(eventually([&] { return pool->waiting() == 1; }));
-  gate.count_down();
+  parking.gate.count_down();
   waits.join();
   pool->release(other);
 }
 
 TEST(Fairness, AGrowingPoolWaitsForWhatIsBeingParked) {
-  std::latch gate(1);
-  std::atomic<bool> parked{false};
-  const Growing pool(1, 2, 0.1, [&] {
-    gate.wait();
-    parked = true;
-  });
-  park_one(*pool);
+  Parking parking;
+  const Growing& pool = parking.pool;
   Lessees greedy;
   for (int i = 0; i < 3; ++i) add(greedy, *pool, "greedy");
   std::thread quiet([&] {
     pool->release(pool->acquire("quiet", std::nullopt));
-    EXPECT_TRUE(parked);
+    EXPECT_TRUE(parking.parked);
   });
   std::this_thread::sleep_for(200ms);
-  gate.count_down();
+  parking.gate.count_down();
   quiet.join();
   EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
 }

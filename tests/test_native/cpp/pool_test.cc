@@ -433,18 +433,23 @@ TEST(Pool, GivesUpNothingThatWasToldToRunSomething) {
   EXPECT_TRUE(pool->give_up({}, 2).empty());
 }
 
-TEST(Pool, GivesUpNothingThatIsBeingParked) {
-  std::latch gate(1);
-  Fakes fakes(2);
+// One that parks, and needs to start none.
+std::shared_ptr<Pool> parking_pool(Fakes& fakes, const std::function<void()>& parking = [] {}) {
   for (auto& fake : fakes) {
-    fake->define("interpool.native.inside.parking", "park", [&](const auto&) {
-      gate.wait();
+    fake->define("interpool.native.inside.parking", "park", [parking](const auto&) {
+      parking();
       return Value();
     });
   }
   PoolOptions options;
   options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
-  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  return std::make_shared<Pool>(fakes.all(), std::move(options));
+}
+
+TEST(Pool, GivesUpNothingThatIsBeingParked) {
+  std::latch gate(1);
+  Fakes fakes(2);
+  const auto pool = parking_pool(fakes, [&] { gate.wait(); });
   pool->resize(1, 1);
   EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
   pool->close();
@@ -569,13 +574,7 @@ TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
 
 TEST(Pool, ParksWhatIsAboveItsNewMaximum) {
   Fakes fakes(3);
-  for (auto& fake : fakes) {
-    fake->define("interpool.native.inside.parking", "park",
-                 [](const std::vector<Value>&) { return Value(); });
-  }
-  PoolOptions options;
-  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
-  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  const auto pool = parking_pool(fakes);
   pool->resize(1, 1);
   EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
   EXPECT_EQ(pool->instances().size(), 3U);
@@ -619,13 +618,7 @@ TEST(Pool, IsNotLimitedOnceItsSizeIsTheLimit) {
 
 TEST(Pool, IsNotLimitedToWhatIsParked) {
   Fakes fakes(2);
-  for (auto& fake : fakes) {
-    fake->define("interpool.native.inside.parking", "park",
-                 [](const std::vector<Value>&) { return Value(); });
-  }
-  PoolOptions options;
-  options.start = []() -> Interpreter* { throw InterpreterStartError("none is needed"); };
-  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  const auto pool = parking_pool(fakes);
   Interpreter& second = pool->acquire("", 0.0, 2);
   pool->resize(1, 1);
   ASSERT_TRUE(eventually([&] { return pool->size() == 1; }));
