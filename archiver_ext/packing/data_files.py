@@ -177,6 +177,8 @@ def _taken_by(exporter: HermeticExporter, name: str) -> str:
         module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         if module in exporter.names("mock"):
             return f"{module} is mocked"
+        if module in exporter.names("extern"):
+            return f"{module} is taken from the server"
     for end in range(1, len(parts)):
         module = ".".join(parts[:end])
         if module in exporter.names("extern"):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from interpool.handler.backend import own_changes
 from interpool.native.inside import module_scope
 from interpool.native.upstream.cpython_private import (
     environ_data,
@@ -140,6 +141,7 @@ class ProcessView:
         self.loop_is_set = False
         self._directory = directory
         self._state: tuple[Any, ...] = ()
+        self._changes: tuple[own_changes.Changes, ...] = ()
         self._grad = True
         self._device: torch.device | None = None
 
@@ -190,6 +192,8 @@ class ProcessView:
         """
         if self.modules is not None:
             self.modules.collect()
+        for changes in self._changes:
+            changes.note()
         device = torch.get_default_device()
         self._device = None if device.type == "cpu" else device
 
@@ -199,6 +203,8 @@ class ProcessView:
         if self.loop is not None and not self.loop.is_running():
             self.loop.close()
         if _current is self:
+            for changes in self._changes:
+                changes.take_back()
             self._exchange(_initial)
             _current = None
         if self.modules is not None:
@@ -206,6 +212,9 @@ class ProcessView:
 
     def _put_in_place(self) -> None:
         global _current, _initial
+        if _current is not None:
+            for changes in _current._changes:
+                changes.take_back()
         module_scope.enter(self.modules)
         found = tuple(kept.get() for kept in _KEPT)
         if _current is not None:
@@ -215,6 +224,9 @@ class ProcessView:
             _undo_changes_of_neighbours()
             _initial = found = tuple(kept.get() for kept in _KEPT)
         self._exchange(self._state or _initial)
+        for changes in self._changes:
+            changes.put()
+        self._changes = self._changes or tuple(begin() for begin in own_changes.KINDS)
         _current = self
 
     @staticmethod

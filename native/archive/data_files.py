@@ -198,6 +198,7 @@ def _locked(base: Path) -> Iterator[Path]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield base
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
         os.close(handle)
 
 

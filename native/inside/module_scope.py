@@ -38,7 +38,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from interpool.native.inside import lean_imports, operators
+from interpool.native.inside import exits, lean_imports, operators, owners
 from interpool.native.upstream.cpython_private import forget_source_lines
 
 if TYPE_CHECKING:
@@ -101,12 +101,13 @@ class ModuleScope:
         self._size = len(modules)
 
     def close(self) -> None:
-        """Forget its modules, and take back what they have registered with torch.
+        """Forget its modules, take back what they have registered with torch, and call their exit functions.
 
         Objects made of them still work, and import no more of them.
         """
         if self.entered:
             enter(None)
+        exits.call(self)
         operators.release(self)
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
@@ -249,7 +250,7 @@ def is_own(name: str, module: ModuleType) -> bool:
     return _environment.get(name) is not module and _entered._is_own(name, module)
 
 
-def _owner(globals_: dict[str, Any]) -> operators.Owner | None:
+def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
     """The scope whose module's globals these are; None: the environment's."""
     spec = globals_.get("__spec__")
     scope: ModuleScope | None = getattr(getattr(spec, "loader", None), "scope", None)
@@ -258,7 +259,7 @@ def _owner(globals_: dict[str, Any]) -> operators.Owner | None:
         module = sys.modules.get(name)
         if module is not None and module.__dict__ is globals_ and is_own(name, module):
             scope = _entered
-    return operators.Owner(scope, scope.directory) if scope is not None else None
+    return owners.Owner(scope, scope.directory) if scope is not None else None
 
 
 def _install() -> None:
@@ -270,7 +271,7 @@ def _install() -> None:
     _baseline = frozenset(sys.modules) | lean_imports.known_names()
     sys.path_hooks.insert(0, _hook)
     _guard_threads()
-    operators.find_owners(_owner)
+    owners.find_owners(_owner)
 
 
 def _hook(path: str) -> FileFinder:

@@ -15,28 +15,20 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from interpool.native.inside.owners import Owner, owner_of
 from interpool.native.inside.refusals import conflicting
 from interpool.native.upstream.torch_private import forget_libraries, operators_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from torch.library import Library
 
 
-class Owner(NamedTuple):
-    """A loaded model: by what ``release`` is told, and the path of what it was loaded from."""
-
-    key: object
-    path: str
-
-
 _owners: WeakKeyDictionary[Library, Owner] = WeakKeyDictionary()
-_finders: list[Callable[[dict[str, Any]], Owner | None]] = []
 
 # Through these the code that wants a library has it made.
 _WAYS = re.compile(r"(torch\._?library|torch\._custom_ops?|functools|contextlib|typing_extensions)(\..*)?")
@@ -49,7 +41,7 @@ def install() -> None:
     def new(cls: type[Library], *_args: Any, **_kwargs: Any) -> Library:
         """Stands in for ``Library.__new__``. Not for ``__init__``, which notes its caller's line."""
         made = object.__new__(cls)
-        if (owner := _owner_of(sys._getframe(1))) is not None:
+        if (owner := owner_of(sys._getframe(1), _WAYS)) is not None:
             _owners[made] = owner
         return made
 
@@ -67,11 +59,6 @@ def install() -> None:
     guard("define", _before_definition)
     guard("impl", _before_kernel)
     guard("_destroy", _before_end)
-
-
-def find_owners(find: Callable[[dict[str, Any]], Owner | None]) -> None:
-    """Have ``find`` asked for the model whose code has these globals; None: it knows of none."""
-    _finders.append(find)
 
 
 def release(key: object) -> None:
@@ -117,7 +104,7 @@ def _before_kernel(library: Library, op_name: object = "", *_: object, **__: obj
 def _before_end(library: Library) -> None:
     """``custom_op`` removes the operator of that name that there is, and then makes its own."""
     owner = _owners.get(library)
-    caller = _owner_of(sys._getframe(2)) if owner is not None else None
+    caller = owner_of(sys._getframe(2), _WAYS) if owner is not None else None
     if caller is not None:
         for name in sorted(operators_of(library)):
             _refuse_if_others(caller, name)
@@ -135,12 +122,3 @@ def _refuse_if_others(owner: Owner, name: str) -> None:
                 "it another namespace in one of the two, or have them served by pools of their own.",
             )
         )
-
-
-def _owner_of(frame: FrameType | None) -> Owner | None:
-    """Whose code has called torch; None for the environment's."""
-    while frame is not None and _WAYS.fullmatch(str(frame.f_globals.get("__name__"))):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    return next((owner for find in _finders if (owner := find(frame.f_globals)) is not None), None)

@@ -20,7 +20,7 @@ from interpool.native.archive.format import Manifest
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import Record, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError, StructureError
-from interpool.native.inside import operators
+from interpool.native.inside import exits, operators, owners
 from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, PyTorchFileReader
 
 # torch.package causes it, and nobody who serves a model can change that.
@@ -193,6 +193,7 @@ def close_package(which: str | int) -> None:
     package = _packages.pop(os.path.abspath(which) if isinstance(which, str) else which, None)
     if package is None:
         return
+    exits.call(package.importer.id())
     operators.release(package.importer.id())
     package.importer.close()
     package.clear()
@@ -221,12 +222,12 @@ def archive_of(module: str) -> tuple[str, int] | None:
     return _archives.get(module.partition(".")[0])
 
 
-def _owner(globals_: dict[str, Any]) -> operators.Owner | None:
+def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
     name = str(globals_.get("__name__")).partition(".")[0]
-    return operators.Owner(name, _archives[name][0]) if name in _archives else None
+    return owners.Owner(name, _archives[name][0]) if name in _archives else None
 
 
-operators.find_owners(_owner)
+owners.find_owners(_owner)
 
 
 def load_bytes(path: str, package: str, resource: str, snapshot: int = 0) -> bytes:

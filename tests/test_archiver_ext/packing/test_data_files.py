@@ -193,6 +193,7 @@ def test_link_out_of_the_project_is_refused(root: Path, tmp_path: Path) -> None:
         ("interpool-archive/data.txt", {}, "interpool-archive is the archive's own folder"),
         ("MYPKG/Helper.py", {}, "a module has the same name except for its case"),
         ("mypkg/helper.py", {"mock": ("mypkg.helper",)}, "mypkg.helper is mocked"),
+        ("mypkg/helper.py", {"extern": ("mypkg.helper",)}, "mypkg.helper is taken from the server"),
     ],
 )
 def test_name_that_something_else_in_the_archive_has_is_refused(

@@ -13,6 +13,12 @@ from interpool.native import InterpreterManager, InterpreterSession
 VIEW = "interpool.handler.backend.process_view"
 
 
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
 def _run(session: InterpreterSession, source: str) -> object:
     """The value of ``found`` once the source has run in there."""
     names = session.global_("builtins", "dict")()
@@ -81,3 +87,152 @@ found.append(multiprocessing.get_start_method(allow_none=True))
 """
     with InterpreterManager(1) as manager, manager.acquire_session() as session:
         assert _run(session, source) == ["spawn", "forkserver", "spawn", None]
+
+
+LOGGERS = f"""
+import io, logging, sys, types
+from {VIEW} import ProcessView
+
+shared = logging.getLogger("some_library")
+shared.setLevel(logging.INFO)
+environment = types.ModuleType("some_new_library")
+
+def told():
+    said = []
+    for name in ("some_library", "service"):
+        before = logging.getLogger(name)
+        said.append([before.level, len(before.handlers), len(before.filters), before.propagate, before.disabled])
+    return said
+
+def load(change):
+    view = ProcessView(None)
+    with view.entered():
+        change()
+        view.loaded()
+    return view
+
+def seen(view):
+    with view.entered():
+        return told()
+
+def close(*views):
+    for view in views:
+        view.close()
+    sys.modules.pop("some_new_library", None)
+    for name in ("some_library", "service", "some_new_library"):
+        logging.root.manager.loggerDict.pop(name, None)
+"""
+
+
+def test_what_a_model_changes_of_loggers_and_their_handlers_is_its_own(session: InterpreterSession) -> None:
+    source = f"""{LOGGERS}
+handler = logging.StreamHandler(io.StringIO())
+shared.addHandler(handler)
+quiet = [logging.INFO, 1, 0, True, False], [0, 0, 0, True, False]
+
+def change():
+    logging.config.dictConfig({{"version": 1, "disable_existing_loggers": True}})
+    shared.setLevel(logging.ERROR)
+    handler.setFormatter(logging.Formatter("mine"))
+    mine = logging.getLogger("service")
+    mine.addHandler(logging.NullHandler())
+    mine.addFilter(lambda record: True)
+    mine.propagate = False
+
+import logging.config
+strict, other = load(change), load(lambda: None)
+def formatted():
+    return handler.formatter is not None
+found = []
+for view in (strict, other, strict):
+    found.append(seen(view))
+    found.append(formatted())
+strict.close()
+found += [told(), formatted()]
+again = load(change)  # as after it was unloaded: not twice
+found += [seen(again)[1][1]]
+close(again, other)
+"""
+    strict = [[40, 1, 0, True, True], [0, 1, 1, False, False]]
+    before = [[20, 1, 0, True, False], [0, 0, 0, True, False]]
+    found = _run(session, source)
+    assert found == [strict, True, before, False, strict, True, before, False, 1]
+
+
+def test_a_logger_is_enabled_for_what_its_model_wants(session: InterpreterSession) -> None:
+    """Python keeps what it found out of a logger's level."""
+    source = f"""{LOGGERS}
+strict, other = load(lambda: shared.setLevel(logging.ERROR)), load(lambda: None)
+found = []
+for view in (strict, other, strict, other):
+    with view.entered():
+        found.append(shared.isEnabledFor(logging.INFO))
+close(strict, other)
+"""
+    assert _run(session, source) == [False, True, False, True]
+
+
+def test_what_a_library_sets_up_when_a_model_imports_it_is_everybodys(session: InterpreterSession) -> None:
+    source = f"""{LOGGERS}
+def import_library():
+    sys.modules["some_new_library"] = environment
+    logging.getLogger("some_new_library.part").addHandler(logging.NullHandler())
+
+first, second = load(import_library), load(lambda: None)
+found = []
+for view in (first, second):
+    with view.entered():
+        found.append(len(logging.getLogger("some_new_library.part").handlers))
+close(first)
+found.append(len(logging.getLogger("some_new_library.part").handlers))
+close(second)
+"""
+    assert _run(session, source) == [1, 1, 1]
+
+
+def test_a_load_that_fails_leaves_loggers_as_they_were(session: InterpreterSession) -> None:
+    source = f"""{LOGGERS}
+view, other = ProcessView(None), ProcessView(None)
+try:
+    with view.entered():
+        shared.disabled = True
+        raise ValueError
+except ValueError:
+    pass
+with other.entered():
+    found = [shared.disabled]
+close(view, other)
+"""
+    assert _run(session, source) == [False]
+
+
+def test_classes_of_one_name_that_two_models_allow_torch_load_are_each_ones_own(session: InterpreterSession) -> None:
+    source = f"""{LOGGERS}
+import io, torch
+
+def allow(kind):
+    one = type("Net", (), {{"__module__": "model"}})
+    model = types.ModuleType("model")
+    model.Net = one
+    torch.serialization.add_safe_globals([one, torch.nn.Linear])
+    return one
+
+kinds, views = [], []
+for _ in range(2):
+    views.append(load(lambda: kinds.append(allow("Net"))))
+found = []
+for index, view in enumerate([*views, views[0]]):
+    with view.entered():
+        allowed = torch.serialization.get_safe_globals()
+        found.append([kind in allowed for kind in kinds] + [torch.nn.Linear in allowed])
+for view in views:
+    view.close()
+allowed = torch.serialization.get_safe_globals()
+found.append([kind in allowed for kind in kinds] + [torch.nn.Linear in allowed])
+"""
+    assert _run(session, source) == [
+        [True, False, True],
+        [False, True, True],
+        [True, False, True],
+        [False, False, True],
+    ]

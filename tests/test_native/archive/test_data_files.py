@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import inspect
 import io
@@ -31,7 +32,7 @@ from archives import (
     module_records,
 )
 
-from interpool.native.archive.data_files import base_folder
+from interpool.native.archive.data_files import base_folder, extract
 from interpool.native.archive.format import NAMESPACE_SOURCE
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
@@ -372,6 +373,30 @@ def test_another_processs_data_stays_until_it_ends_however_it_ends(
     in_order.communicate()
     assert in_order.returncode == 0
     assert len(folders(scratch)) == 1
+
+
+def test_a_child_that_is_forked_while_files_are_laid_out_keeps_nobody_from_the_next(scratch: Path) -> None:
+    read_end, write_end = os.pipe()
+    children = []
+
+    def read(_name: str) -> bytes:
+        children.append(os.fork())
+        if not children[-1]:
+            os.read(read_end, 1)
+            os._exit(0)
+        return b"content"
+
+    extract(digests({"labels.txt": b"content"}), read, "m.pt").release()
+    try:
+        (base,) = scratch.iterdir()
+        handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+    finally:
+        os.write(write_end, b".")
+        os.waitpid(children[0], 0)
+        os.close(read_end)
+        os.close(write_end)
 
 
 # ---- refusals ------------------------------------------------------------------------------

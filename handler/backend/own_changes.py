@@ -1,0 +1,159 @@
+"""What a model changes, while it is loaded, of things that its interpreter finds by name.
+
+Loggers, and the classes that ``torch.load`` may make: in a process of its own a model's changes of them
+are nobody else's. Most models change none, so what a load has changed is noted once and exchanged with
+the view (``process_view``); everything else stays where it is, whoever is served.
+
+A library that several models import sets its loggers up once, when the first of them imports it: what
+goes by such a module's name is everybody's.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+
+from interpool.native.inside import module_scope
+
+
+class Changes(Protocol):
+    """One kind of them, of one model: begun when the model's view is first entered."""
+
+    def note(self) -> None:
+        """The model has been loaded: what is otherwise now is its own, and is in place."""
+
+    def take_back(self) -> None:
+        """Have what was there before, for another model; also before ``note``."""
+
+    def put(self) -> None:
+        """Have the model's own again."""
+
+
+class _LoggerState(NamedTuple):
+    level: int
+    handlers: list[logging.Handler]
+    filters: list[Any]
+    propagate: bool
+    disabled: bool
+
+
+class _HandlerState(NamedTuple):
+    level: int
+    formatter: logging.Formatter | None
+    filters: list[Any]
+
+
+_NEW = _LoggerState(logging.NOTSET, [], [], propagate=True, disabled=False)
+
+
+class LoggerChanges:
+    """Levels, handlers and filters of loggers but the root logger, and of handlers that were there before."""
+
+    def __init__(self) -> None:
+        self._before: dict[Any, _LoggerState | _HandlerState] | None = dict(_states())
+        self._changed: dict[Any, _LoggerState | _HandlerState] = {}
+
+    def note(self) -> None:
+        """See Changes."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        for subject, state in _states():
+            if subject in before:
+                other = before[subject]
+            elif isinstance(subject, logging.Logger) and not _is_of_environment(subject.name):
+                other = _NEW
+            else:
+                continue
+            if state != other:
+                self._changed[subject] = other
+
+    def take_back(self) -> None:
+        """See Changes."""
+        self.note()
+        self._exchange()
+
+    def put(self) -> None:
+        """See Changes."""
+        self._exchange()
+
+    def _exchange(self) -> None:
+        for subject, other in self._changed.items():
+            self._changed[subject] = _state(subject)
+            if isinstance(subject, logging.Logger):
+                subject.level, subject.handlers[:], subject.filters[:], subject.propagate, subject.disabled = other
+            else:
+                subject.level, subject.formatter, subject.filters[:] = other
+        if self._changed:
+            root = logging.getLogger()
+            root.setLevel(root.level)  # loggers keep what they found of levels until one is set
+
+
+def _states() -> Iterator[tuple[Any, _LoggerState | _HandlerState]]:
+    root = logging.getLogger()
+    handlers = set(root.handlers)
+    for logger in logging.root.manager.loggerDict.copy().values():
+        if isinstance(logger, logging.Logger):  # and no stand-in for one that nobody has asked for
+            handlers.update(logger.handlers)
+            yield logger, _state(logger)
+    for handler in handlers:
+        yield handler, _state(handler)
+
+
+def _state(subject: Any) -> _LoggerState | _HandlerState:
+    if isinstance(subject, logging.Logger):
+        return _LoggerState(
+            subject.level, subject.handlers[:], subject.filters[:], subject.propagate, subject.disabled
+        )
+    return _HandlerState(subject.level, subject.formatter, subject.filters[:])
+
+
+class SafeGlobals:
+    """Classes and functions of the model's own that it has ``torch.load`` allow, by their names."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = get_safe_globals()
+        self._own: list[Any] = []
+
+    def note(self) -> None:
+        """See Changes."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        self._own = [
+            allowed
+            for allowed in get_safe_globals()
+            if allowed not in before and not _is_of_environment(_module_of(allowed))
+        ]
+
+    def take_back(self) -> None:
+        """See Changes."""
+        self.note()
+        if self._own:
+            others = [allowed for allowed in get_safe_globals() if allowed not in self._own]
+            clear_safe_globals()
+            add_safe_globals(others)
+
+    def put(self) -> None:
+        """See Changes."""
+        if self._own:
+            add_safe_globals(self._own)
+
+
+def _module_of(allowed: Any) -> str:
+    found = allowed[0] if isinstance(allowed, tuple) else allowed
+    return str(getattr(found, "__module__", ""))
+
+
+def _is_of_environment(name: str) -> bool:
+    """Whether a module that several models share goes by that name, or is above it."""
+    top = name.partition(".")[0]
+    module = sys.modules.get(top)
+    return module is not None and not module_scope.is_own(top, module)
+
+
+KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, SafeGlobals)

@@ -1,0 +1,99 @@
+"""Functions that models register with ``atexit``: they are called when their model goes.
+
+A worker's process ends with its model; an interpreter goes on. Those of the environment's modules are
+called when the interpreter ends, and so are those of models that are still there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from interpool.native.inside.owners import Owner, owner_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Function = TypeVar("Function", bound=Callable[..., object])
+
+_WAYS = re.compile(r"functools|contextlib")
+
+
+class _Exit:
+    """A function that a model has registered; called once. It is found by what it calls, too."""
+
+    def __init__(self, owner: Owner, function: Callable[..., object], args: Any, kwargs: Any) -> None:
+        self.owner = owner
+        self._function = function
+        self._args, self._kwargs = args, kwargs
+        self._called = False
+
+    def __call__(self) -> None:
+        if not self._called:
+            self._called = True
+            self._function(*self._args, **self._kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (not isinstance(other, _Exit) and bool(self._function == other))
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
+_exits: list[_Exit] = []
+_unregister = atexit.unregister
+
+
+def install() -> None:
+    """Stand in for what registers and forgets them. Once per interpreter, before any model."""
+    stock = atexit.register
+
+    def register(func: Function, /, *args: Any, **kwargs: Any) -> Function:
+        """Stands in for ``atexit.register``."""
+        owner = owner_of(sys._getframe(1), _WAYS)
+        if owner is None or not callable(func):
+            return stock(func, *args, **kwargs)
+        made = _Exit(owner, func, args, kwargs)
+        stock(made)
+        _exits.append(made)
+        return func
+
+    def unregister(func: Callable[..., object], /) -> None:
+        """Stands in for ``atexit.unregister``."""
+        _unregister(func)
+        _exits[:] = [made for made in _exits if made != func]
+
+    atexit.register, atexit.unregister = register, unregister
+
+
+def call(key: object) -> None:
+    """Have those of the model of that scope, or archive, called in a thread of their own, the last one first.
+
+    They may wait for threads of the model's, and whoever unloads it serves others. Where one raises, that is
+    said on ``sys.stderr``, as when a Python ends, and the next one is called.
+    """
+    own = [made for made in _exits if made.owner.key == key]
+    _exits[:] = [made for made in _exits if made.owner.key != key]
+    if own:
+        thread = threading.Thread(target=_call, args=(own,), name=f"exit functions of {own[0].owner.path}")
+        thread.daemon = True
+        with suppress(RuntimeError):  # no thread can be started: then they are called at the interpreter's end
+            thread.start()
+
+
+def _call(own: list[_Exit]) -> None:
+    while own:
+        made = own.pop()
+        try:
+            made()
+        except BaseException:
+            print(f"Exception ignored in atexit callback: {made!r}", file=sys.stderr)
+            traceback.print_exc()
+        _unregister(made)

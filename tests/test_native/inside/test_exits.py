@@ -1,0 +1,154 @@
+"""What a model registers with ``atexit`` is called when the model goes, and not for its neighbours' sake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from archives import build_package
+from interpool_testing import Code, run_program
+from waiting import wait_for
+
+from interpool.native import InterpreterSession
+
+SCOPES = """
+import atexit
+from interpool.native.inside import module_scope, packages
+
+def load(directory):
+    scope = module_scope.ModuleScope(directory)
+    module_scope.enter(scope)
+    import model
+    module_scope.enter(None)
+    return scope
+
+scopes = {}
+
+def make(directory):
+    scopes[directory] = load(directory)
+
+def close(directory):
+    scopes.pop(directory).close()
+
+def open_package(path):
+    packages.load_object(path, "model", "model.pkl")
+
+def close_package(path):
+    packages.close_package(path)
+"""
+WRITES = """
+import atexit
+
+def write(text):
+    with open({path!r}, "a") as file:
+        file.write(text)
+"""
+
+
+@pytest.fixture
+def code(session: InterpreterSession) -> Code:
+    return Code(session, SCOPES)
+
+
+class Model:
+    """A directory with a module that writes lines when it goes."""
+
+    def __init__(self, tmp_path: Path, name: str, source: str) -> None:
+        self.directory = tmp_path / name
+        self.directory.mkdir()
+        self.written = tmp_path / f"{name}.txt"
+        (self.directory / "model.py").write_text(WRITES.format(path=str(self.written)) + source)
+
+    def has_written(self, text: str) -> bool:
+        return self.written.exists() and self.written.read_text() == text
+
+
+def test_they_are_called_when_its_scope_is_closed_the_last_one_first(code: Code, tmp_path: Path) -> None:
+    both = "atexit.register(write, 'first.')\n@atexit.register\ndef last():\n    write('last.')\n"
+    one, two = Model(tmp_path, "one", both), Model(tmp_path, "two", "atexit.register(write, 'two')")
+    for model in (one, two):
+        code.call("make", str(model.directory))
+    code.call("close", str(one.directory))
+    wait_for(lambda: one.has_written("last.first."), "the exit functions of the model that went")
+    assert not two.written.exists()
+    code.call("close", str(two.directory))
+    wait_for(lambda: two.has_written("two"), "the exit functions of the other one")
+
+
+def test_one_that_fails_or_waits_keeps_neither_the_others_nor_who_unloads_it(
+    code: Code, tmp_path: Path
+) -> None:
+    source = """
+import threading, time
+go_on = threading.Event()
+
+def wait():
+    go_on.wait()
+    write("waited.")
+
+atexit.register(go_on.set)
+atexit.register(write, "after.")
+atexit.register(lambda: 1 / 0)
+threading.Timer(0.5, go_on.set).start()
+atexit.register(wait)
+"""
+    model = Model(tmp_path, "one", source)
+    code.call("make", str(model.directory))
+    code.call("close", str(model.directory))
+    wait_for(lambda: model.has_written("waited.after."), "all of them")
+
+
+def test_what_was_unregistered_is_not_called(code: Code, tmp_path: Path) -> None:
+    source = """
+def other():
+    write("other")
+
+atexit.register(write, "no")
+atexit.register(other)
+atexit.register(write, "no")
+atexit.unregister(write)
+"""
+    model = Model(tmp_path, "one", source)
+    code.call("make", str(model.directory))
+    code.call("close", str(model.directory))
+    wait_for(lambda: model.has_written("other"), "the one that is left")
+
+
+def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(tmp_path: Path) -> None:
+    gone, there = (Model(tmp_path, name, f"atexit.register(write, {name!r})") for name in ("gone", "there"))
+    done = run_program(
+        f"""
+        import sys, time
+        from pathlib import Path
+        from interpool import InterpreterManager
+        from interpool_testing import Code, run_program
+
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            code = Code(session, {SCOPES!r})
+            for directory in sys.argv[1:]:
+                code.call("make", directory)
+            code.call("close", sys.argv[1])
+            while not Path(sys.argv[1] + ".txt").exists():
+                time.sleep(0.01)
+        print(Path(sys.argv[2] + ".txt").exists())
+        """,
+        str(gone.directory),
+        str(there.directory),
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    assert gone.has_written("gone")
+    assert there.has_written("there")
+
+
+def test_those_of_a_hermetic_archive_are_called_when_it_is_closed(code: Code, tmp_path: Path) -> None:
+    written = tmp_path / "written.txt"
+    source = WRITES.format(path=str(written)) + (
+        "import torch\n"
+        "if __name__.startswith('<torch_package'):\n    atexit.register(write, 'packed')\n"
+        "class Model(torch.nn.Module):\n    pass\ndef make():\n    return Model()\n"
+    )
+    path = build_package(tmp_path / "packed.pt", {"exit_model.py": source}, "exit_model:make")
+    code.call("open_package", str(path))
+    assert not written.exists()
+    code.call("close_package", str(path))
+    wait_for(lambda: written.exists() and written.read_text() == "packed", "its exit function")
