@@ -15,9 +15,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
-
 from interpool.native.inside import module_scope
+from interpool.native.upstream.torch_private import replace_safe_globals, safe_globals
 
 
 class Changes(Protocol):
@@ -116,32 +115,25 @@ class SafeGlobals:
     """Classes and functions of the model's own that it has ``torch.load`` allow, by their names."""
 
     def __init__(self) -> None:
-        self._before: list[Any] | None = get_safe_globals()
-        self._own: list[Any] = []
+        self._before: frozenset[Any] | None = safe_globals()
+        self._own: frozenset[Any] = frozenset()
 
     def note(self) -> None:
         """See Changes."""
-        if self._before is None:
-            return
-        before, self._before = self._before, None
-        self._own = [
-            allowed
-            for allowed in get_safe_globals()
-            if allowed not in before and not _is_of_environment(_module_of(allowed))
-        ]
+        if self._before is not None:
+            new, self._before = safe_globals() - self._before, None
+            self._own = frozenset(one for one in new if not _is_of_environment(_module_of(one)))
 
     def take_back(self) -> None:
         """See Changes."""
         self.note()
         if self._own:
-            others = [allowed for allowed in get_safe_globals() if allowed not in self._own]
-            clear_safe_globals()
-            add_safe_globals(others)
+            replace_safe_globals(safe_globals() - self._own)
 
     def put(self) -> None:
         """See Changes."""
         if self._own:
-            add_safe_globals(self._own)
+            replace_safe_globals(safe_globals() | self._own)
 
 
 def _module_of(allowed: Any) -> str:

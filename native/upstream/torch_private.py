@@ -316,6 +316,10 @@ _CORE_NAMES = (
         mentions=("_op_defs", "ns"),
     ),
     PrivateName("torch._library.custom_ops:OPDEF_TO_LIB", "inside/operators.py: likewise"),
+    PrivateName(
+        "torch._weights_only_unpickler:_marked_safe_globals_set",
+        "handler/backend/own_changes.py: what a model lets torch.load make",
+    ),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
     PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
 )
@@ -517,6 +521,20 @@ def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:
     torch.library._keep_alive[:] = [each for each in torch.library._keep_alive if id(each) not in gone]
     for name in [name for name, each in custom_ops.OPDEF_TO_LIB.items() if id(each) in gone]:
         del custom_ops.OPDEF_TO_LIB[name]
+
+
+def safe_globals() -> frozenset[Any]:
+    """What ``torch.serialization.get_safe_globals`` tells, which imports torch's compiler to be complete."""
+    from torch import _weights_only_unpickler
+
+    return frozenset(_weights_only_unpickler._marked_safe_globals_set)
+
+
+def replace_safe_globals(allowed: frozenset[Any]) -> None:
+    """Let ``torch.load`` make these, and nothing else that was allowed by ``add_safe_globals``."""
+    from torch import _weights_only_unpickler
+
+    _weights_only_unpickler._marked_safe_globals_set = set(allowed)
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:

@@ -89,6 +89,25 @@ found.append(multiprocessing.get_start_method(allow_none=True))
         assert _run(session, source) == ["spawn", "forkserver", "spawn", None]
 
 
+def test_a_view_imports_nothing_that_no_model_asks_for() -> None:
+    source = f"""
+import sys
+from {VIEW} import ProcessView
+from interpool.native.inside.lean_imports import is_late
+
+def late():
+    return sum(map(is_late, list(sys.modules.values())))
+
+before = late()
+for view in (ProcessView(None), ProcessView(None)):
+    with view.entered():
+        view.loaded()
+found = [before > 100, late() == before]
+"""
+    with InterpreterManager(1) as fresh, fresh.acquire_session() as session:
+        assert _run(session, source) == [True, True]
+
+
 LOGGERS = f"""
 import io, logging, sys, types
 from {VIEW} import ProcessView
