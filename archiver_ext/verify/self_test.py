@@ -5,6 +5,7 @@ One way of calling a model and of comparing answers, for who packs, verifies and
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
@@ -188,7 +189,11 @@ def _compare(place: str, expected: Any, got: Any, rtol: float, atol: float) -> I
             yield from _compare(f"{place}[{index}]", left, right, rtol, atol)
     elif isinstance(expected, (float, complex)) and isinstance(got, (float, complex)):
         same = expected == got or (expected != expected and got != got)
-        if not same and not abs(expected - got) <= atol + rtol * abs(expected):
+        close = same or (
+            not math.isinf(abs(expected))  # all numbers are within a part of that
+            and abs(expected - got) <= atol + rtol * abs(expected)
+        )
+        if not close:
             yield f"{place}: {got!r}, not {expected!r}"
     elif type(expected) is not type(got) or expected != got:
         yield f"{place}: {_short(got)}, not {_short(expected)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import demo
 import psutil
 import pytest
 from paths import ROOT
@@ -35,6 +37,15 @@ def left_behind(temporary: Path) -> set[str]:
             if home.startswith(f"{temporary}/ip-demo-") and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(f"process {process.pid} of {home}")
     return found
+
+
+@pytest.mark.parametrize("place", ["cat", "dog"])
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_score_that_is_not_finite_is_told_from_a_right_one(place: str, score: float) -> None:
+    right = {"label": "cat", "scores": {"cat": 0.5, "dog": 0.25}}
+    wrong = {"label": "cat", "scores": {"cat": 0.5, "dog": 0.25, place: score}}
+    model = demo.Model("m", "sample.json", [], answers=[right, wrong], expected=[right, right])
+    assert model.differences() == [0.0, math.inf]
 
 
 def test_demo_finds_every_answer_right_and_leaves_nothing_behind(temporary: Path) -> None:

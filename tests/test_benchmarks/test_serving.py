@@ -75,6 +75,14 @@ def test_a_pool_that_fails_misses_a_bar() -> None:
     assert not bar.met
 
 
+def test_stock_torchserve_that_fails_misses_a_bar_as_none_beside_it_is_left() -> None:
+    alone = {"small": {PACKED: figures(95.0, 10.0, 0.2)}}
+    compared = serving.bars_of(serving.Found(figures=alone, failed={STOCK: "small: OSError: no"}), [2, 8])
+    assert [bar.name for bar in compared if not bar.met] == [f"{STOCK} could be compared"]
+    not_asked_for = serving.bars_of(serving.Found(figures=alone), [2, 8])
+    assert all(bar.met for bar in not_asked_for)
+
+
 def test_a_wrong_answer_is_told_from_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
     right = models.build("small").answer(models.REQUEST)
     for said, wrong in ((right, False), ({"y": [0.5] * 16}, True)):

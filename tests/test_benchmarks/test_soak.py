@@ -17,6 +17,7 @@ import psutil
 import pytest
 from bench import measured
 from local_server import Answer
+from paths import ROOT
 from waiting import wait_for
 
 from benchmarks.soak import benchmark as soak
@@ -92,6 +93,30 @@ def test_a_thread_more_in_a_short_time_is_no_slope() -> None:
     known, _, _ = soak.judged([sample(number, threads=30 + number // 10) for number in range(20)])
     assert known["threads"]["per_hour"] > soak.LIMITS["threads"]
     assert known["threads"]["verdict"] != "grows"
+
+
+def test_the_page_says_how_much_more_may_grow_in_a_run_that_is_short() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    median = sample(0.0).p50_ms
+
+    def limits(minutes: float) -> list[float]:
+        return [soak.limit_of(what, [sample(0.0), sample(60 * minutes)]) for what in soak.JUDGED]
+
+    part = 1 - soak.WARM
+    rows = {
+        "in all": [*soak.RISES.values(), soak.LATENCY_LIMIT * median],
+        "an hour, where one counts": [*soak.LIMITS.values(), soak.LATENCY_LIMIT * median],
+        f"an hour, by `--long` ({60 * part:g} minutes count)": limits(60 * part),
+        f"an hour, by five minutes ({5 * part:g} count)": limits(5 * part),
+    }
+    assert soak.RISES.keys() == soak.LIMITS.keys()
+    assert rows["an hour, where one counts"] == limits(60)
+    assert f"\n| at most | {' | '.join(soak.JUDGED)} |\n" in page
+    for name, (*counts, latency) in rows.items():
+        cells = [*(f"{each:.3g}" for each in counts), f"{latency / median:.2g} × its median"]
+        assert f"\n| {name} | {' | '.join(cells)} |\n" in page
+    memory, _, descriptors, mappings, threads = soak.LIMITS.values()
+    assert f"at most {memory:g} MB, {descriptors:g}, {mappings:g}, {threads:g}, a fifth, in less" in page
 
 
 def test_samples_that_cannot_tell_are_said_to_be_too_few() -> None:
@@ -176,6 +201,27 @@ def test_a_client_keeps_what_was_answered_wrongly_or_not_at_all(
     ):
         wait_for(lambda: getattr(client, where), "what is wrong")
     assert client.right == client.failed == 0
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nnot JSON", b"HTTP/1.1 200 OK\r\n\r\n"]
+)
+def test_a_client_that_cannot_read_an_answer_and_ends_keeps_that_as_a_fault(said: bytes) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(said)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with listening(Handler) as address, Client(address, "m", model().one, failing=False) as client:
+        wait_for(lambda: client.faults, "what ended it")
+    (fault,) = client.faults
+    assert fault.startswith("m: the client ended: ")
+    assert client.right == 0
 
 
 def test_a_model_that_is_being_changed_may_leave_a_client_without_an_answer() -> None:
@@ -303,6 +349,18 @@ def test_a_soak_whose_host_is_not_the_same_any_more_ends_and_tells_it(
     assert f"the host was process {os.getpid()}, and is [1]" in soaked.ended
     assert soaked.ended.endswith("its last words")
     assert next(bar.name for bar in soaked.certain() if not bar.met) == "it could go on to its end"
+
+
+def test_a_soak_whose_model_is_not_answered_any_more_ends_and_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(soak, "PAUSE_S", 0.0)
+    with ExitStack() as stack:
+        soaked = soak.Soaked(cast(Any, Dying()), stack)
+        soaked.clients[soak.SCALED] = Client("http://127.0.0.1:1", "m", model().one, failing=False)
+        monkeypatch.setattr(soaked, "change", lambda: None)
+        assert soaked.run(3600, lambda _sample: None) == []
+    assert soaked.ended.endswith("scaled has given no right answer since the last sample")
 
 
 def test_the_figure_is_drawn_from_what_is_kept(tmp_path: Path) -> None:

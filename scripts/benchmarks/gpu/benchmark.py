@@ -11,6 +11,7 @@ waited for; threads of one process have a stream each.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import sys
@@ -86,7 +87,7 @@ class Bench:
         expected = _expected(model)
         for worker in workers:
             said = float(worker.wait_ready())
-            if abs(said - expected) > 0.02 * abs(expected):  # devices round in their own ways
+            if not math.isclose(said, expected, rel_tol=0.02):  # devices round in their own ways
                 raise RuntimeError(f"{way}, {model}: the answer is {said}, not {expected}")
         return workers
 

@@ -13,6 +13,7 @@ weights being shared. What it says when it is ready is the model's answer.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from typing import Any
@@ -21,6 +22,14 @@ from benchmarks.shared.at_once import AtOnce, Loop, in_threads, wait_until
 
 ENTRY = ("interpool-archive", "entry.pkl")
 GUEST = "benchmarks.gpu.guest"  # interpreters find modules where this process does
+
+
+def agreed(answers: list[float]) -> float:
+    """The one answer of all interpreters; raises RuntimeError where they differ, or one is no number."""
+    most = max(answers)  # which may pass over a nan
+    if not all(math.isclose(each, most, rel_tol=1e-3) for each in answers):
+        raise RuntimeError(f"interpreters do not agree: {sorted(answers)}")
+    return most
 
 
 def in_interpreters(name: str, device: str, most: int, archive: str) -> tuple[float, AtOnce]:
@@ -32,18 +41,16 @@ def in_interpreters(name: str, device: str, most: int, archive: str) -> tuple[fl
     with model.acquire_session() as session:
         placed = session.create_movable(session.self.attr("to")(device))
     sessions = [manager.acquire_session() for _ in range(most)]
-    answers = set()
+    answers: list[float] = []
 
     def loop(session: Any) -> Loop:
         own = session.from_movable(placed)
-        answers.add(float(session.global_(GUEST, "answer")(own, name, device).to_value()))
+        answers.append(float(session.global_(GUEST, "answer")(own, name, device).to_value()))
         repeat = session.global_(GUEST, "repeat")
         return lambda seconds: float(repeat(own, name, device, seconds).to_value())
 
     loops = [loop(session) for session in sessions]
-    if max(answers) - min(answers) > 1e-3 * abs(max(answers)):
-        raise RuntimeError(f"interpreters do not agree: {sorted(answers)}")
-    return max(answers), in_threads(loops)
+    return agreed(answers), in_threads(loops)
 
 
 def in_this_python(mode: str, name: str, device: str, most: int) -> tuple[float, AtOnce]:

@@ -2,8 +2,9 @@
 
 Two interpreters of a pool and the host program call it at once, again and again, and their answers
 are compared with an ordinary Python's: what `interpool doctor --run` does. Each in processes of its
-own, as some crash. Writes the table in docs/extensions.md; native/known_libraries.json, by which
-`interpool doctor --imports` and registration warn; and docs/benchmarks/libraries.json.
+own, as some crash. Where enough of them could be tried, writes the table in docs/extensions.md;
+native/known_libraries.json, by which `interpool doctor --imports` and registration warn; and
+docs/benchmarks/libraries.json.
 
 The libraries are installed in an environment of their own, which sees this one's packages, and of which
 those that cannot be had have a row that says so. Takes some 2.5 GB of disk.
@@ -40,6 +41,8 @@ KNOWN = ROOT / "native" / TABLE.name
 LEAST = 40  # libraries that are tried
 # In a server's host nobody else uses them.
 SERVED = (Status.COMPUTES, Status.HOST)
+# Says something of the library: no pool that did not start, nor what fails in an ordinary Python.
+TRIED = (*SERVED, Status.ONE, Status.NEVER)
 
 
 # ---- the environment ------------------------------------------------------------------------
@@ -120,7 +123,7 @@ def known(found: list[tuple[Library, str, Verdict]]) -> dict[str, Any]:
             "failure": "" if verdict.status in SERVED else verdict.failure,
         }
         for library, version, verdict in found
-        if verdict.status in (*SERVED, Status.ONE, Status.NEVER)
+        if verdict.status in TRIED
     ]
     return {"date": date(), "libraries": sorted(rows, key=lambda row: str(row["distribution"]))}
 
@@ -154,8 +157,12 @@ def main() -> None:
         found.append((library, version, verdict))
         print(f"  {library.distribution:<24} {version:<12} {verdict.status} {verdict.failure}", flush=True)
     rows = [row_of(*each) for each in found]
-    tried_ones = [verdict for _, version, verdict in found if version]
-    if not options.only:
+    calls = [float(verdict.calls) for _, _, verdict in found if verdict.status in TRIED]
+    least = min(LEAST, len(options.only) or LEAST)
+    bar = report.Bar(f"libraries that were tried, of {least}", len(calls) / least, 1.0)
+    if not bar.met:
+        print("  too few were tried: what is known of them stays as it was")
+    elif not options.only:
         put(
             PAGE,
             "libraries",
@@ -174,12 +181,11 @@ def main() -> None:
                 ],
             },
         )
-    least = min(LEAST, len(options.only) or LEAST)
     report.finish(
         "libraries",
-        {"calls of one library": [float(verdict.calls) for verdict in tried_ones]},
+        {"calls of one library": calls} if calls else {},
         "by two interpreters and the host",
-        [report.Bar(f"libraries that were tried, of {least}", len(tried_ones) / least, 1.0)],
+        [bar],
         rows=rows,
     )
 

@@ -61,21 +61,28 @@ def server(name: str, folder: Path, interpreters: str) -> Iterator[TorchServe]:
 
 
 class Greedy:
-    """Clients that ask one model again and again."""
+    """Clients that ask one model again and again.
+
+    Raises, at the end, what has ended one of them before: the load was not what it is said to be.
+    """
 
     def __init__(self, running: TorchServe, model: str, seconds: float) -> None:
         self._over = threading.Event()
         self.answers: list[float] = []  # when each came
+        self._errors: list[Exception] = []  # that ended clients
         self._threads = [
             threading.Thread(target=self._ask, args=(running, model, seconds)) for _ in range(GREEDY_WORKERS)
         ]
 
     def _ask(self, running: TorchServe, model: str, seconds: float) -> None:
-        while not self._over.is_set():
-            answer = running.predict(model, {"seconds": seconds}, timeout=120)
-            if answer.status != 200:
-                raise RuntimeError(answer.text)
-            self.answers.append(time.perf_counter())
+        try:
+            while not self._over.is_set():
+                answer = running.predict(model, {"seconds": seconds}, timeout=120)
+                if answer.status != 200:
+                    raise RuntimeError(f"the greedy model was not answered: {answer.status} {answer.text}")
+                self.answers.append(time.perf_counter())
+        except Exception as error:  # noqa: BLE001 -- raised by __exit__, where it is noticed
+            self._errors.append(error)
 
     def __enter__(self) -> Greedy:
         for thread in self._threads:
@@ -86,6 +93,8 @@ class Greedy:
         self._over.set()
         for thread in self._threads:
             thread.join()
+        if self._errors:
+            raise self._errors[0]
 
 
 def ask_quietly(running: TorchServe, seconds: float, count: int) -> list[float]:

@@ -220,6 +220,8 @@ def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
         for name in (PACKED, ORDINARY)
         if name in found.failed or any(name in by_name for by_name in found.figures.values())
     ]
+    if STOCK in found.failed:  # without its figures there is no bar beside it
+        bars.append(report.Bar(f"{STOCK} could be compared", 0.0, 1.0))
     for name, (model, by_name) in itertools.product(ours, found.figures.items()):
         if name not in by_name or STOCK not in by_name:
             continue

@@ -36,6 +36,7 @@ SCALED, CHANGED, FAILING, LEAKING = "scaled", "changed", "failing", "leaking"
 MADE_BY = {SCALED: "steady", CHANGED: "weighty", FAILING: "steady", LEAKING: "leaking"}
 WORKERS, MORE_WORKERS = 2, 4
 PAUSE_S = 1.0  # after a change, before the sample: what was freed is gone
+WARM = 0.25  # part of the time whose samples do not count
 # By how much each may grow in an hour, at most; a latency, by a part of its own median.
 LIMITS = {"memory_mb": 24.0, "private_mb": 24.0, "descriptors": 6.0, "mappings": 200.0, "threads": 6.0}
 LATENCY_LIMIT = 0.2
@@ -66,7 +67,7 @@ class Sample:
 
 
 class Ended(Exception):
-    """The soak cannot go on: the server does not do what it is told, or its host is not the same any more."""
+    """The soak cannot go on: the server does not do what it is told or asked, or its host is another one."""
 
 
 class Soaked:
@@ -132,6 +133,8 @@ class Soaked:
         host = self._same_host()
         memory = host.memory_full_info()
         took = self.clients[SCALED].take_seconds()
+        if not took:
+            raise Ended(f"{SCALED} has given no right answer since the last sample")
         return Sample(
             seconds=time.monotonic() - self._begun,
             requests=sum(client.right for client in self.clients.values()),
@@ -258,7 +261,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--long", action="store_true", help="an hour")
     parser.add_argument(
-        "--warm", type=float, default=0.25, help="part of the time whose samples do not count"
+        "--warm", type=float, default=WARM, help="part of the time whose samples do not count"
     )
     parser.add_argument("--control-minutes", type=float, default=1.0, help="of the model that leaks")
     options = parser.parse_args()

@@ -26,7 +26,8 @@ class Client:
         closed: errors that nobody had asked for, with which the server closed a connection.
         failed: requests without an answer while the model was being changed, as is to be expected.
         errors: requests that were to fail, and did.
-        faults: requests without an answer, or that were to fail and did not, while nobody changed the model.
+        faults: requests without an answer, or that were to fail and did not, while nobody changed the model;
+            and what has ended the client before it was stopped.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Client:
                 self._one(number)
                 time.sleep(PAUSE_S)
                 self._look_for_more()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the load is not what it is said to be
+            self.faults.append(f"{self._model}: the client ended: {error!r}")
         finally:
             self._disconnect()
 
