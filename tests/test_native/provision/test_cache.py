@@ -311,6 +311,22 @@ def test_where_the_cache_cannot_be_written_copies_are_in_memory(
     assert "set INTERPOOL_CACHE" in error
 
 
+def test_where_the_cache_cannot_be_written_the_hosts_copy_is_in_memory_and_made_once(
+    cache: Path, extension: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Path(provision.host_copy(str(extension))).read_bytes()
+    aside = break_cache(cache)
+    held = provision.host_copy(str(extension))
+    assert not held.startswith(f"{cache}/")
+    assert Path(held).read_bytes() == whole
+    assert provision.host_copy(str(extension)) == held
+    provision.require_files()  # it is for this process alone
+    mend_cache(cache, aside)
+    assert provision.host_copy(str(extension)) == held  # it may have been loaded
+    (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert error.startswith(f"cannot write to the cache directory {cache}")
+
+
 def test_copies_in_memory_are_no_files_for_other_processes(cache: Path, extension: Path) -> None:
     provision.private_copy(str(extension), 0)
     provision.require_files()
