@@ -248,7 +248,7 @@ def _is_orphan(home: Path) -> bool:
         return False
     try:
         return file_key(record.path, os.stat(record.path)) != home.name
-    except OSError:
+    except (OSError, ProvisioningError):
         return True
 
 
