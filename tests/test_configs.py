@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -120,6 +121,20 @@ def test_what_the_image_is_made_from_is_there_and_reaches_the_build() -> None:
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
             assert any(fnmatch(source, pattern) for pattern in sent), f"{source} is ignored"
+
+
+def test_what_is_copied_into_the_image_has_times_that_layers_keep(tmp_path: Path) -> None:
+    (code,) = re.findall(r'python -c "([^"]*)"', DOCKERFILE)
+    assert re.findall(r"^COPY --from=build (\S+)", DOCKERFILE, re.MULTILINE) == ["/opt/interpool"]
+    file, link = tmp_path / "lib" / "file", tmp_path / "link"
+    file.parent.mkdir()
+    file.touch()
+    link.symlink_to("nowhere")
+    for path in (file, link, file.parent):
+        os.utime(path, ns=(0, 1_000_000_523_456_789), follow_symlinks=False)
+    code = code.replace("\\\n", "").replace("/opt/interpool", str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {path.lstat().st_mtime_ns for path in (file, link, file.parent)} == {1_000_000_000_000_000}
 
 
 def test_the_commands_in_the_image_are_commands_of_ours() -> None:

@@ -32,8 +32,9 @@ from interpool.handler.torchserve import (
     WORKER_SCRIPT,
     installed_ts,
 )
+from interpool.native.errors import ProvisioningError
 from interpool.native.provision import standby_path
-from interpool.native.provision.store import cache_root
+from interpool.native.provision.store import cache_root, private_directory
 
 SHIM_MODULE = "interpool_shim.py"
 LAUNCHERS = ("python", "python3", TORCHRUN)
@@ -91,7 +92,7 @@ def overlay() -> Path:
     if _complete(home, package, worker):
         return home
     try:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_directory(parent)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
         _remove_orphans(parent)
         try:
@@ -99,7 +100,7 @@ def overlay() -> Path:
             _move_into_place(scratch, home, package, worker)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-    except OSError as error:
+    except (OSError, ProvisioningError) as error:
         raise OverlayError(f"cannot build the overlay in {parent}: {error}") from error
     return home
 

@@ -128,12 +128,17 @@ class _Here:
         return _replace(text, f"{_HERE}/", self._root)
 
     def stamp(self, file: str) -> list[int] | None:
-        """Tells a file from a later one; None for what is none: modules of archives, torch.ops."""
+        """Tells a file from a later one; None for what is none: modules of archives, torch.ops.
+
+        In whole seconds, as Python tells whether its compiled files are true: layers of container images
+        keep no more.
+        """
         try:
             found = os.stat(file)
         except OSError:
             return None
-        return [found.st_size] if file.startswith(self._root) else [found.st_size, found.st_mtime_ns]
+        changed = found.st_mtime_ns // 10**9
+        return [found.st_size] if file.startswith(self._root) else [found.st_size, changed]
 
 
 def _replace(text: str, old: str, new: str) -> str:

@@ -86,6 +86,7 @@ class Copies:
         # Slots' copies by what they are called in the cache. Somebody has loaded them since, and the dynamic
         # linker knows them by these paths: another one would be another library.
         self._given: dict[str, str] = {}
+        self._held_for_host: dict[Path, str] = {}  # likewise the host's copies that are in memory
         self._holding = threading.Lock()
         self._failed_at = -math.inf
 
@@ -118,13 +119,24 @@ class Copies:
         facts = examine(path, self._env)
         key = file_key(os.path.realpath(path), os.stat(path))
         final = self._hold_file(key) / "host" / os.path.basename(path)
-        if not final.exists():
-            change = Change(os.path.basename(path), None, {}, interposer=True, rename=False)
-            with locked(self._env.directory, key[:2]):
-                private_directory(final.parent.parent)
-                private_directory(final.parent)
-                with new_file(final) as draft:
+        with self._holding:
+            held = self._held_for_host.get(final)
+            if held is not None:
+                return held
+            if not final.exists():
+                change = Change(os.path.basename(path), None, {}, interposer=True, rename=False)
+                try:
+                    with locked(self._env.directory, key[:2]):
+                        private_directory(final.parent.parent)
+                        private_directory(final.parent)
+                        with new_file(final) as draft:
+                            make_template(path, draft, facts, change, self._env)
+                except ProvisioningError as error:
+                    draft = file_in_memory(final.name)
                     make_template(path, draft, facts, change, self._env)
+                    held = self._held_for_host[final] = str(draft)
+                    self._cannot_write(error)
+                    return held
         return str(final)
 
     def require_files(self) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
 
-# Raised whenever the same input would be patched differently.
-_TOOL_VERSION = 5
+# Raised whenever the same input would be patched, or be called, differently.
+_TOOL_VERSION = 6
 
 _LIBRARIES = Path(__file__).resolve().parent.parent / "lib"
 
@@ -89,7 +89,7 @@ def _environment(root: str, interposer: str) -> Environment:
     interposed = _interposed_names(interposer) if has_interposer else frozenset()
     facts = {
         "python": sys.version,
-        "libpython": [str(libpython), stat.st_size, stat.st_mtime_ns],
+        "libpython": [str(libpython), stat.st_size, stat.st_mtime_ns // 10**9],  # as in file_key
         "machine": platform.machine(),
         "torch": torch,
         "tool": _TOOL_VERSION,

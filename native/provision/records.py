@@ -1,7 +1,7 @@
 """Verdicts on original files, and what identifies them.
 
 A record says whether a file must be private and with which needed objects that
-was decided. It lies in the cache as JSON, under a key that a single ``stat`` gives.
+was decided. It lies in the cache as JSON, under a key that a ``stat`` and the file's first page give.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from interpool.native.errors import ProvisioningError
 from interpool.native.provision.store import new_file
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Stands in a template where a slot copy has its number. Of equal length, so that
 # a slot copy differs from the template in these bytes only.
 MARKER = "ipslot0000"
+# As much of an original as counts in its key: linkers put sizes of segments, and the build ID, there.
+_HEAD = 4096
 
 
 def marker(slot: int) -> bytes:
@@ -33,8 +36,21 @@ def path_hash(real: str) -> str:
 
 
 def file_key(real: str, stat: os.stat_result) -> str:
-    """The name of an original's directories in the cache: path, size and time of change."""
-    return f"{path_hash(real)}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
+    """The name of an original's directories in the cache: path, size, second of change, and how it begins.
+
+    Layers of container images keep no more of a time than its second. The beginning tells builds of one
+    second apart, and builds that were given a fixed time.
+
+    Raises:
+        ProvisioningError: the original cannot be read.
+    """
+    try:
+        with open(real, "rb", buffering=0) as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise ProvisioningError(f"cannot read {real}: {error.strerror}") from error
+    begins = hashlib.sha256(head).hexdigest()[:8]
+    return f"{path_hash(real)}-{stat.st_size:x}-{stat.st_mtime_ns // 10**9:x}-{begins}"
 
 
 def template_soname(real: str) -> str:

@@ -92,12 +92,14 @@ def kept_for(directory: Path) -> list[Path]:
     """The files that a set is kept for."""
     found = []
     for link in directory.glob("prepared/*"):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            try:
-                names_it = f"/{directory.name}/" in link.read_text(errors="replace")
-            except PermissionError:
-                names_it = True  # for all that can be seen
-            if names_it:
+        try:
+            names_it = f"/{directory.name}/" in link.read_text(errors="replace")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            continue
+        except OSError:
+            names_it = True  # for all that can be seen
+        if names_it:
+            with contextlib.suppress(FileNotFoundError):
                 found.append(link.readlink())
     return found
 
@@ -117,7 +119,12 @@ def sweep(root: Path, unused_for_s: float) -> list[Path]:
 
 
 def sweep_orphans(directory: Path) -> None:
-    """Remove, of a set, what was made from files that have changed or gone, and that no process uses."""
+    """Remove, of a set, what was made from files that have changed or gone, and that no process uses.
+
+    Not where a file names copies: programs that hold nothing may use any of them.
+    """
+    if kept_for(directory):
+        return
     work = _Sweep(directory.parent, -math.inf)
     for home in _entries(directory / "files"):
         work.sweep_file(directory, home)
@@ -241,7 +248,7 @@ def _is_orphan(home: Path) -> bool:
         return False
     try:
         return file_key(record.path, os.stat(record.path)) != home.name
-    except OSError:
+    except (OSError, ProvisioningError):
         return True
 
 

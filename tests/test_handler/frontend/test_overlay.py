@@ -58,6 +58,15 @@ def test_it_is_built_once() -> None:
     assert [entry.name for entry in home.parent.iterdir()] == [home.name]
 
 
+def test_directories_are_for_their_owner_only(cache: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        home = overlay()
+    finally:
+        os.umask(before)
+    assert {oct(path.stat().st_mode & 0o777) for path in (cache, home.parent, home)} == {"0o700"}
+
+
 def test_many_processes_build_one() -> None:
     command = [
         sys.executable,
@@ -94,6 +103,13 @@ def test_one_whose_installation_is_gone_is_removed(cache: Path, tmp_path: Path) 
 
 def test_it_must_not_lie_in_site_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "site-packages"))
+    with pytest.raises(OverlayError, match="set INTERPOOL_CACHE to another directory"):
+        overlay()
+
+
+def test_a_cache_that_cannot_be_made_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a-file").touch()
+    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "a-file" / "cache"))
     with pytest.raises(OverlayError, match="set INTERPOOL_CACHE to another directory"):
         overlay()
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from interpool_testing import assert_clean, run_program
@@ -198,6 +199,23 @@ def test_a_file_of_an_import_that_has_changed_ends_its_note(
     assert import_notes.read(str(folder)) == ""
     module.unlink()
     assert import_notes.read(str(folder)) == ""
+
+
+def test_a_file_of_an_import_whose_time_has_lost_all_but_its_second_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a layer of a container's image."""
+    folder, file = str(tmp_path / "cache" / "notes"), tmp_path / "interpool_of_this_test.py"
+    file.touch()
+    os.utime(file, ns=(0, 1_000_000_123_456_789))
+    module = ModuleType("interpool_of_this_test")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    import_notes.write(folder, "told", import_notes.Watch())
+    os.utime(file, ns=(0, 1_000_000_000_000_000))
+    assert import_notes.read(folder) == "told"
+    os.utime(file, ns=(0, 1_000_001_000_000_000))
+    assert import_notes.read(folder) == ""
 
 
 def test_a_few_notes_are_kept_and_the_latest_among_them(

@@ -142,6 +142,54 @@ def test_a_changed_file_is_patched_anew_and_the_old_copies_go(
     assert len(templates(cache, extension.name)) == 1
 
 
+def test_a_file_whose_time_has_lost_all_but_its_second_keeps_its_copies(
+    cache: Path, extension: Path, forget: functools.partial[None]
+) -> None:
+    """As in a layer of a container's image."""
+    os.utime(extension, ns=(0, 1_000_000_123_456_789))
+    first = provision.private_copy(str(extension), 0)
+    before = templates(cache, extension.name)
+    os.utime(extension, ns=(0, 1_000_000_000_000_000))
+    forget()
+    assert provision.private_copy(str(extension), 0) == first
+    assert templates(cache, extension.name) == before
+    assert len(before) == 1
+
+
+def test_a_python_whose_time_has_lost_all_but_its_second_keeps_its_copies(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libpython3.so"
+    library.touch()
+    monkeypatch.setattr(provision.environment, "libpython_path", lambda: library)
+
+    def directory(changed: int) -> Path:
+        os.utime(library, ns=(0, changed))
+        asked = str(cache), str(provision.interposer_path())
+        return provision.environment._environment.__wrapped__(*asked).directory
+
+    before = directory(1_000_000_123_456_789)
+    assert directory(1_000_000_000_000_000) == before
+    assert directory(1_000_001_000_000_000) != before
+
+
+def test_another_build_of_one_size_and_time_is_patched_anew(
+    cache: Path, extension: Path, forget: functools.partial[None]
+) -> None:
+    """Of one second, or where all files are given one time."""
+    os.utime(extension, ns=(0, 1_000_000_000_000_000))
+    first = Path(provision.private_copy(str(extension), 0)[-1]).read_bytes()
+    build = bytearray(extension.read_bytes())
+    build_id = build.index(b"\3\0\0\0GNU\0") + 8
+    build[build_id] ^= 1
+    extension.write_bytes(build)
+    os.utime(extension, ns=(0, 1_000_000_000_000_000))
+    forget()
+    second = Path(provision.private_copy(str(extension), 0)[-1]).read_bytes()
+    assert len(second) == len(first)
+    assert second != first
+
+
 def test_a_needed_object_turning_private_changes_the_verdict(cache: Path, tmp_path: Path) -> None:
     torch = SITE / "torch/_C.so"
     (tmp_path / "lib").mkdir()
@@ -309,6 +357,22 @@ def test_where_the_cache_cannot_be_written_copies_are_in_memory(
     (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
     assert error.startswith(f"cannot write to the cache directory {cache}")
     assert "set INTERPOOL_CACHE" in error
+
+
+def test_where_the_cache_cannot_be_written_the_hosts_copy_is_in_memory_and_made_once(
+    cache: Path, extension: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Path(provision.host_copy(str(extension))).read_bytes()
+    aside = break_cache(cache)
+    held = provision.host_copy(str(extension))
+    assert not held.startswith(f"{cache}/")
+    assert Path(held).read_bytes() == whole
+    assert provision.host_copy(str(extension)) == held
+    provision.require_files()  # it is for this process alone
+    mend_cache(cache, aside)
+    assert provision.host_copy(str(extension)) == held  # it may have been loaded
+    (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert error.startswith(f"cannot write to the cache directory {cache}")
 
 
 def test_copies_in_memory_are_no_files_for_other_processes(cache: Path, extension: Path) -> None:

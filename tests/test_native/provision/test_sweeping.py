@@ -271,6 +271,33 @@ def test_copies_that_were_prepared_stay_as_long_as_their_file_names_them(
     assert len(sweep(cache, DAYS_14)) == 1
 
 
+def test_copies_that_were_prepared_stay_when_their_original_has_changed(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    copies = provision.private_copy(str(extension), 0)
+    file = tmp_path / "prepared.txt"
+    file.write_text("\n".join(copies))
+    provision.keep_for(file)
+    give_up()
+    os.utime(extension, (1, 1))
+    provision.private_copy(str(extension), 0)  # makes a template, and removes what is of no use any more
+    assert all(map(os.path.exists, copies))
+    file.unlink()
+    give_up()
+    os.utime(extension, (2, 2))
+    provision.private_copy(str(extension), 0)
+    assert [os.path.exists(path) for path in copies] == [True, False]
+
+
+def test_a_directory_in_the_place_of_a_prepared_file_keeps_nothing(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    provision.private_copy(str(extension), 0)
+    provision.keep_for(tmp_path / "prepared")
+    (tmp_path / "prepared").mkdir()
+    assert kept_for(the_set(cache)) == []
+
+
 def test_files_of_one_name_in_two_directories_keep_their_copies_each(
     cache: Path, extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
