@@ -272,10 +272,30 @@ def suite() -> str:
     return markdown_table(head, rows)
 
 
+def runs() -> str:
+    """When, where and with what each kept result was made; blank where an older one does not say."""
+    rows = []
+    for path in sorted((ROOT / "docs" / "benchmarks").glob("*.json")):
+        result = kept(path.stem)
+        machine, versions = result.get("machine", {}), result.get("versions", {})
+        size = f"{machine['cpu']}, {machine['memory_gb']:.0f} GB, Linux {machine['kernel']}" if machine else ""
+        rows.append(
+            [
+                f"[{path.stem}](benchmarks/{path.name})",
+                result.get("date", ""),
+                str(result.get("cores", "")),
+                size,
+                ", ".join(f"{name} {version}" for name, version in versions.items()),
+            ]
+        )
+    return markdown_table(["result", "made on", "cores", "machine", "with"], rows)
+
+
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
     README: {"figures": headlines},
     PAGE: {
+        "runs": runs,
         "interpreters": interpreters,
         "models-and-workers": models_and_workers,
         "memory-bars": lambda: bars("memory"),

@@ -172,6 +172,8 @@ def judged(found: list[Curves], width: int) -> tuple[list[report.Bar], float]:
     """The bars, at that width, and how well the machine itself scales: 1 is as well as its cores could."""
     over = [each.ratio((INTERPRETERS, width), (PROCESSES, width)) for each in found]
     bars = [report.Bar("interpreters over processes, mean of all models", mean(over), 0.95)]
+    least, model = min(zip(over, (each.model for each in found), strict=True))
+    bars.append(report.Bar(f"interpreters over processes, the least of all models ({model})", least, 0.95))
     small = [each for each in found if each.seconds < SMALL]
     big = [each for each in found if each.seconds >= BIG and each.graph in ("script", "trace")]
     if small and width > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarks.shared.checkout import ROOT
+from benchmarks.shared.made_on import made_on
 
 PASSED, FAILED, INCONCLUSIVE = 0, 1, 3
 RESULTS = Path(os.environ.get("INTERPOOL_RESULTS") or ROOT / "results")
@@ -69,7 +69,7 @@ def finish(
                 "measured": measured,
                 "bars": [{"name": b.name, "ratio": b.ratio, "least": b.least, "met": b.met} for b in bars],
                 "cores": os.cpu_count(),
-                "python": platform.python_version(),
+                **made_on(),
                 **extra,
             },
             indent=1,

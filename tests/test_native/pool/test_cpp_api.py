@@ -67,6 +67,26 @@ def test_a_program_without_a_python_serves_a_package_from_two_interpreters(
     assert done.stdout.split("\n") == ["13.5"] * 6 + ["Python 3", ""]
 
 
+def test_the_programs_inference_mode_holds_in_its_models(
+    figure2: Path, prepared: Path, tmp_path: Path
+) -> None:
+    model = """
+    import torch
+
+    class Model:
+        def __call__(self, x):
+            modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled(), (x + 1).is_inference()
+            return torch.tensor([float("".join(str(int(mode)) for mode in modes))])
+
+    def make():
+        return Model()
+    """
+    package = build_package(tmp_path / "modes.pt", {"modes.py": model}, "modes:make")
+    done = run(figure2, package, "2", "1", INTERPOOL_PREPARED=str(prepared))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:2] == ["101", "101"]
+
+
 def test_the_cache_keeps_what_was_prepared(prepared: Path) -> None:
     assert prepared in kept_for(current_environment().directory)
 
