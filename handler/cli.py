@@ -199,9 +199,13 @@ def _start_host_ahead(foreground: bool) -> None:
 
 def _start_exporter(address: str, foreground: bool) -> None:
     """Beside what this process becomes; it ends with that, or with the TorchServe left behind."""
-    from interpool.handler.host.exporter import listen, url_of
+    from interpool.handler.host.exporter import listen_beside_others, url_of
 
-    with listen(address) as listener:
+    listener = listen_beside_others(address)
+    if listener is None:
+        click.echo(f"interpool: another server's exporter answers at {address}; this one starts none")
+        return
+    with listener:
         descriptor = listener.fileno()
         program = [sys.executable, "-P", "-m", "interpool.handler.host.exporter"]
         said = None if foreground else subprocess.DEVNULL

@@ -76,7 +76,7 @@ name a ``pool``, and if it can share a process with others; see docs/ordinary-ar
 Archives that are not hermetic cannot be checked. Where signatures are asked for, they are refused
 unless ``INTERPOOL_STOCK_ARCHIVES`` is ``allow``; elsewhere they are served as by TorchServe itself.
 
-The runtime directory is ``$XDG_RUNTIME_DIR/interpool``, else ``/tmp/interpool-UID``; the cache
+The runtime directory is ``/tmp/interpool-UID``; the cache
 ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
 
 As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool

@@ -115,11 +115,11 @@ def _of_handler(directory: Path, handler: str) -> list[Obstacle]:
     file = directory / (name if name.endswith(".py") else f"{name}.py")
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []  # one of TorchServe's own; what cannot be parsed fails when it is loaded
-    names = _imported(tree)
+        called = list(_calls(tree, _imported(tree)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        # One of TorchServe's own; what cannot be parsed, or is nested too deep, shows when it is loaded.
+        return []
     found = {}
-    called = list(_calls(tree, names))
     spawns = any(call in _SPAWNS for call, _ in called)
     for call, node in called:
         obstacle = _CALLS.get(call)

@@ -119,7 +119,7 @@ def run_document(
     config.write_text(settings)
 
     temporary = str(directory / "tmp")
-    own = {"TMPDIR": temporary, "TEMP": temporary, "XDG_RUNTIME_DIR": temporary}
+    own = {"TMPDIR": temporary, "TEMP": temporary, "INTERPOOL_RUNTIME_DIR": f"{temporary}/run"}
     if "--ts-config" not in script:  # for a page that gives none
         (directory / "ports.properties").write_text(listens_on)
         own["TS_CONFIG_FILE"] = str(directory / "ports.properties")

@@ -13,8 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from interpool.handler.frontend import shim
-from interpool.handler.torchserve import FRONTEND_CLASS
+from interpool.handler.torchserve import FRONTEND_CLASS, MANIFEST
 
 _DEFAULT = "/tmp"  # Java's, whatever TMPDIR says
 _EXTRACTED = re.compile(r"[0-9a-f]{32}")
@@ -28,35 +27,37 @@ def temporary_directory() -> Path:
 
 
 def remove_leftovers(directory: Path) -> list[Path]:
-    """Remove what is older than every living server that extracts into ``directory``; tells what it was.
+    """Remove what servers that are gone have extracted into ``directory``; tells what it was.
 
-    Only this user's. What was extracted while a living server ran may be that server's.
+    Only this user's, and nothing while a server lives that extracts there: it may be that server's.
     """
-    found = [(path, path.lstat()) for path in _extracted(directory)]
+    found = [path for path in _extracted(directory) if path.lstat().st_uid == os.getuid()]
     # After they were listed: whoever has made one of these is found here, unless it has ended.
-    oldest = min((_started(pid) for pid in _frontends(directory)), default=float("inf"))
-    removed = []
-    for path, status in found:
-        if status.st_uid != os.getuid() or status.st_ctime >= oldest:
-            continue
+    if _is_in_use(directory):
+        return []
+    for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        removed.append(path)
-    return removed
+    return found
 
 
 def _extracted(directory: Path) -> Iterator[Path]:
     models = directory / "models"
     if not models.is_symlink() and models.is_dir():
-        yield from (path for path in models.iterdir() if _EXTRACTED.fullmatch(path.name))
+        # The name alone could be anybody's. A link is that of a model that is no archive.
+        yield from (
+            path
+            for path in models.iterdir()
+            if _EXTRACTED.fullmatch(path.name) and os.path.isfile(path / MANIFEST)
+        )
     with contextlib.suppress(OSError):
         yield from (path for path in directory.iterdir() if _DOWNLOADED.fullmatch(path.name))
 
 
-def _frontends(directory: Path) -> Iterator[int]:
-    """Of all users: the processes that extract into it."""
+def _is_in_use(directory: Path) -> bool:
+    """Whether a server lives, of whatever user, that extracts into it."""
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue
@@ -73,19 +74,5 @@ def _frontends(directory: Path) -> Iterator[int]:
         if not named or not os.path.isabs(named[-1]):
             named = [_DEFAULT] if not named else [str(directory)]
         if os.path.realpath(named[-1]) == os.path.realpath(directory):
-            yield int(entry)
-
-
-def _started(pid: int) -> float:
-    """When a process started, in seconds since 1970; 0 for one that has ended meanwhile."""
-    ticks = shim.process_start(pid)
-    booted = next(
-        (
-            int(line.split()[1])
-            for line in Path("/proc/stat").read_text().splitlines()
-            if line.startswith("btime")
-        ),
-        0,
-    )
-    # A second less, as the time of boot is told in whole ones.
-    return booted + int(ticks) / os.sysconf("SC_CLK_TCK") - 1 if ticks else 0.0
+            return True
+    return False

@@ -182,9 +182,7 @@ def runtime_base() -> str:
         if not os.path.isabs(chosen):
             raise Refused(f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {chosen!r}")
         return os.path.normpath(chosen)
-    session = os.environ.get("XDG_RUNTIME_DIR")
-    if session and os.path.isdir(session):
-        return os.path.join(session, "interpool")
+    # Not below XDG_RUNTIME_DIR, which goes with a login session that the server may outlive.
     return f"/tmp/interpool-{os.getuid()}"
 
 

@@ -13,11 +13,15 @@ behind.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
+import http.client
 import itertools
 import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -37,6 +41,9 @@ POOL = ("server", "pool")
 MODEL = (*POOL, "model", "version")
 STATES = ("free", "leased", "parked")
 WORKER_STATES = ("waiting", "listening", "connected", "ending", "lost")
+RELEASE_S = 3.0  # for the exporter of a server that has just been stopped: it looks once a second
+RETRY_S = 0.1
+ANSWER_S = 5.0
 
 Pool = dict[str, Any]
 Samples = Iterable[tuple[tuple[str, ...], float]]  # values of further labels, and the number
@@ -287,25 +294,65 @@ def listen(address: str) -> socket.socket:
     Without a host it is this machine's loopback address: who has a model's name and its load has
     no business outside, unless the operator says so.
     """
+    try:
+        return _listen(*_host_and_port(address))
+    except OSError as error:
+        raise _refusal(address, error) from None
+
+
+def listen_beside_others(address: str) -> socket.socket | None:
+    """``listen`` for a server's own exporter; None where another server's answers there already.
+
+    The exporter of a server that was stopped a moment ago is waited for.
+    """
+    host, port = _host_and_port(address)
+    patience = time.monotonic() + RELEASE_S
+    while True:
+        try:
+            return _listen(host, port)
+        except OSError as error:
+            is_taken, is_over = error.errno == errno.EADDRINUSE, time.monotonic() >= patience
+            if is_taken and is_over and _is_exporter(host, port):
+                return None
+            if is_over or not is_taken:
+                raise _refusal(address, error) from None
+        time.sleep(RETRY_S)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
     host, colon, port = address.removeprefix("http://").rstrip("/").rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"an address for metrics is HOST:PORT, such as 127.0.0.1:9191, not {address!r}")
-    host = host.strip("[]") or "127.0.0.1"
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _refusal(address: str, error: OSError) -> SettingsError:
+    return SettingsError(f"the metrics cannot be served at {address}: {error}")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    found = socket.socket(family, kind, protocol)
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        found = socket.socket(family, kind, protocol)
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(place)
-            found.listen(16)
-        except BaseException:
-            found.close()
-            raise
-    except OSError as error:
-        raise SettingsError(f"the metrics cannot be served at {address}: {error}") from None
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(place)
+        found.listen(16)
+    except BaseException:
+        found.close()
+        raise
     return found
+
+
+def _is_exporter(host: str, port: int) -> bool:
+    """Whether one of interpool's answers there."""
+    with contextlib.closing(http.client.HTTPConnection(host, port, timeout=ANSWER_S)) as connection:
+        try:
+            connection.request("GET", "/metrics?name[]=interpool_pools")
+            return b"# TYPE interpool_pools gauge" in connection.getresponse().read(65536)
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 class _Handler(WSGIRequestHandler):

@@ -12,6 +12,7 @@ looks, as little is left and that shrinks fast, growth is limited to what there 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import resource
@@ -100,8 +101,9 @@ class MemoryBrake:
             pause = PAUSES_S[1]
             try:
                 pause = self.look()
-            except (OSError, ValueError):
-                logger.exception("the memory that is left cannot be looked after")
+            except Exception:  # MemoryError as well: who does not look again leaves the limit where it is
+                with contextlib.suppress(Exception):
+                    logger.exception("the memory that is left cannot be looked after")
             time.sleep(pause)
 
 

@@ -86,6 +86,7 @@ class PoolHost:
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
+        self._pause_s = 0.0
         self._next_look = 0.0
         self._next_model_check = 0.0
         self._reason_to_leave = ""
@@ -124,11 +125,16 @@ class PoolHost:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
         self._pool.call_when_started(self._wake)
         while not self._reason_to_leave:
-            pause = FILLING_TICK_S if self._pool.is_filling else TICK_S
-            self._react(min(pause, CALL_WATCH_S) if self._calls.is_busy else pause)
-            self._tick()
+            _survive(self._turn, "a turn of the host was cut short")
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
+
+    def _turn(self) -> None:
+        """Handle what has come, and do what is due."""
+        self._react(self._pause_s)
+        self._tick()
+        pause = FILLING_TICK_S if self._pool.is_filling else TICK_S
+        self._pause_s = min(pause, CALL_WATCH_S) if self._calls.is_busy else pause
 
     # ---- events -----------------------------------------------------------------------------
 
@@ -184,7 +190,13 @@ class PoolHost:
             _close_all(descriptors)
             self._answer_stacks(peer)
         elif message:
-            self._register(peer, message, descriptors)
+            try:
+                self._register(peer, message, descriptors)
+            except Exception as error:
+                # Its shim would wait for an answer, and TorchServe for the end of its log.
+                _close_all(descriptors)
+                self._refuse(peer, f"the pool host could not take this worker: {error!r}")
+                raise
         else:
             self._drop(peer)
 
@@ -415,10 +427,12 @@ class PoolHost:
             self._drop(peer)
             return
         stdout, stderr = descriptors
-        self._peers.discard(peer)
-        worker = self._workers[peer] = Worker(
+        worker = Worker(
             peer, registration, (stdout, stderr), self._settings, ordinary, self._reports_end.fileno()
         )
+        descriptors.clear()  # they are the worker's from now on
+        self._peers.discard(peer)
+        self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
         worker.isolated = self._is_own
         self._models.register(registration.model_dir, worker.model).worker_began(registration.address)
@@ -472,6 +486,8 @@ class PoolHost:
 
     def _end(self, worker: Worker, why: End) -> None:
         self._take_reports()
+        if self._workers.get(worker.peer) is not worker:
+            return  # what they say has ended it: its model goes to a pool of its own
         if model := self._models.get(worker.registration.model_dir):
             model.worker_ended(worker.registration.address, worker.told or why)
         self._unwatch(worker.peer)
@@ -555,7 +571,12 @@ class PoolHost:
         Interpreters are not finalised: with torch inside, the end of the process is the one
         safe end.
         """
-        held = shim.lock(str(self._runtime_dir))
+        held = -1
+        try:
+            held = shim.lock(str(self._runtime_dir))
+        except (shim.Refused, OSError) as error:
+            # Somebody has removed the directory, and it cannot be made again: workers are told all the same.
+            logger.warning("leaving without the lock: %s", error)
         self._unwatch(self._listener)
         self._listener.close()
         for peer in list(self._peers):
@@ -570,8 +591,9 @@ class PoolHost:
             self._unwatch(self._reports)
             self._reports.close()
             self._reports_end.close()
-        shutil.rmtree(self._runtime_dir, ignore_errors=True)
-        os.close(held)
+        if held >= 0:
+            shutil.rmtree(self._runtime_dir, ignore_errors=True)
+            os.close(held)
 
     # ---- the selector -----------------------------------------------------------------------
 
@@ -583,19 +605,24 @@ class PoolHost:
 
     def _react(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):
-            if not key.data.active:
-                continue  # what one event ended may have had an event of its own
-            try:
-                key.data.react()
-            except Exception:
-                logger.exception("an event could not be handled")
-                time.sleep(PAUSE_S)  # an event that stays must not keep the processor busy
+            if key.data.active:  # what one event ended may have had an event of its own
+                _survive(key.data.react, "an event could not be handled")
 
 
 @dataclass
 class _Watch:
     react: Callable[[], None]
     active: bool = True
+
+
+def _survive(step: Callable[[], None], failure: str) -> None:
+    """Do it; what goes wrong there, a lack of memory for one, is told and ends nothing else."""
+    try:
+        step()
+    except Exception:
+        with contextlib.suppress(Exception):  # there may be no memory for a line either
+            logger.exception("%s", failure)
+        time.sleep(PAUSE_S)  # what stays must not keep the processor busy
 
 
 def _send_all(peer: socket.socket, text: str) -> None:
@@ -614,8 +641,8 @@ def _require_model(model_dir: str) -> None:
 
 
 def _close_all(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def remove_stale(base: Path) -> None:

@@ -61,8 +61,12 @@ def read_yaml(path: Path) -> Any:
     try:
         _count(yaml, text)
         return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise OutOfBounds(f"is not YAML ({error})") from error
+    except (OutOfBounds, MemoryError):
+        raise
+    except Exception as error:
+        # Where a value is not what its tag says, PyYAML runs into whatever comes: KeyError, IndexError, ...
+        said = str(error) if isinstance(error, yaml.YAMLError) else repr(error)
+        raise OutOfBounds(f"is not YAML ({said})") from error
 
 
 def _count(yaml: Any, text: str) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 from interpool.archiver_ext import PackError
 from interpool.handler.cli import exit_status, main
 from interpool.handler.errors import ServeError
+from interpool.handler.host import exporter
+from interpool.handler.torchserve import HOME_VARIABLE
 from interpool.native.errors import ArchiveError, InterpoolError
 
 
@@ -98,6 +101,32 @@ def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
         done = run("serve")
     assert (started.called, done.exit_code) == (False, 5)
     assert "INTERPOOL_INTERPRETERS" in done.output
+
+
+def test_a_server_starts_where_another_ones_exporter_has_the_address_of_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    monkeypatch.setattr(exporter, "RELEASE_S", 0.0)
+    monkeypatch.setattr(exporter, "ANSWER_S", 60.0)
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("INTERPOOL_START_AHEAD", "0")
+    monkeypatch.setenv("TEMP", str(tmp_path))
+    monkeypatch.setenv(HOME_VARIABLE, "")  # which the command sets
+    ended = threading.Event()
+    with exporter.listen("127.0.0.1:0") as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("INTERPOOL_METRICS_ADDRESS", address)
+        serves = threading.Thread(target=exporter.serve_metrics, args=(listener, ended.is_set))
+        serves.start()
+        try:
+            with patch("os.execv") as started:
+                done = run("serve")
+        finally:
+            ended.set()
+            serves.join(60)
+    assert (started.called, done.exit_code) == (True, 0), done.output
+    assert f"another server's exporter answers at {address}" in done.output
 
 
 def test_an_unknown_module_is_no_fault_of_the_archive(tmp_path: Path) -> None:

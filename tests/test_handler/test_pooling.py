@@ -74,6 +74,8 @@ def test_calls_that_need_a_process_are_found_in_the_handler_file(
         "import signal\nsignal.SIGTERM",
         "def fork(): pass\nfork()",
         "this is no Python",
+        pytest.param("x = " + "-" * 100_000 + "1", id="deeper than can be parsed"),
+        pytest.param("x = " + "+".join(["1"] * 100_000), id="deeper than can be told"),
         *(() if FORKS_BY_DEFAULT else [handler for handler, _ in FORK_BY_DEFAULT]),
     ],
 )

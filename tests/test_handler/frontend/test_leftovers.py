@@ -1,8 +1,7 @@
-"""What a killed server has extracted goes when the next one starts, and nothing of a living one's."""
+"""What a killed server has extracted goes when the next one starts, and nothing beside a living one."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -13,21 +12,19 @@ from interpool.handler.frontend.leftovers import remove_leftovers, temporary_dir
 from interpool.handler.torchserve import FRONTEND_CLASS
 
 
+def _model(directory: Path) -> Path:
+    (directory / "MAR-INF").mkdir(parents=True)
+    (directory / "MAR-INF" / "MANIFEST.json").touch()
+    return directory
+
+
 def _extracted(directory: Path, letter: str) -> Path:
-    model = directory / "models" / (letter * 32)
-    (model / "MAR-INF").mkdir(parents=True)
-    (model / "MAR-INF" / "MANIFEST.json").touch()
-    return model
-
-
-def _age(path: Path) -> float:
-    return path.lstat().st_ctime
+    return _model(directory / "models" / (letter * 32))
 
 
 def test_extracted_models_of_no_living_server_are_removed(tmp_path: Path) -> None:
     model = _extracted(tmp_path, "a")
-    elsewhere = tmp_path / "store"
-    elsewhere.mkdir()
+    elsewhere = _model(tmp_path / "store")
     linked = tmp_path / "models" / ("b" * 32)
     linked.symlink_to(elsewhere)  # a model that is no archive
     download = tmp_path / "models123.download"
@@ -36,30 +33,33 @@ def test_extracted_models_of_no_living_server_are_removed(tmp_path: Path) -> Non
     for other in others:
         other.touch()
     assert set(remove_leftovers(tmp_path)) == {model, linked, download}
-    assert elsewhere.is_dir()
+    assert (elsewhere / "MAR-INF").is_dir()
     assert all(other.exists() for other in others)
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["mine"]
 
 
-def test_what_a_living_server_may_have_extracted_stays(tmp_path: Path) -> None:
-    old = _extracted(tmp_path, "a")
-    wait_for(lambda: _age(Path(_touched(tmp_path))) > _age(old) + 2, "a server that is younger")
+def test_what_is_named_like_an_extracted_model_and_is_none_stays(tmp_path: Path) -> None:
+    others = [tmp_path / "models" / (letter * 32) for letter in "abc"]
+    others[0].mkdir(parents=True)
+    (others[0] / "weights.pt").touch()
+    others[1].symlink_to(others[0])
+    others[2].symlink_to(tmp_path / "gone")
+    assert remove_leftovers(tmp_path) == []
+    assert sorted((tmp_path / "models").iterdir()) == others
+    assert (others[0] / "weights.pt").exists()
+
+
+def test_nothing_is_removed_beside_a_living_server(tmp_path: Path) -> None:
+    """Whatever is older than that server: a clock that was set tells nothing of what is whose."""
+    model = _extracted(tmp_path, "a")
     command = ["-c", "read -r _", FRONTEND_CLASS, f"-Djava.io.tmpdir={tmp_path}"]
     with subprocess.Popen(["/bin/sh", *command], stdin=subprocess.PIPE) as server:
         arguments = Path(f"/proc/{server.pid}/cmdline")
         wait_for(lambda: FRONTEND_CLASS.encode() in arguments.read_bytes(), "its start")
-        new = _extracted(tmp_path, "b")
-        assert remove_leftovers(tmp_path) == [old]
-        assert new.is_dir()
+        assert remove_leftovers(tmp_path) == []
+        assert model.is_dir()
         server.communicate(b"\n")
-    assert remove_leftovers(tmp_path) == [new]
-
-
-def _touched(directory: Path) -> str:
-    clock = directory / "clock"
-    clock.touch()
-    os.chmod(clock, 0o600)
-    return str(clock)
+    assert remove_leftovers(tmp_path) == [model]
 
 
 def test_where_nothing_was_extracted_nothing_is_removed(

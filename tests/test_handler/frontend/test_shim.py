@@ -125,6 +125,19 @@ def test_a_lock_on_a_removed_directory_is_taken_again(tmp_path: Path) -> None:
     os.close(got[0])
 
 
+def test_shims_and_hosts_meet_at_the_same_place_after_the_end_of_a_login_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes along what XDG_RUNTIME_DIR names, which the server's environment goes on naming."""
+    session = tmp_path / "session"
+    session.mkdir()
+    monkeypatch.delenv("INTERPOOL_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+    before = shim.runtime_base()
+    session.rmdir()
+    assert shim.runtime_base() == before
+
+
 def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> None:
     from interpool.handler.host import control
 

@@ -9,6 +9,8 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,14 @@ from waiting import wait_for
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.host import exporter
-from interpool.handler.host.exporter import PoolCollector, beside, listen, serve_metrics, url_of
+from interpool.handler.host.exporter import (
+    PoolCollector,
+    beside,
+    listen,
+    listen_beside_others,
+    serve_metrics,
+    url_of,
+)
 
 
 def _text(*pools: dict[str, Any], silent: int = 0) -> str:
@@ -146,3 +155,48 @@ def test_addresses_are_a_host_and_a_port(address: str, url: str) -> None:
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(SettingsError, match=r"an address for metrics is|cannot be served at"):
         listen(address)
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()
+    return f"{host}:{port}"
+
+
+def test_what_another_servers_exporter_answers_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path))  # without hosts
+    monkeypatch.setattr(exporter, "RELEASE_S", 0.0)
+    monkeypatch.setattr(exporter, "ANSWER_S", 60.0)
+    ended = threading.Event()
+    with listen("127.0.0.1:0") as listener:
+        address = _address(listener)
+        thread = threading.Thread(target=serve_metrics, args=(listener, ended.is_set), daemon=True)
+        thread.start()
+        try:
+            assert listen_beside_others(address) is None
+        finally:
+            ended.set()
+            thread.join(60)
+
+
+def test_an_address_that_will_be_free_in_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = _address(other)
+        clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: other.close())
+        monkeypatch.setattr(exporter, "time", clock)
+        listener = listen_beside_others(address)
+        assert other.fileno() == -1
+        assert listener is not None
+        with listener:
+            assert _address(listener) == address
+
+
+def test_an_address_that_something_else_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "RELEASE_S", 0.0)
+    monkeypatch.setattr(exporter, "ANSWER_S", 0.1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(SettingsError, match="cannot be served at"),
+    ):
+        listen_beside_others(_address(other))

@@ -69,6 +69,31 @@ def test_it_looks_often_where_little_is_left() -> None:
     assert pause(Room(2 * GIB, 4 * GIB), Room(1, 4 * GIB)) == 0.05
 
 
+def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
+    source = """if True:
+        import resource
+        import threading
+        from interpool.handler.host.memory import Room
+        from interpool.handler.host.memory_brake import MemoryBrake
+        GIB = 1 << 30
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        limited, over = [], threading.Event()
+
+        def rooms():
+            limited.append(resource.getrlimit(resource.RLIMIT_DATA) != before)
+            if len(limited) == 2:
+                raise MemoryError
+            if len(limited) == 4:
+                over.set()
+            return [Room((1 if len(limited) == 1 else 50) * GIB, 100 * GIB)]
+
+        MemoryBrake(rooms, lambda: 70 * GIB).start()
+        over.wait(60)
+        print(limited[:4])"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[False, True, True, False]\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     "what", ["bytearray(1 << 20)", "[1] * 100", "__import__('array').array('d', [0]) * 999"]
 )

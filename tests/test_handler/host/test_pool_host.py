@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -489,6 +490,42 @@ def test_a_pool_that_has_lost_all_interpreters_ends_whoever_is_connected(
 
 
 @pytest.mark.usefixtures("quick_ticks")
+def test_a_host_that_has_been_short_of_memory_for_a_moment_goes_on(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "ready"
+    shortages = [MemoryError()]
+    stats = _Pool.stats
+
+    def stats_if_there_is_memory(pool: _Pool) -> dict[str, object]:
+        if shortages:
+            raise shortages.pop()
+        return stats(pool)
+
+    monkeypatch.setattr(_Pool, "stats", stats_if_there_is_memory)
+    wait_for(lambda: not shortages, "the host to look at its pool")
+    assert _states(runtime) == ["listening"]
+    worker.close()
+    wait_for(lambda: _states(runtime) == [], "the worker's end")
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_host_whose_directory_cannot_be_made_again_tells_its_workers_that_it_ends(
+    frontend: subprocess.Popen[bytes], model: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    with _host(base, frontend) as runtime:
+        worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+        assert worker.answer() == "ready"
+        shutil.rmtree(base)
+        base.touch()  # in the way of everybody, root as well
+        frontend.kill()
+        assert worker.answer() == "bye"
+        worker.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
 def test_a_load_does_not_count_against_the_limit_of_a_call(
     runtime: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -508,6 +545,32 @@ def test_a_load_does_not_count_against_the_limit_of_a_call(
     call["began"] = None
     _Pool.end(0)
     stream.close()
+    worker.close()
+
+
+def test_settings_that_pyyaml_stumbles_over_stop_the_load_and_not_the_worker(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    _Pool.connections = []
+    _configure(model, "x: !!bool maybe\n")
+    worker, stream, token = _serve(runtime, tmp_path / ".s", model)
+    assert token.refusal.startswith(f"{model}/config.yaml cannot be read: is not YAML")
+    _Pool.end(0)
+    stream.close()
+    worker.close()
+
+
+def test_a_worker_that_cannot_be_taken_for_whatever_reason_is_answered_and_its_log_ends(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise KeyError("maybe")
+
+    monkeypatch.setattr("interpool.handler.host.pool_host.Worker", fail)
+    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "refused\0the pool host could not take this worker: KeyError('maybe')"
+    wait_for(worker.log_is_closed, "the end of its log")
+    assert _states(runtime) == []
     worker.close()
 
 
@@ -635,4 +698,34 @@ def test_a_model_that_was_found_out_by_a_neighbour_is_sent_away_too(
     assert late.answer() == f"pool\0{own_pool(model)}"
     _Pool.end(0)
     for thing in (stream, worker, late):
+        thing.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_workers_that_end_while_their_model_is_found_out_end_once(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host finds the end of a connection and the report beside each other, in this order."""
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)  # of the same process: reported, too
+    is_waiting, gate = threading.Event(), threading.Event()
+    stats = _Pool.stats
+
+    def stats_behind_the_gate(pool: _Pool) -> dict[str, object]:
+        is_waiting.set()
+        assert gate.wait(60)
+        return stats(pool)
+
+    monkeypatch.setattr(_Pool, "stats", stats_behind_the_gate)
+    assert is_waiting.wait(60)
+    _Pool.end(0)
+    Report("rebound", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
+    gate.set()
+    assert (worker.answer(), beside.answer()) == ("bye", "bye")
+    _Pool.end(1)
+    wait_for(lambda: _states(runtime) == [], "the workers' end")
+    served = json.loads(control.ask_status(runtime))["served"][str(model)]
+    assert served["worker_ends"] == {"isolated": 2}
+    for thing in (stream, beside_stream, worker, beside):
         thing.close()

@@ -31,8 +31,14 @@ def _bomb(levels: int, width: int = 9) -> str:
         ("a: " + "x" * LARGEST, "has more than"),
         ("a: {", "is not YAML"),
         ("? !!python/object:os.system x", "is not YAML"),
+        ("x: !!bool maybe", "is not YAML (KeyError('maybe'))"),
+        ("x: !!int", "is not YAML (IndexError("),
+        ("x: !!timestamp soon", "is not YAML (AttributeError("),
     ],
-    ids=["bomb", "merged", "deep", "deep by alias", "recursive", "unknown", "large", "damaged", "tagged"],
+    ids=[
+        *("bomb", "merged", "deep", "deep by alias", "recursive", "unknown", "large", "damaged", "tagged"),
+        *("no bool", "no int", "no timestamp"),
+    ],
 )
 def test_yaml_that_would_become_too_much_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "c.yaml"
