@@ -21,9 +21,10 @@ def load(
     batch: int = 1,
     handler: str = "h:handle",
     envelope: str = "",
+    gpu: int = -1,
 ) -> bytes:
     model = field(name) + field(path) + integer(batch) + field(handler)
-    return b"L" + model + integer(-1) + field(envelope) + b"\1"
+    return b"L" + model + integer(gpu) + field(envelope) + b"\1"
 
 
 def predict(

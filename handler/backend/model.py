@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import traceback
 from collections import Counter
@@ -22,6 +23,7 @@ from interpool.native.archive.format import KNOWS_SERVING
 from interpool.native.errors import ArchiveError
 from interpool.native.inside.packages import close_package, open_package
 
+logger = logging.getLogger()
 _users: Counter[str] = Counter()  # models of this interpreter by their package's path
 
 
@@ -127,6 +129,13 @@ class PackedModel:
                 "be called and has no handle()"
             )
         self._is_default = True
+        if (gpu := context.system_properties.get("gpu_id")) is not None:
+            logger.warning(
+                "interpool: TorchServe gave this worker GPU %s, and the model has no handler that would use it: "
+                "it runs where its weights are. A handler can take it there; `deviceType: cpu` in the model's "
+                "configuration file keeps GPUs for others",
+                gpu,
+            )
         self.takes_envelope = self._envelope in ENVELOPES
         return DefaultHandler(
             entry,

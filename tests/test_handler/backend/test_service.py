@@ -111,6 +111,23 @@ def test_a_model_is_loaded_by_its_command_or_by_the_first_batch(
     assert canary.read_text() == "source\n"  # once for both
 
 
+@pytest.mark.parametrize(
+    ("entry", "gpu", "told"), [("Model", 0, True), ("Model", -1, False), ("Handler", 0, False)]
+)
+def test_a_gpu_that_a_model_without_a_handler_leaves_unused_is_told(
+    session: InterpreterSession, tmp_path: Path, canary: Path, entry: str, gpu: int, told: bool
+) -> None:
+    served, log = Served(tmp_path, canary, entry), tmp_path / "log"
+    command = otf.load("m", str(served.directory), handler="interpool_handler.py", gpu=gpu)
+    with log.open("wb") as written:
+        worker = WorkerToken(stdout=written.fileno(), stderr=written.fileno(), **served.token).as_text()
+        service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
+        answer = session.global_("builtins", "bytes")(service(command)[0]).to_value()
+    assert b"loaded model m" in answer
+    line = "TorchServe gave this worker GPU 0, and the model has no handler that would use it"
+    assert (line in log.read_text()) == told
+
+
 def _ask_in_state(served: Served, session: InterpreterSession, state: int, **token: Any) -> tuple[bool, int]:
     """Whether a batch was answered, and how often the archive's source has run."""
     served.token.update(state=state, **token)
