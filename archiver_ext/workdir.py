@@ -18,10 +18,10 @@ def workdir_for(target: Path) -> Iterator[Path]:
     """A directory of our own, beside the target: so the last step is a rename within one file system.
 
     Raises:
-        PackError: nothing can be written there.
+        PackError: nothing can be written there: no right to, no room, a file system that is read-only.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
             yield Path(name)
-    except PermissionError as error:
+    except OSError as error:
         raise PackError(f"cannot write {target}: {error}") from None

@@ -20,6 +20,7 @@ from interpool.archiver_ext.commands.showing import (
     show_externs,
     show_request,
 )
+from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
@@ -144,8 +145,8 @@ def _beside(message: str, output: Path) -> str:
 @click.argument("spec")
 @click.option("-o", "--output", required=True, type=_FILE, help="the archive to write")
 @click.option("--plan", "plan_file", type=_FILE, help="a plan to follow as it is, from interpool plan")
-@click.option("--rtol", type=click.FloatRange(0), default=RTOL, show_default=True, help="of the self-test")
-@click.option("--atol", type=click.FloatRange(0), default=ATOL, show_default=True, help="of the self-test")
+@click.option("--rtol", type=TOLERANCE, default=RTOL, show_default=True, help="of the self-test")
+@click.option("--atol", type=TOLERANCE, default=ATOL, show_default=True, help="of the self-test")
 @_common
 def pack_command(
     spec: str,

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.commands.showing import served_name, show_request
+from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import VerifyReport, report_of, verify_archive
 from interpool.native.errors import ArchiveError
@@ -40,8 +41,8 @@ _LONG = 64 << 20  # bytes from which on hashing takes long enough to show
 )
 @click.option("--require-signature", is_flag=True, help="refuse to go without a --key")
 @click.option("--no-self-test", is_flag=True, help="run none of its code")
-@click.option("--rtol", type=click.FloatRange(min=0), help="of the answers; default: the manifest's")
-@click.option("--atol", type=click.FloatRange(min=0), help="of the answers; default: the manifest's")
+@click.option("--rtol", type=TOLERANCE, help="of the answers; default: the manifest's")
+@click.option("--atol", type=TOLERANCE, help="of the answers; default: the manifest's")
 @click.option("--json", "as_json", is_flag=True, help="print the report as JSON")
 def verify_command(
     archive: Path,

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 import warnings
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +55,12 @@ from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
     TYPED_STORAGE_WARNING,
     allow_torchscript,
+    found_no_room,
     wants_gradients,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from interpool.archiver_ext.packing.plan import Proposal
     from interpool.archiver_ext.packing.working_trees import WorkingTrees
@@ -152,24 +154,34 @@ def export(job: BuildJob) -> Built:
     except PackError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        if found_no_room(error):
+            exporter.give_up()
+            raise _no_room(job.archive, error) from None
         raise _scan_error(exporter, spec, error, data) from None
     clock.lap("export")
-    files_digests = digests(job.archive)
-    clock.lap("digest")
-    manifest = append_manifest(
-        job.archive,
-        kind,
-        exporter.verdicts,
-        files_digests,
-        imported_by=importers(exporter),
-        data=members,
-        inputs=None if sample is None else sample.describe(),
-        self_test=None if sample is None else _self_test(job.rtol, job.atol),
-        serving=serving,
-    )
+    # torch does not look at how the file's last bytes fared when it closed it.
+    if not zipfile.is_zipfile(job.archive):
+        raise _no_room(job.archive, "its end is missing")
+    try:
+        files_digests = digests(job.archive)
+        clock.lap("digest")
+        manifest = append_manifest(
+            job.archive,
+            kind,
+            exporter.verdicts,
+            files_digests,
+            imported_by=importers(exporter),
+            data=members,
+            inputs=None if sample is None else sample.describe(),
+            self_test=None if sample is None else _self_test(job.rtol, job.atol),
+            serving=serving,
+        )
+    except OSError as error:
+        raise _no_room(job.archive, error) from None
     clock.lap("scan")
     planned = job.planned_data is not None
     dropped = dropped_imports(exporter)
+    hidden = {name: line for name, line in sorted(files.hidden.items()) if name not in data}
     proposed = proposals(exporter)
     return Built(
         kind=kind,
@@ -177,12 +189,14 @@ def export(job: BuildJob) -> Built:
         externs=manifest["externs"],
         proposals=proposed,
         data=data,
+        hidden=hidden,
         inputs=manifest["inputs"],
         serving=serving,
         warnings=[
             *in_training,
             *dropped.at_import,
             *_outside(files),
+            *_left_out(hidden),
             *_in_name_only(exporter),
             *_hardly_tested(spec, opaque),
             *_unused_globs(rules, exporter.verdicts, planned),
@@ -351,15 +365,31 @@ def _outside(files: OpenedFiles) -> list[str]:
     ]
 
 
+def _left_out(hidden: Mapping[str, str]) -> list[str]:
+    return [
+        f"{line}\n  reads {name}, a hidden file, which is not in the archive: such files may hold passwords. "
+        f"If this one belongs there, say so with --data '{name}'"
+        for name, line in hidden.items()
+    ]
+
+
 def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -> None:
     try:
         exporter.save_pickle(ENTRY_PACKAGE, resource, value)
     except PackagingError:
         raise
     except (Exception, SystemExit) as error:
-        if was_pickling(error):
+        if was_pickling(error) and not found_no_room(error):
             raise explain_unpicklable(error, what, exporter.rules.root) from None
         raise
+
+
+def _no_room(archive: Path, why: object) -> PackError:
+    """For an archive that cannot be written: in a directory of its own, beside what it is to become."""
+    said = "".join(str(why).splitlines()[:1])
+    return PackError(
+        f"the archive cannot be written to {archive.parent.parent}: {said}\n  What to do: make room there"
+    )
 
 
 def _scan_error(

@@ -143,11 +143,22 @@ class HermeticExporter(PackageExporter):
 
         Raises:
             torch.package.PackagingError: some module cannot be packaged as decided.
+            RuntimeError: what is left cannot be written.
         """
         self._add_external_parents()
         if "os.path" in self.verdicts:
             self.save_source_string(ENTRY_PACKAGE, _ENTRY_SOURCE, is_package=True)
         super().close()  # type: ignore[no-untyped-call]
+
+    def _finalize_zip(self) -> None:
+        # torch leaves it to a destructor, where an error ends the process.
+        self.zip_file.write_end_of_file()
+        super()._finalize_zip()  # type: ignore[no-untyped-call]
+
+    def give_up(self) -> None:
+        """Write no more, now that something could not be written; neither does torch's destructor then."""
+        with contextlib.suppress(RuntimeError):
+            self.zip_file.write_end_of_file()
 
     def _add_external_parents(self) -> None:
         # With only `os.path` external, `import os.path` in the archive would give an

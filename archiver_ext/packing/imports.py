@@ -7,6 +7,7 @@ cannot say which line of the user's brought a module in.
 from __future__ import annotations
 
 import ast
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ class ImportSite:
         line: line number, from 1.
         text: the line itself, stripped.
         guarded: inside ``try`` or ``if TYPE_CHECKING``, so that it may fail.
-        dynamic: an ``importlib.import_module`` call with a literal name.
+        dynamic: an ``importlib.import_module`` call with a literal name; of a relative one, the package
+            must be told by ``__package__``, by a literal, or by a package's ``__name__``.
         lazy: in a function's body, so that importing the module does not run it.
     """
 
@@ -42,14 +44,13 @@ def find_imports(source: str, module: str, is_package: bool) -> list[ImportSite]
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    package = module if is_package else module.rpartition(".")[0]
-    lines = source.splitlines()
-    return list(_Walker(package, lines).walk(tree, guarded=False, lazy=False))
+    return list(_Walker(module, is_package, source.splitlines()).walk(tree, guarded=False, lazy=False))
 
 
 class _Walker:
-    def __init__(self, package: str, lines: list[str]) -> None:
-        self._package = package
+    def __init__(self, module: str, is_package: bool, lines: list[str]) -> None:
+        self._module = module
+        self._package = module if is_package else module.rpartition(".")[0]
         self._lines = lines
 
     def walk(self, node: ast.AST, guarded: bool, lazy: bool) -> Iterator[ImportSite]:
@@ -61,7 +62,7 @@ class _Walker:
             for alias in node.names:
                 both = (base,) if alias.name == "*" else (f"{base}.{alias.name}", base)
                 yield self._site(node, both, guarded, lazy)
-        elif isinstance(node, ast.Call) and (name := _first_argument(node, "import_module")):
+        elif isinstance(node, ast.Call) and (name := self._by_import_module(node)):
             yield self._site(node, (name,), guarded, lazy, dynamic=True)
         elif isinstance(node, ast.Call) and (name := _first_argument(node, "__import__")):
             # torch.package follows these, and the packaged code's __import__ is the archive's.
@@ -79,6 +80,28 @@ class _Walker:
         parts = self._package.split(".")
         parts = parts[: len(parts) - (node.level - 1)]
         return ".".join([*parts, node.module] if node.module else parts)
+
+    def _by_import_module(self, node: ast.Call) -> str:
+        """The whole name that a call of ``import_module`` is seen to import, or ""."""
+        name = _first_argument(node, "import_module")
+        if not name.startswith("."):
+            return name
+        try:
+            return importlib.util.resolve_name(name, self._package_argument(node))
+        except ImportError:  # it leads out of all packages, or from none that is seen
+            return ""
+
+    def _package_argument(self, node: ast.Call) -> str:
+        """The package that a relative name starts at, if the call says it by a name that is known, or ""."""
+        given = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "package")]
+        match given:
+            case [ast.Constant(value=str(package))]:
+                return package
+            case [ast.Name(id="__package__")]:
+                return self._package
+            case [ast.Name(id="__name__")] if self._module == self._package:
+                return self._package
+        return ""
 
     def _site(
         self,

@@ -68,6 +68,7 @@ class Built:
         externs: what the server must have.
         proposals: decisions about other people's packages.
         data: files beside the code, with the line that reads each.
+        hidden: hidden files that were read and that nobody has named, so that they are not in it, likewise.
         inputs: the example inputs, described; None without any.
         serving: how it is to be served, as far as the user says so.
         warnings: what the archive cannot honour, each starting with the user's line.
@@ -84,6 +85,7 @@ class Built:
     externs: list[Extern]
     proposals: list[Proposal]
     data: dict[str, str]
+    hidden: dict[str, str]
     inputs: Any
     serving: Serving
     warnings: list[str]

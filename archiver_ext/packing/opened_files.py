@@ -29,11 +29,13 @@ class OpenedFiles:
 
     Attributes:
         inside: the user's own, by their names in an archive, with the user's line.
+        hidden: those of them that are hidden, or in hidden folders, as what holds passwords often is.
         outside: those elsewhere that the user's own code opened.
     """
 
     def __init__(self, rules: Rules) -> None:
         self.inside: dict[str, str] = {}
+        self.hidden: dict[str, str] = {}
         self.outside: dict[str, str] = {}
         self._rules = rules
         self._phase = ""
@@ -79,9 +81,15 @@ class OpenedFiles:
             return
         trees = self._rules.trees
         if trees.owns(path):
-            self.inside.setdefault(trees.member(path), frame_line(owner, trees.shown))
+            name = trees.member(path)
+            found = self.hidden if _is_hidden(name) else self.inside
+            found.setdefault(name, frame_line(owner, trees.shown))
         elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
             self.outside.setdefault(str(path), frame_line(owner, trees.shown))
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameType | None:

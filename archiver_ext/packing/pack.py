@@ -17,6 +17,7 @@ from interpool.archiver_ext.packing.plan import Plan, check_glob
 from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
 from interpool.archiver_ext.packing.settling import Progress, Request, Settled, settle
 from interpool.archiver_ext.workdir import workdir_for
+from interpool.native.archive.format import TOLERANCES_BELOW, is_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -178,8 +179,8 @@ def propose(
     """
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
     request = _request(spec, root, None, inputs, globs, data, RTOL, ATOL, serving, serve_check)
-    with tempfile.TemporaryDirectory(prefix="interpool-plan-") as workdir:
-        return PlanReport(**_facts(spec, settle(request, Path(workdir), progress)))
+    with workdir_for(Path(tempfile.gettempdir()) / "interpool-plan") as workdir:
+        return PlanReport(**_facts(spec, settle(request, workdir, progress)))
 
 
 def _request(
@@ -199,6 +200,11 @@ def _request(
         raise PackError(f"the project's root {project} is not a directory")
     patterns = {action: [*given] for action, given in globs.items()}
     _check_globs(patterns)
+    for name, tolerance in {"rtol": rtol, "atol": atol}.items():
+        if not is_tolerance(tolerance):
+            raise PackError(
+                f"--{name} {tolerance}: it must be a number from 0 on, and below {TOLERANCES_BELOW:g}"
+            )
     if plan is not None and plan.spec != spec:
         raise PackError(
             f"the plan was made for {plan.spec}, not for {spec}; make one with interpool plan {spec}"

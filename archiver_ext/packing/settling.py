@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
                 plan = _plan(request, built, serving)
                 return Settled(built, plan, attempt, lessons.corrections, serving, tried.request, seconds)
             learned = lessons.of_trial(tried.failures, built.proposals)
-            error = _trial_error(request.spec, tried.failures[0], built.unseen)
+            error = _trial_error(request.spec, tried.failures[0], built)
         if request.plan is not None or not learned:
             raise NotHeldError(error, _plan(request, known)) if known.proposals or known.data else error
     said = f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}"
@@ -227,7 +227,7 @@ def _choices(serving: Serving) -> Choices:
     return Choices(serving["batches"], serving["grad"] or None, serving["train_mode"] or None)
 
 
-def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> PackError:
+def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
     if failed.trouble is Trouble.DIFFERS:
         what = (
             f"the archive of {spec} answers its example inputs differently in a fresh process: {failed.error}"
@@ -243,7 +243,11 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
         message += f"\n  What to do: {_ADVICE[failed.trouble]}"
     if not failed.missing:
         message += row_for(failed.error)
-    if unseen and failed.trouble is not Trouble.NOT_SERVED:
+    if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
+        return PackError(message, failed.user_traceback)
+    message += _left_out({name: line for name, line in built.hidden.items() if name not in failed.missing})
+    unseen = built.unseen
+    if unseen:
         message += (
             f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
             + (f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else "")
@@ -251,6 +255,15 @@ def _trial_error(spec: str, failed: TrialFailure, unseen: Sequence[str]) -> Pack
             "not seen: if the model needs it, import it by an import statement too"
         )
     return PackError(message, failed.user_traceback)
+
+
+def _left_out(hidden: Mapping[str, str]) -> str:
+    """Code may go on without a file and fail later, as with settings that it did not read."""
+    shown = list(hidden.items())[:_SHOWN]
+    return "".join(
+        f"\n  Read here and not in the archive, as a hidden file: {name} ({line}); --data '{name}' puts it in"
+        for name, line in shown
+    )
 
 
 def _missing(missing: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 import traceback
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.verify.serving_side import FoundRequest
     from interpool.native.archive.format import Manifest, SelfTest
 
+_FIND_SPEC = importlib.util.find_spec.__code__
+
 
 class Blocker(importlib.abc.MetaPathFinder):
-    """Refuses imports that only this machine could answer.
+    """Refuses imports that only this machine could answer; whoever asks for a spec imports nothing.
 
     Args:
         project: top-level names of the project's own modules, refused to everyone.
@@ -77,7 +80,7 @@ class Blocker(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Raise ModuleNotFoundError for a blocked name, else leave it to others."""
         top = fullname.partition(".")[0]
-        if fullname in self._extern:
+        if fullname in self._extern or _is_only_asked_for():
             return None
         if top in self._project or (top in self._installed and _asked_by_archive()):
             said = f"{fullname} is in the archive, but the code looked for it outside"
@@ -89,6 +92,12 @@ class Blocker(importlib.abc.MetaPathFinder):
 def _with_parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _is_only_asked_for() -> bool:
+    """Whether it is ``importlib.util.find_spec`` that wants a spec, and not an import."""
+    finding = sys._getframe(2).f_back
+    return finding is not None and finding.f_code is _FIND_SPEC
 
 
 def _asked_by_archive() -> bool:

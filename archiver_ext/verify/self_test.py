@@ -5,6 +5,7 @@ One way of calling a model and of comparing answers, for who packs, verifies and
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Mapping, Sequence, Set
@@ -72,7 +73,7 @@ def answer(
 
     Seeds torch, numpy and random first. A module runs in evaluation and inference mode, or as
     ``serving`` says; a handler is initialized and gets one batch, both with TorchServe's context, in
-    which the model's directory is an empty one.
+    which the model's directory is an empty one. What it does to its inputs, it does to copies.
 
     Args:
         entry: the archive's entry, not initialized yet if it is a handler.
@@ -85,6 +86,7 @@ def answer(
     Returns:
         None, numbers, strings, bytes, detached tensors, and lists and dicts of them.
     """
+    sample = _copied(sample)
     if kind == "handler":
         return _handled(entry, sample, seed, opaque)
     seed_all(seed)
@@ -94,6 +96,16 @@ def answer(
         with torch.enable_grad() if serving["grad"] else torch.inference_mode():
             return plain(entry(*sample.args, **sample.kwargs), opaque)
     return plain(entry(*sample.args, **sample.kwargs), opaque)
+
+
+def _copied(sample: Sample) -> Sample:
+    """The sample again, or itself where something in it cannot be copied: a lock, a tensor with a history."""
+    try:
+        # In one call, so that what two arguments share stays shared.
+        args, kwargs = copy.deepcopy((sample.args, sample.kwargs))
+    except Exception:  # noqa: BLE001 -- whatever copying somebody's object raises
+        return sample
+    return Sample(args, kwargs)
 
 
 def _handled(entry: Any, sample: Sample, seed: int, opaque: list[str] | None) -> Any:

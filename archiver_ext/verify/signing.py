@@ -174,7 +174,7 @@ def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: b
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.absolute().parent)
     except OSError as error:
-        raise ArchiveError(f"{target} cannot be written ({error.strerror})", "unwritable") from None
+        raise _unwritable(target, error) from None
     try:
         with open(descriptor, "w+b") as copy:
             source.seek(0)
@@ -184,10 +184,16 @@ def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: b
             copy.flush()
             os.fsync(copy.fileno())
         os.replace(name, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
+        if isinstance(error, OSError):
+            raise _unwritable(target, error) from None
         raise
+
+
+def _unwritable(target: Path, error: OSError) -> ArchiveError:
+    return ArchiveError(f"{target} cannot be written ({error.strerror})", "unwritable")
 
 
 def _append(file: IO[bytes], archive: Path, bundle: bytes) -> None:

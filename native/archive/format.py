@@ -33,6 +33,7 @@ _SCHEMAS_READ: Final = (2, 3, SCHEMA)
 KNOWS_SERVING: Final = 4
 """The first schema that says how an archive is served; older archives are served as ever."""
 MOST_MANIFEST_BYTES: Final = 64 << 20
+TOLERANCES_BELOW: Final = 1e300
 
 EntryKind = Literal["module", "callable", "handler"]
 """``module``: a torch.nn.Module. ``handler``: an object with ``handle``, or with
@@ -278,13 +279,18 @@ def _check_values(manifest: Manifest) -> None:
         )
     if test is not None:
         _require(0 <= test["seed"] < 1 << 63, "self_test", "gives its self-test a seed that cannot be")
-        good = 0 <= test["rtol"] < 1e300 and 0 <= test["atol"] < 1e300
+        good = is_tolerance(test["rtol"]) and is_tolerance(test["atol"])
         _require(good, "self_test", "gives its self-test a tolerance that cannot be")
 
 
 def _require(good: object, rule: str, what: str) -> None:
     if not good:
         raise BadJson(rule, what)
+
+
+def is_tolerance(value: float) -> bool:
+    """Whether answers may differ by it: no NaN, not below 0, and finite."""
+    return 0 <= value < TOLERANCES_BELOW
 
 
 def is_dotted_name(name: str) -> bool:

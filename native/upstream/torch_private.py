@@ -99,6 +99,12 @@ _PACKAGE_NAMES = (
         ("self", "filename", "str_or_bytes"),
     ),
     PrivateName(
+        f"{_EXPORTER}:PackageExporter._finalize_zip",
+        "packing/exporter.py writes the zip's end before",
+        ("self",),
+        mentions=("zip_file",),
+    ),
+    PrivateName(
         f"{_EXPORTER}:PackageExporter._get_dependencies",
         "packing/building.py: the module that was scanned, from the frame",
         mentions=("module_name",),
@@ -253,6 +259,9 @@ TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 _GRADIENT_WORDS = ("does not have a grad_fn", "inference tensor", "inferencemode")
 """What torch's errors say, in whatever case, to who differentiates in inference mode."""
 
+_UNWRITTEN_WORDS = ("PytorchStreamWriter failed", "unexpected pos")
+"""What torch's errors say where the file that it writes takes no more."""
+
 _GENERATORS_METACLASS = PrivateName(
     "torch._custom_class_base:CustomClassBaseMeta",
     "inside/lean_imports.py: what that is called with",
@@ -267,6 +276,7 @@ _CORE_NAMES = (
         "inside/lean_imports.py",
         ("type", "flatten_fn", "unflatten_fn", "flatten_with_keys_fn"),
     ),
+    PrivateName("torch._C:PyTorchFileWriter.write_end_of_file", "packing/exporter.py writes the zip's end"),
     PrivateName("torch._C:PyTorchFileReader", "inside/packages.py reads in its place"),
     *(
         PrivateName(f"torch._C:PyTorchFileReader.{name}", "inside/packages.py: weights are mapped, not read")
@@ -444,6 +454,11 @@ def wants_gradients(error: BaseException) -> bool:
     """Whether it is what torch raises where something is differentiated in inference mode."""
     said = str(error).lower()
     return isinstance(error, RuntimeError) and any(words in said for words in _GRADIENT_WORDS)
+
+
+def found_no_room(error: BaseException) -> bool:
+    """Whether it is what torch raises where an archive cannot be written: the disk is full, for one."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _UNWRITTEN_WORDS)
 
 
 def allow_torchscript() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+import pytest
 from click.testing import CliRunner
 
 from interpool.archiver_ext import PackError, PackReport
@@ -101,6 +102,12 @@ def test_summary_counts_and_says_why() -> None:
     assert said.count("data: ") == 100
     assert "lazy import: mypkg/m.py:6: import later_still" in said
     assert "every server has them" not in said
+
+
+@pytest.mark.parametrize("option", ["--rtol", "--atol"])
+def test_a_tolerance_is_a_finite_number(option: str) -> None:
+    for value in ("inf", "nan"):
+        assert CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", option, value]).exit_code == 2
 
 
 def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from interpool.archiver_ext import PackError
+from interpool.archiver_ext.packing.building import export
 from interpool.archiver_ext.packing.data_files import find_data, save_data
 from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.jobs import BuildJob
 from interpool.archiver_ext.packing.rules import Globs, Rules
 
 if TYPE_CHECKING:
@@ -130,6 +132,53 @@ def test_source_of_a_module_in_the_archive_is_only_listed(root: Path, tmp_path: 
 def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None:
     (root / "link.txt").symlink_to(root / "top.txt")
     assert exported(root, tmp_path, "link.txt")[1]["link.txt"] == b"top"
+
+
+@pytest.mark.parametrize("named", [[], ["mypkg/.env"], ["mypkg/.env", ".auth/token"]])
+def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
+    importable: Write, tmp_path: Path, named: list[str]
+) -> None:
+    root = importable(
+        {
+            "mypkg/reads.py": """
+                from pathlib import Path
+                HERE = Path(__file__).parent
+                LABELS = (HERE / "labels.txt").read_text()
+                PASSWORD = (HERE / ".env").read_text()
+                TOKEN = (HERE.parent / ".auth/token").read_text()
+
+                def entry(): ...
+                def build(): return entry
+            """,
+            "mypkg/labels.txt": "a",
+            "mypkg/.env": "secret",
+            ".auth/token": "secret",
+        }
+    )
+    job = BuildJob(
+        spec="mypkg.reads:build",
+        root=root,
+        archive=tmp_path / "archive.ptpkg",
+        globs={},
+        data=named,
+        planned_data=None,
+        decisions=[],
+        needed={},
+        inputs="",
+        run=False,
+        rtol=0.0,
+        atol=0.0,
+    )
+    built = export(job)
+    lines = {
+        ".auth/token": 'mypkg/reads.py:6: TOKEN = (HERE.parent / ".auth/token").read_text()',
+        "mypkg/.env": 'mypkg/reads.py:5: PASSWORD = (HERE / ".env").read_text()',
+    }
+    assert built.data.keys() == {"mypkg/labels.txt", *named}
+    assert built.hidden == {name: line for name, line in lines.items() if name not in named}
+    assert [warning.splitlines()[0] for warning in built.warnings] == [*built.hidden.values()]
+    for name, warning in zip(built.hidden, built.warnings, strict=True):
+        assert f"--data '{name}'" in warning
 
 
 def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) -> None:

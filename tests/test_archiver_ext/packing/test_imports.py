@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from interpool.archiver_ext.packing.imports import find_imports
 
 SOURCE = """
@@ -48,6 +50,26 @@ def test_every_import_is_found_with_its_line() -> None:
 def test_relative_import_in_a_package_starts_at_the_package() -> None:
     (site,) = find_imports("from . import x", "pkg.sub", is_package=True)
     assert site.modules == ("pkg.sub.x", "pkg.sub")
+
+
+@pytest.mark.parametrize(
+    ("call", "module", "is_package", "found"),
+    [
+        ('import_module(".b", __package__)', "pkg.a", False, [("pkg.b",)]),
+        ('import_module("..b.c", package=__package__)', "pkg.sub", True, [("pkg.b.c",)]),
+        ('import_module(".b", __name__)', "pkg.sub", True, [("pkg.sub.b",)]),
+        ('import_module(".b", "other.sub")', "pkg.a", False, [("other.sub.b",)]),
+        ('import_module(".b", __name__)', "pkg.a", False, []),
+        ('import_module(".b", package)', "pkg.a", False, []),
+        ('import_module(".b")', "pkg.a", False, []),
+        ('import_module("..b", __package__)', "pkg.a", False, []),
+        ('import_module(".b", __package__)', "a", False, []),
+    ],
+)
+def test_relative_name_is_followed_where_its_package_is_known(
+    call: str, module: str, is_package: bool, found: list[tuple[str, ...]]
+) -> None:
+    assert [site.modules for site in find_imports(call, module, is_package)] == found
 
 
 def test_source_that_does_not_parse_has_no_imports() -> None:

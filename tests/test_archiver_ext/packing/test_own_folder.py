@@ -100,6 +100,7 @@ def test_names_that_no_import_statement_can_write_are_packed_too(project: Write,
     }
     report = pack("export:build", tmp_path / "m.ptpkg", root=project(files))
     assert {"suite.3d", "suite.3d.u_net", "suite.3d.x-y"} <= {*report.names("intern")}
+    assert report.warnings == []
     assert verify_archive(report.output).stages[-1].name == "self-test"
     with pytest.raises(PackError) as caught:
         pack("export:build", tmp_path / "m.ptpkg", root=tmp_path / "project", extern=["suite.3d.**"])
@@ -201,6 +202,39 @@ def test_a_folder_that_is_listed_and_lacks_files_is_named(project: Write, tmp_pa
         pack("mypkg.model:build", tmp_path / "m.ptpkg", root=project(FOLDERS | {"mypkg/model.py": source}))
     assert "answers its example inputs differently" in caught.value.message
     assert "mypkg/data/ (mypkg/model.py:14: return x + len(list(Path(DATA)" in caught.value.message
+
+
+SETTINGS = {
+    "export.py": """
+        import os
+        import sys
+        from pathlib import Path
+
+        import torch
+
+        # As libraries for settings do: without a word where there is no such file.
+        for folder in sys.path:
+            if Path(folder, ".env").is_file():
+                os.environ["NET_SCALE"] = Path(folder, ".env").read_text()
+        SCALE = float(os.environ["NET_SCALE"])
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x * SCALE
+
+        def build():
+            return Net()
+    """,
+    ".env": "2.0",
+}
+
+
+def test_a_hidden_file_that_is_missed_without_a_word_is_named(project: Write, tmp_path: Path) -> None:
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=project(SETTINGS))
+    assert "KeyError: 'NET_SCALE'" in caught.value.message
+    assert "Read here and not in the archive, as a hidden file: .env (export.py:11: " in caught.value.message
+    assert caught.value.message.endswith("; --data '.env' puts it in")
 
 
 def test_plan_writes_what_it_knows_where_the_archive_does_not_hold(project: Write, tmp_path: Path) -> None:

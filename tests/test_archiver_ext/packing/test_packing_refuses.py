@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import errno
+import os
+import re
+import subprocess
+import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,5 +104,61 @@ def test_output_that_cannot_be_written_is_refused_before_building(tmp_path: Path
         pack("a:b", tmp_path / "missing" / "m.ptpkg", root=tmp_path)
     with pytest.raises(PackError, match="is not a directory"):
         pack("a:b", tmp_path / "m.ptpkg", root=tmp_path / "missing")
+    with pytest.raises(PackError, match="--atol nan: it must be a number"):
+        pack("a:b", tmp_path / "m.ptpkg", root=tmp_path, atol=float("nan"))
     with pytest.raises(PackError, match="must stand alone between dots"):
         pack("a:b", tmp_path / "m.ptpkg", root=tmp_path, extern=["numpy**"])
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG])
+def test_directory_that_takes_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    said = os.strerror(number)
+
+    def refuse(*_args: object, **_kwargs: object) -> str:
+        raise OSError(number, said)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(PackError, match=rf"^cannot write {re.escape(str(tmp_path))}/m\.ptpkg: .*{said}"):
+        pack("a:b", tmp_path / "m.ptpkg", root=tmp_path)
+
+
+# In a process of its own: no file may be longer than this there, as on a disk with so much room.
+PACK_WITHIN = """
+import resource
+import sys
+from pathlib import Path
+
+from interpool.archiver_ext import PackError, pack
+
+root, output, room = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), int(room)))
+try:
+    pack("mypkg.m:build", Path(output), root=Path(root))
+except PackError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("size", "room"), [(1600, 1 << 20), (2, 2048)], ids=["weights", "the end"])
+def test_archive_that_finds_no_room_is_no_object_that_cannot_be_pickled(
+    project: Write, tmp_path: Path, size: int, room: int
+) -> None:
+    source = f"""
+        import torch
+
+        def build():
+            return torch.nn.Linear({size}, {size})
+    """
+    root, output = project({"mypkg/m.py": source}), tmp_path / "m.ptpkg"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PACK_WITHIN, root, output, str(room)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # what is cut short would be read again
+    )
+    assert done.stdout.startswith(f"the archive cannot be written to {tmp_path}: "), done.stdout + done.stderr
+    assert done.stdout.endswith("\n  What to do: make room there\n")
+    assert "terminate called" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["project"]

@@ -69,6 +69,15 @@ MODELS = """
             (step,) = torch.autograd.grad((self.weight * x).sum(), self.weight)
             return x + step
 
+    class Doubles(nn.Module):
+        def forward(self, x):
+            x.mul_(2)
+            return x + 1
+
+    class Pops:
+        def handle(self, data, context):
+            return [row.pop("body")["count"] + 1 for row in data]
+
     class Cache:
         pass
 
@@ -104,6 +113,12 @@ FACTORY = """
     def double():
         return models.torch.neg
 
+    def doubles():
+        return models.Doubles()
+
+    def pops():
+        return models.Pops()
+
     def holds():
         return models.Holds()
 
@@ -116,6 +131,9 @@ FACTORY = """
 
     def pair():
         return torch.tensor([[1.0, 2.0]])
+
+    def counts():
+        return [{"body": {"count": 1}}]
 
     def indices():
         return torch.tensor([1, 2, 4]), torch.tensor([0, 2])
@@ -250,6 +268,20 @@ def test_what_is_said_beside_the_spec_yields_to_the_plan_and_that_to_an_option(r
 def test_what_nobody_can_mean_is_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(PackError, match=words):
         Choices.of(said, "plan.toml: [serving]")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "given"),
+    [("doubles", "pair", [[1.0, 2.0]]), ("pops", "counts", [{"body": {"count": 1}}])],
+)
+def test_what_changes_its_inputs_is_asked_for_those_that_were_given(
+    root: Path, name: str, inputs: str, given: Any
+) -> None:
+    report = packed(root, name, inputs)
+    assert not any("random" in each for each in report.warnings)
+    held = torch.package.PackageImporter(str(report.output)).load_pickle("interpool-archive", "self-test.pkl")
+    (found,) = held["args"]
+    assert (found.tolist() if isinstance(found, torch.Tensor) else found) == given
 
 
 def test_layers_in_training_mode_that_a_callable_holds_are_named(root: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,14 @@ def test_installed_module_is_refused_to_packaged_code_only() -> None:
     with pytest.raises(ModuleNotFoundError, match="helper is in the archive"):
         exec("import importlib; importlib.import_module('helper')", {"__torch_package__": True})
     importlib.import_module("helper")
+
+
+@pytest.mark.usefixtures("outside")
+def test_asking_whether_there_is_a_module_is_no_import() -> None:
+    importlib.util.find_spec("ours")
+    exec("import importlib.util; importlib.util.find_spec('helper')", {"__torch_package__": True})
+    with pytest.raises(ModuleNotFoundError, match="ours is in the archive"):
+        importlib.import_module("ours")
 
 
 @pytest.mark.usefixtures("outside")

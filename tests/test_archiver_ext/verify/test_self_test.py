@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -114,3 +115,23 @@ def test_random_numbers_are_the_same_for_each_call() -> None:
 
     first, second = (answer(entry, "callable", Sample.of({"scale": 2.0})) for _ in range(2))
     assert differences(first, second, rtol=0, atol=0) == []
+
+
+def test_what_an_entry_does_to_its_inputs_it_does_to_copies() -> None:
+    shared = torch.ones(2)
+    sample = Sample((shared, shared), {"row": {"body": "text"}})
+
+    def entry(one: torch.Tensor, same: torch.Tensor, row: dict[str, str]) -> list[Any]:
+        one.add_(1)
+        return [same, row.pop("body")]
+
+    for _ in range(2):
+        first, second = answer(entry, "callable", sample)
+        assert (first.tolist(), second) == ([2.0, 2.0], "text"), "what two arguments share stays shared"
+    assert shared.tolist() == [1.0, 1.0]
+    assert sample.kwargs == {"row": {"body": "text"}}
+
+
+@pytest.mark.parametrize("given", [threading.Lock(), torch.ones(1, requires_grad=True) * 2])
+def test_inputs_that_cannot_be_copied_are_given_as_they_are(given: Any) -> None:
+    assert answer(lambda value: value is given, "callable", Sample((given,), {})) is True

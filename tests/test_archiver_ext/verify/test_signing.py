@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -105,6 +106,21 @@ def test_signing_elsewhere_leaves_the_archive_as_it_is(archive: Path, keys: Keys
     assert archive.read_bytes() == before
     assert stat.S_IMODE((tmp_path / "signed.ptpkg").stat().st_mode) == 0o640
     assert {path.name for path in tmp_path.iterdir()} == {"m.ptpkg", "signed.ptpkg"}
+
+
+def test_a_disk_without_room_leaves_the_archive_as_it_is(
+    archive: Path, keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = archive.read_bytes()
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(ArchiveError, match=r"m\.ptpkg cannot be written \(No space left") as caught:
+        sign_archive(archive, keys[0])
+    assert caught.value.rule == "unwritable"
+    assert archive.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["m.ptpkg"]
 
 
 def test_what_is_not_what_its_manifest_says_is_not_signed(archive: Path, keys: Keys, tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_a_good_archive_is_verified_stage_by_stage(build: Callable[..., Path], t
     assert lines[-1] == f"verified {archive}"
 
 
+@pytest.mark.parametrize("value", ["inf", "nan", "1e300", "-1", "much"])
+@pytest.mark.parametrize("option", ["--rtol", "--atol"])
+def test_a_tolerance_is_a_finite_number(option: str, value: str) -> None:
+    done = verify("m.ptpkg", option, value)
+    assert done.exit_code == 2
+    assert f"Invalid value for '{option}'" in done.output
+
+
 def test_without_keys_and_self_test_it_says_what_it_left_out_and_runs_nothing(
     build: Callable[..., Path], canary: Path
 ) -> None:
