@@ -42,7 +42,9 @@ using Key = std::tuple<dev_t, ino_t, InterpreterId>;
 
 struct Table {
   const pid_t process = getpid();
-  std::mutex mutex;  // a leaf lock
+  // A leaf lock. The dynamic linker's, which owner_of_code() takes, is never taken under it: a thread that
+  // loads a library has that, and may close a file.
+  std::mutex mutex;
   std::map<Key, std::shared_ptr<Description>> all;
   std::atomic<size_t> size{0};  // read without the lock
 };
@@ -130,20 +132,25 @@ int control(int fd, int command, void* argument, const void* caller) {
   return ::fcntl(fd, command, argument);
 }
 
-void forget_locks(int fd, const void* caller) {
-  struct stat file{};
-  if (in_child() || ::fstat(fd, &file) != 0) {
-    return;
-  }
-  std::shared_ptr<Description> gone;
+// By any slot.
+bool is_locked(const struct stat& file) {
   Table& known = table();
   const std::lock_guard lock(known.mutex);
   const auto any = known.all.lower_bound({file.st_dev, file.st_ino, kHost});
-  if (any == known.all.end() || std::get<0>(any->first) != file.st_dev ||
-      std::get<1>(any->first) != file.st_ino) {
+  return any != known.all.end() && std::get<0>(any->first) == file.st_dev &&
+         std::get<1>(any->first) == file.st_ino;
+}
+
+void forget_locks(int fd, const void* caller) {
+  struct stat file{};
+  if (in_child() || ::fstat(fd, &file) != 0 || !is_locked(file)) {
     return;
   }
-  const auto found = known.all.find({file.st_dev, file.st_ino, owner_of_code(caller)});
+  const Key key{file.st_dev, file.st_ino, owner_of_code(caller)};
+  std::shared_ptr<Description> gone;
+  Table& known = table();
+  const std::lock_guard lock(known.mutex);
+  const auto found = known.all.find(key);
   if (found != known.all.end()) {
     gone = std::move(found->second);
     known.all.erase(found);

@@ -102,20 +102,25 @@ py::object write(const Value& value) {
   return py::reinterpret_steal<py::object>(static_cast<PyObject*>(Process::get().host().from_value(value)));
 }
 
+// As long as they live, so do the objects that they refer to: an iterator lets go of what it has given, and
+// another thread may change a list or a dict. They end with the host's GIL held.
 struct Arguments {
   std::vector<Value> positional;
   Keywords named;
+  std::vector<py::object> held;
 };
 
 Arguments read_arguments(const py::iterable& args, const py::dict& kwargs) {
   Arguments read_all;
   for (const auto& argument : args) {
+    read_all.held.push_back(py::reinterpret_borrow<py::object>(argument));
     read_all.positional.push_back(read(argument));
   }
   for (const auto& [key, argument] : kwargs) {
     if (!py::isinstance<py::str>(key)) {
       throw py::type_error("the names of keyword arguments are str");
     }
+    read_all.held.push_back(py::reinterpret_borrow<py::object>(argument));
     read_all.named.emplace_back(read(key).as<std::string>(), read(argument));
   }
   return read_all;
@@ -470,15 +475,16 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "load_pickle",
           [](OpenPackage& package, const std::string& name, const std::string& resource) {
+            const LeaseWait wait;
             return MovableObject(package.load_pickle(name, resource));
           },
-          py::arg("package"), py::arg("resource"), py::call_guard<WithoutHostGil>())
+          py::arg("package"), py::arg("resource"))
       .def(
           "load_binary",
           [](OpenPackage& package, const std::string& name, const std::string& resource) {
             std::string bytes;
             {
-              const WithoutHostGil free;
+              const LeaseWait wait;
               bytes = package.load_binary(name, resource);
             }
             return py::bytes(bytes);

@@ -178,10 +178,15 @@ PyObject* register_late(PyObject*, PyObject* given) {
 // Calls it as on a thread that has done nothing: without the caller's modes of torch's, its grad
 // mode, its dispatch keys.
 PyObject* call_fresh(PyObject*, PyObject* function) {
-  if (thread_state_is_fresh()) {
-    return PyObject_CallNoArgs(function);
+  std::optional<FreshThreadState> fresh;
+  try {
+    if (!thread_state_is_fresh()) {
+      fresh.emplace();
+    }
+  } catch (const std::exception& error) {  // such as that there are no more threads
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
   }
-  const FreshThreadState fresh;
   return PyObject_CallNoArgs(function);
 }
 
@@ -421,6 +426,7 @@ PyObject* call_interruptible(PyObject*, PyObject* const* arguments, Py_ssize_t c
     return nullptr;
   }
   if (!shield_call(false)) {
+    shield_call(true);  // for what serves the model, which goes on
     PyErr_SetNone(call_interrupted());
     return nullptr;
   }

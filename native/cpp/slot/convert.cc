@@ -59,6 +59,11 @@ class Reader {
       Dict dict;
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
         PyObject* pair = PyList_GET_ITEM(items.get(), i);
+        if (PyTuple_Check(pair) == 0 || PyTuple_GET_SIZE(pair) != 2) {  // of a subclass's own items()
+          throw ConversionError(std::string("a ") + Py_TYPE(object)->tp_name +
+                                " cannot cross between interpreters: its items() gives something else than "
+                                "pairs. Pass dict() of what it holds.");
+        }
         Value key = read(PyTuple_GET_ITEM(pair, 0), depth + 1);
         dict.items.emplace_back(std::move(key), read(PyTuple_GET_ITEM(pair, 1), depth + 1));
       }

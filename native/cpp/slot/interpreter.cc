@@ -125,16 +125,16 @@ class PythonInterpreter final : public Interpreter {
         const Ref bootstrap = checked(PyImport_ImportModule(guest::kInstall.module));
         checked(PyObject_CallMethod(bootstrap.get(), guest::kInstall.name, nullptr));
         tell_usual_flags();
+        pristine_.emplace();
+        pristine_is_fresh_ = thread_state_is_fresh();
       } catch (const RemoteError& error) {
-        // The slot is lost, and left as it is: this thread ends, and must not
-        // take Python's main thread state with it.
-        leave();
-        attachment.state = nullptr;
+        lose();
         throw InterpreterStartError("interpreter " + std::to_string(options_.id) +
                                     " could not be prepared: " + error.what() + "\n" + error.traceback_text);
+      } catch (...) {
+        lose();
+        throw;
       }
-      pristine_.emplace();
-      pristine_is_fresh_ = thread_state_is_fresh();
       leave();
     });
   }
@@ -347,6 +347,14 @@ class PythonInterpreter final : public Interpreter {
       inside_.store(attachment.thread, std::memory_order_relaxed);
       visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
+  }
+
+  // The start has failed. The slot is lost, and left as it is: this thread ends, and must not take Python's
+  // main thread state with it.
+  void lose() noexcept {
+    pristine_.reset();  // or leave() would look at torch's state, which may be what failed
+    leave();
+    attachment.state = nullptr;
   }
 
   // By path: nothing can be imported safely before it has run.

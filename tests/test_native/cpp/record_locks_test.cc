@@ -1,19 +1,41 @@
 // Record locks of files, on which databases stand: an interpreter's, as though it were a process.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <mutex>
+#include <thread>
 
 #include "copies.h"
 #include "threads.h"
 
+namespace {
+std::function<void()> load_work;  // what loading.cc's library does
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) void while_loading() {
+  load_work();
+}
+
 namespace interpool::testing {
 namespace {
+
+// Does a thread of this process wait for something?
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string all((std::istreambuf_iterator<char>(file)), {});
+  const size_t name_end = all.rfind(')');  // number (name) state ...
+  return name_end != std::string::npos && all.compare(name_end, 3, ") S") == 0;
+}
 
 class RecordLocksTest : public ::testing::Test {
  protected:
@@ -123,6 +145,37 @@ TEST_F(RecordLocksTest, StayWhenAChildClosesWhatItHas) {
   EXPECT_FALSE(is_free());
   one_.close(mine);
   EXPECT_TRUE(is_free());
+}
+
+// The dynamic linker has a lock of its own, held while static objects begin, and waited for by who wants to
+// know whose some code is.
+TEST_F(RecordLocksTest, EndWhileALibraryIsLoadedThatClosesTheirFile) {
+  const int first = open();
+  const int second = open();
+  EXPECT_EQ(lock(one_, first, F_WRLCK), 0);
+  std::atomic<pid_t> closer{0};
+  std::thread closes;
+  load_work = [&] {
+    closes = std::thread([&] {
+      closer = static_cast<pid_t>(::syscall(SYS_gettid));
+      EXPECT_EQ(one_.close(first), 0);
+    });
+    EXPECT_TRUE(eventually([&] { return closer != 0 && is_asleep(closer); }));  // it waits for the linker
+    EXPECT_EQ(one_.close(second), 0);
+  };
+  std::atomic<bool> loaded{false};
+  std::thread loads([&] {
+    void* const library = ::dlopen(LOADING, RTLD_NOW | RTLD_LOCAL);
+    EXPECT_NE(library, nullptr) << ::dlerror();
+    if (library != nullptr) ::dlclose(library);
+    loaded = true;
+  });
+  ASSERT_TRUE(eventually([&] { return loaded.load(); }, 60s)) << "two threads wait for each other";
+  loads.join();
+  ASSERT_TRUE(closes.joinable());
+  closes.join();
+  EXPECT_TRUE(is_free());
+  EXPECT_EQ(descriptors(), 0);
 }
 
 // Lost updates would show.

@@ -285,6 +285,16 @@ TEST_F(TensorsTest, OverForeignMemoryKeepItsOwner) {
   EXPECT_TRUE(owner.expired());
 }
 
+TEST_F(TensorsTest, ThatAreNotDenseAreRefusedByPrograms) {
+  const at::Tensor dense = at::ones({2, 2});
+  for (const at::Tensor& other : {dense.to_sparse(), at::_nested_tensor_from_tensor_list({dense}),
+                                  at::quantize_per_tensor(dense, 0.5, 0, at::kQInt8)}) {
+    EXPECT_THROW(from_tensor(other), ConversionError);
+    const TensorView view = exported(other);  // as it comes out of an interpreter
+    EXPECT_THROW(to_tensor(view), ConversionError);
+  }
+}
+
 TEST_F(TensorsTest, ThatShareNoMemoryAreRefused) {
   const auto refusal = [](const at::Tensor& tensor) -> std::string {
     try {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -323,3 +325,39 @@ def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without
         """)
     assert_clean(done)
     assert done.stdout == "[(True, 0.33)]\n"
+
+
+def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() -> None:
+    done = run_program("""
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        source = '''
+        import ctypes, torch
+        import _interpool
+
+        def call():
+            with torch.no_grad():
+                return _interpool.call_fresh(torch.is_grad_enabled)
+
+        def call_without_threads():
+            libc = ctypes.CDLL(None)
+            usual, vast = (ctypes.create_string_buffer(64) for _ in range(2))  # each a pthread_attr_t
+            for attributes in (usual, vast):
+                assert libc.pthread_getattr_default_np(attributes) == 0
+            # Stacks of more than there are addresses. A limit on threads would not hold for root.
+            assert libc.pthread_attr_setstacksize(vast, ctypes.c_size_t(1 << 50)) == 0
+            assert libc.pthread_setattr_default_np(vast) == 0
+            try:
+                return call()
+            except RuntimeError as error:
+                return str(error)
+            finally:
+                libc.pthread_setattr_default_np(usual)
+        '''
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            code = Code(session, source)
+            print(code.call("call"), code.call("call_without_threads"), code.call("call"))
+        """)
+    assert_clean(done)
+    assert done.stdout == f"True {os.strerror(errno.EAGAIN)} True\n"

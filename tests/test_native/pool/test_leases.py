@@ -6,8 +6,10 @@ import json
 import math
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from archives import build_package
 from interpool_testing import assert_clean, every_interpreter, nobody_leases, run_program
 from waiting import wait_for
 
@@ -228,23 +230,56 @@ def test_leases_and_what_they_waited_are_counted_for_each_model(manager: Interpr
     assert "counted" not in manager.stats()["models"]
 
 
-def test_ctrl_c_ends_a_wait_for_an_interpreter() -> None:
+def test_ctrl_c_ends_a_wait_for_an_interpreter(tmp_path: Path) -> None:
+    path = build_package(
+        tmp_path / "texts.pt",
+        {"nothing_much.py": "def make(): return 7"},
+        "nothing_much:make",
+        texts={"labels.txt": "cat\n"},
+    )
     done = run_program(
         """
-        import os, signal, threading
+        import os, signal, sys, threading
         from interpool import InterpreterManager
+        from waiting import wait_for
+
+        def press():
+            wait_for(lambda: manager.stats()["waiting"] == 1, "somebody to wait")
+            os.kill(os.getpid(), signal.SIGINT)
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         with InterpreterManager(1) as manager:
+            package = manager.load_package(sys.argv[1])
+            model = package.load_pickle("model", "model.pkl")
             with manager.acquire_session():
-                threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-                try:
-                    manager.acquire_session()
-                except KeyboardInterrupt:
-                    print("interrupted")
-            with manager.acquire_session(timeout=60):  # it waits in no line any more
-                print("leased")
-        """
+                for name, wait in {
+                    "session": manager.acquire_session,
+                    "session of a package": package.acquire_session,
+                    "session of an object": model.acquire_session,
+                    "call": model,
+                    "pickle": lambda: package.load_pickle("model", "model.pkl"),
+                    "binary": lambda: package.load_binary("model", "labels.txt"),
+                    "text": lambda: package.load_text("model", "labels.txt"),
+                }.items():
+                    pressing = threading.Thread(target=press)
+                    pressing.start()
+                    try:
+                        wait()
+                    except KeyboardInterrupt:
+                        print(name)
+                    pressing.join()
+            print(package.load_text("model", "labels.txt"), end="")  # nobody waits in line any more
+        """,
+        str(path),
     )
     assert_clean(done)
-    assert done.stdout == "interrupted\nleased\n"
+    assert done.stdout.splitlines() == [
+        "session",
+        "session of a package",
+        "session of an object",
+        "call",
+        "pickle",
+        "binary",
+        "text",
+        "cat",
+    ]

@@ -58,3 +58,33 @@ def test_a_failure_can_be_repaired_and_one_of_many_prepares_the_process() -> Non
     done = run_program(PROGRAM)
     assert_clean(done)
     assert done.stdout == "done\n"
+
+
+def test_an_interpreter_that_cannot_be_started_says_why_and_leaves_no_thread_behind() -> None:
+    done = run_program("""
+        import os
+        from interpool import InterpreterManager
+        from interpool.native.errors import InterpreterStartError
+        from interpool.native.pool import manager
+        from waiting import wait_for
+
+        def main_threads():
+            count = 0
+            for thread in os.listdir("/proc/self/task"):
+                try:
+                    with open(f"/proc/self/task/{thread}/comm") as name:
+                        count += name.read() == "interpool-main\\n"
+                except OSError:  # it has ended meanwhile
+                    pass
+            return count
+
+        found = manager.installation
+        manager.installation = lambda: {**found(), "loader": "/nowhere/loader.py"}
+        try:
+            InterpreterManager(1)
+        except InterpreterStartError as error:
+            print(error)
+        wait_for(lambda: main_threads() == 1, "the interpreter's thread to end; the host's own stays")
+        """)
+    assert_clean(done)
+    assert done.stdout == "/nowhere/loader.py cannot be read; reinstall interpool.\n"

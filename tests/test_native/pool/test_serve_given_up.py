@@ -30,10 +30,13 @@ def _call(client: Client, words: bytes) -> None:
     wait_for(lambda: client.connection.running is not None, "the call to begin")
 
 
-def _interrupt(client: Client) -> None:
+def _interrupt(client: Client, function: str = "") -> None:
+    """Interrupt its call, again and again until it is in that function then."""
+
     def is_interrupted() -> bool:
         client.connection.interrupt()
-        return client.connection.where != ""
+        where = client.connection.where
+        return where != "" and function in where
 
     wait_for(is_interrupted, "the call's stack")
 
@@ -68,6 +71,20 @@ def test_what_serves_a_model_is_not_interrupted(manager: InterpreterManager) -> 
         _interrupt(client)
     # It was asked for under the shield, and hits the model's code that comes then.
     assert client.line() == b"interrupted\n"
+    client.close()
+
+
+def test_what_serves_a_model_is_not_interrupted_after_a_call_that_was_before_it_began(
+    manager: InterpreterManager,
+) -> None:
+    client = Client(manager, "goes_on")
+    with Gate() as first, Gate() as second:
+        _call(client, b"(wait for %d)(wait for %d)" % (first.fd, second.fd))
+        _interrupt(client)
+        first.open()
+        assert client.line() == b"interrupted\n"
+        _interrupt(client, "wait_again")
+    assert client.line() == b"whole\n"
     client.close()
 
 

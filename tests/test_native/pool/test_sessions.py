@@ -86,6 +86,12 @@ def test_objects_of_a_session_are_arguments_in_it(session: InterpreterSession) -
     assert session.global_("builtins", "str")(object=total).to_value() == "5/6"
 
 
+def test_objects_that_an_iterator_gives_live_for_the_call(session: InterpreterSession) -> None:
+    concat = session.global_("operator", "concat")
+    for _ in range(50):  # what is left of an object that is gone may pass for it
+        assert concat.call_kwargs((session.from_value([n]) for n in (1, 2)), {}).to_value() == [1, 2]
+
+
 def test_an_object_keeps_its_identity_from_call_to_call(session: InterpreterSession) -> None:
     box = session.global_("builtins", "list")()
     box.attr("append")(box)

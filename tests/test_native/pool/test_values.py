@@ -251,6 +251,19 @@ def test_names_of_attributes_and_modules_are_taken_whole(session: InterpreterSes
         session.from_value("text").attr("upper\0x")
 
 
+@pytest.mark.parametrize("items", ["[[1, 2]]", "[(1,)]", "[(1, 2, 3)]", "[1]"])
+def test_a_dict_that_gives_something_else_than_pairs_is_refused(
+    session: InterpreterSession, items: str
+) -> None:
+    make = f"value = type('Sly', (dict,), {{'items': lambda self: {items}}})()"
+    names: dict[str, Any] = {}
+    exec(make, names)
+    with pytest.raises(ConversionError, match=r"a Sly cannot cross.* its items\(\) gives"):
+        session.from_value(names["value"])
+    with pytest.raises(ConversionError, match=r"a Sly cannot cross.* its items\(\) gives"):
+        Code(session, make)["value"].to_value()
+
+
 def test_a_value_that_raises_while_it_is_read_is_an_error_and_no_more(session: InterpreterSession) -> None:
     code = Code(
         session,

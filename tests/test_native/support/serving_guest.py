@@ -87,6 +87,23 @@ def interruptible(worker: str, fd: int, load_command: bytes, frame: bytes) -> tu
         return b"interrupted\n", True
 
 
+def wait_again(gate: int) -> None:
+    os.read(gate, 1)
+
+
+@service
+def goes_on(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """Waits at two gates that the frame names; the model is called between them."""
+    first, second = (int(gate) for gate in re.findall(rb"\(wait for (\d+)\)", frame))
+    os.read(first, 1)
+    try:
+        _interpool.call_interruptible(lambda: None)
+    except _interpool.CallInterrupted:
+        os.write(fd, b"interrupted\n")
+    wait_again(second)
+    return b"whole\n", True
+
+
 @service
 def recurse(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """As deep through C as a recursion limit of 1000 lets it."""

@@ -30,7 +30,7 @@ inline std::shared_ptr<void> owner_of(const c10::Storage& storage) {
 // The tensor's memory, whose size is fixed from here on: resize_ to more throws.
 // Dense tensors on the CPU or a CUDA device. Throws ConversionError.
 inline Value from_tensor(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_quantized() ||
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_nested() || tensor.is_quantized() ||
       !(tensor.is_cpu() || tensor.is_cuda())) {
     throw ConversionError(
         "only dense tensors on the CPU or a CUDA device can cross into an interpreter; "
@@ -56,10 +56,15 @@ inline Value from_tensor(const at::Tensor& tensor) {
   return view;
 }
 
-// A tensor over the memory that the interpreter's tensor has. Throws ConversionError
-// when the value is something else.
+// A tensor over the memory that the interpreter's tensor has, which is dense. Throws
+// ConversionError when the value is something else.
 inline at::Tensor to_tensor(const Value& value) {
   const TensorView& view = value.as<TensorView>();
+  if (view.buffer == nullptr || view.quantization.has_value()) {
+    throw ConversionError(
+        "only dense tensors can become a C++ program's; convert it inside, for instance with to_dense() or "
+        "dequantize().");
+  }
   const auto dtype = static_cast<at::ScalarType>(view.dtype);
   const at::Device device(static_cast<at::DeviceType>(view.buffer->device_type), view.buffer->device_index);
   const Buffer& buffer = *view.buffer;
