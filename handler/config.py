@@ -106,7 +106,7 @@ from pydantic import (
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
-from interpool.handler.torchserve import KEEPS_STATE, MANIFEST
+from interpool.handler.torchserve import KEEPS_STATE, MANIFEST, STARTUP_TIMEOUT
 from interpool.native.archive.bounded import read_json, read_yaml
 from interpool.native.archive.typed_json import shown
 
@@ -292,6 +292,16 @@ def model_configuration(model_dir: str | Path) -> dict[str, Any]:
     """What a model's configuration file says to TorchServe, {} if it has none; raises SettingsError."""
     file = _configuration_file(model_dir)
     return _read_yaml(file) if file else {}
+
+
+def startup_timeout(model_dir: str | Path) -> int | None:
+    """Seconds that TorchServe waits for a load of the model, None if its configuration does not say.
+
+    Raises SettingsError.
+    """
+    value = model_configuration(model_dir).get(STARTUP_TIMEOUT)
+    # TorchServe passes over what is no positive int of Java's.
+    return int(value) if type(value) is int and 0 < value < 1 << 31 else None
 
 
 def _configuration_file(model_dir: str | Path) -> Path | None:

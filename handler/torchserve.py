@@ -58,6 +58,13 @@ MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
+STARTUP_TIMEOUT = "startupTimeout"  # likewise: seconds that a worker may take to load it
+# What the frontend adds to the environment of its workers, where its configuration says nothing of it.
+WORKER_ENVIRONMENT = {
+    "TS_DECODE_INPUT_REQUEST": "true",
+    "TS_IPEX_ENABLE": "false",
+    "TS_IPEX_GPU_ENABLE": "false",
+}
 
 
 class Python(NamedTuple):
@@ -270,6 +277,7 @@ JAVA = (
     Java(
         "util.ConfigManager", (HOME_VARIABLE, "LOG_LOCATION"), "the overlay is its home; the host logs there"
     ),
+    Java("util.ConfigManager", tuple(WORKER_ENVIRONMENT), "a host that no worker starts has its environment"),
     Java("util.messages.EnvironmentUtils", ("PYTHONPATH", "site-packages"), "a worker's imports"),
     Java(
         "wlm.WorkerLifeCycle",
@@ -290,6 +298,7 @@ JAVA = (
     Java("wlm.ModelManager", ("setup_model_venv.py", "pip"), "what is installed for a model"),
     Java("archive.model.ModelArchive", ("MANIFEST.json",), "the manifest of a .mar"),
     Java("archive.model.ModelConfig", KEEPS_STATE, "whose handlers need a state for each worker"),
+    Java("archive.model.ModelConfig", (STARTUP_TIMEOUT,), "how long a trial may take"),
 )
 _PACKAGING_UTILS = "model_archiver.model_packaging_utils"
 ARCHIVER = (

@@ -13,7 +13,7 @@ import sys
 import time
 
 from interpool.handler.frontend import shim
-from interpool.handler.torchserve import running_frontend
+from interpool.handler.torchserve import WORKER_ENVIRONMENT, running_frontend
 
 PAUSE_S = 0.02
 LOG_PATIENCE_S = 10.0  # for the frontend to make its log directory
@@ -49,14 +49,23 @@ def start_ahead(frontend: int, python: str) -> None:
     try:
         shim.connect_control(runtime_dir).close()
     except OSError:
-        # As TorchServe gives it to a worker, and a shim to a host: what is relative could be anybody's.
-        environment = dict(os.environ)
-        paths = filter(os.path.isabs, environment.pop("PYTHONPATH", "").split(os.pathsep))
-        if own := os.pathsep.join(paths):
-            environment["PYTHONPATH"] = own
+        environment = worker_environment(frontend)
         shim.start_host(frontend, runtime_dir, shim.DEFAULT_POOL, python, environment, "--ahead")
     finally:
         os.close(held)
+
+
+def worker_environment(frontend: int) -> dict[str, str]:
+    """What a worker's shim would give a host, as long as TorchServe's configuration says nothing of it.
+
+    Where it does, the host hears of that with its first worker, and leaves its place to one that a shim
+    starts. Raises OSError if the frontend has ended.
+    """
+    environment = {**shim.started_with(frontend), **WORKER_ENVIRONMENT}
+    paths = filter(os.path.isabs, environment.pop("PYTHONPATH", "").split(os.pathsep))  # see the shim
+    if own := os.pathsep.join(paths):
+        environment["PYTHONPATH"] = own
+    return environment
 
 
 def main(arguments: list[str]) -> int:

@@ -118,18 +118,21 @@ def frontend_pid() -> int:
     return os.getppid()
 
 
+def started_with(pid: int) -> dict[str, str]:
+    """The environment that a process was started with, whatever it has changed since; raises OSError."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        pairs = [variable.partition(b"=") for variable in file.read().split(b"\0")]
+    # Of two with one name the first counts.
+    return {os.fsdecode(name): os.fsdecode(value) for name, given, value in reversed(pairs) if given}
+
+
 def frontend_path(frontend: int, otherwise: str) -> list[str]:
     """The PYTHONPATH that TorchServe was started with, as the archive cannot have changed it."""
     try:
-        with open(f"/proc/{frontend}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
+        path = started_with(frontend).get("PYTHONPATH")
     except OSError:
-        return otherwise.split(os.pathsep)
-    for variable in variables:
-        name, _, value = variable.partition(b"=")
-        if name == b"PYTHONPATH":
-            return os.fsdecode(value).split(os.pathsep)
-    return []
+        path = otherwise
+    return [] if path is None else path.split(os.pathsep)
 
 
 def log_path(frontend: int, runtime_dir: str, pool: str) -> str:

@@ -212,13 +212,14 @@ class Keeper:
         load_command = worker.connection.load_command if worker.connection is not None else b""
         if not load_command:
             return None
+        limit_s = worker.load_limit_s
         # The worker may end meanwhile, and its descriptors' numbers be given to others.
         stdout, stderr = (os.dup(descriptor) for descriptor in worker.stdio)
         token = replace(worker.token(), stdout=stdout, stderr=stderr, failed_load=-1).as_text()
 
         def load() -> bool:
             try:
-                loaded = _load(manager, action, token, load_command)
+                loaded = _load(manager, action, token, load_command, limit_s)
             except CallTimeoutError:
                 self._lasting.add(action.model_dir)
                 raise
@@ -235,13 +236,13 @@ class Keeper:
 
 
 @contextlib.contextmanager
-def _lease(manager: Manager, action: Action, affinity: str) -> Iterator[Any]:
+def _lease(manager: Manager, action: Action, affinity: str, limit_s: float) -> Iterator[Any]:
     """A session of the action's interpreter, or None if somebody else has it now."""
     session = None
     for instance in manager.all_instances():
         if instance.interpreter_id == action.interpreter:
             with contextlib.suppress(InterpoolError):
-                session = instance.acquire_session(timeout=0.0, affinity=affinity, call_limit=LOAD_LIMIT_S)
+                session = instance.acquire_session(timeout=0.0, affinity=affinity, call_limit=limit_s)
     if session is None:
         yield None
     else:
@@ -250,7 +251,7 @@ def _lease(manager: Manager, action: Action, affinity: str) -> Iterator[Any]:
 
 
 def _drop(manager: Manager, action: Action) -> bool:
-    with _lease(manager, action, affinity="") as session:
+    with _lease(manager, action, affinity="", limit_s=LOAD_LIMIT_S) as session:
         if session is not None:
             session.global_(SERVICE_MODULE, "drop")(action.model_dir)
             manager.forget(action.model_dir, action.interpreter)
@@ -258,9 +259,9 @@ def _drop(manager: Manager, action: Action) -> bool:
     return False
 
 
-def _load(manager: Manager, action: Action, token: str, load_command: bytes) -> bool | None:
+def _load(manager: Manager, action: Action, token: str, load_command: bytes, limit_s: float) -> bool | None:
     """Whether it was loaded; None if somebody else has the interpreter now."""
-    with _lease(manager, action, affinity=action.model_dir) as session:
+    with _lease(manager, action, action.model_dir, limit_s) as session:
         if session is None:
             return None
         return bool(session.global_(SERVICE_MODULE, "warm")(token, load_command).to_value())

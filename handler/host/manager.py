@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 SERVICE_MODULE = "interpool.handler.backend.service"
 SERVICE_FUNCTION = "WorkerService"
-LOAD_LIMIT_S = 120.0  # that a load may take which the host wishes: what TorchServe gives its own
+# That a load may take which the host wishes: what TorchServe gives its own where nobody says otherwise.
+LOAD_LIMIT_S = 120.0
 STDIO_MODULE = "interpool.handler.backend.stdio"
 
 

@@ -52,6 +52,8 @@ MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
 PAUSE_S = 0.05
+# Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
+OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
 
 logger = logging.getLogger("interpool.host")
 
@@ -64,7 +66,8 @@ class PoolHost:
         name: of the pool.
         frontend_pid: TorchServe's.
         pool: whose start is under way, or over.
-        ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives.
+        ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives, and leaves
+            if that has another environment.
     """
 
     def __init__(
@@ -410,6 +413,11 @@ class PoolHost:
             _close_all(descriptors)
             self._refuse(peer, str(error))
             return
+        if self._is_ahead and self._awaits_first_worker and not _was_started_like(registration.pid):
+            # Its connection ends once nobody listens here: so the shim starts a host, and does not come back.
+            self._reason_to_leave = "TorchServe's configuration gives its workers another environment"
+            _close_all(descriptors)
+            return
         # TorchServe gives a killed worker's socket name to the next one at once, perhaps
         # before the end of the killed one was seen here.
         for other in list(self._workers.values()):
@@ -633,6 +641,18 @@ def _send_all(peer: socket.socket, text: str) -> None:
             peer.send(data[start : start + control.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
     except OSError:
         logger.warning("a status request was not read to its end")
+
+
+def _was_started_like(shim_pid: int) -> bool:
+    """Whether this process was started with what TorchServe has given a worker's environment."""
+
+    def given(pid: int) -> set[tuple[str, str]]:
+        return {entry for entry in shim.started_with(pid).items() if entry[0] not in OF_EACH_WORKER}
+
+    try:
+        return given(os.getpid()) == given(shim_pid)
+    except OSError:
+        return False
 
 
 def _require_model(model_dir: str) -> None:

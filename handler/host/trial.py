@@ -2,7 +2,8 @@
 
 What cannot be loaded there, or not twice in a process, is left to TorchServe's own workers. That is
 found out between TorchServe's connecting and the first byte that is read of its load command, so that
-its connection can be handed on as it came.
+its connection can be handed on as it came. TorchServe waits meanwhile as it does for a load: a model that
+takes long is loaded once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from interpool.handler.host.worker import Worker
 logger = logging.getLogger("interpool.host")
 
 _PAUSE_S = 0.05
+# Of the time that TorchServe waits for a load: with more gone, a second one might not end in what is left.
+_PART_FOR_THE_FIRST = 1 / 3
 
 
 class Trial:
@@ -58,6 +61,7 @@ class Trial:
         token = replace(first.token(), stdout=self._output[0], stderr=self._output[1])
         self._token = token.as_text()
         self._said = [0, 0]
+        self._limit_s = first.load_limit_s
         self._directory = first.registration.model_dir
         self._thread = threading.Thread(target=self._run, name="trial", daemon=True)
         self._thread.start()
@@ -81,14 +85,18 @@ class Trial:
 
     def _try(self) -> str:
         tried = []
-        with self._manager.acquire_session(affinity=self._directory, call_limit=LOAD_LIMIT_S) as session:
+        began = time.monotonic()
+        with self._manager.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
             tried.append(session.interpreter_id)
             reason = self._load(session)
+        took = time.monotonic() - began
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
-        other = None if reason else self._another(tried)
+        if lasts := took > self._limit_s * _PART_FOR_THE_FIRST:
+            logger.info("%s is tried in one interpreter only: that took %.0f s", self._directory, took)
+        other = None if reason or lasts else self._another(tried)
         if other is not None:
             tried.append(other.interpreter_id)
-            with other.acquire_session(affinity=self._directory, call_limit=LOAD_LIMIT_S) as session:
+            with other.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
                 reason = self._load(session)
             if reason:
                 reason += " (in a second interpreter of the process)"

@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass, field
 
 from interpool.handler.admission import Admission
-from interpool.handler.config import HostSettings, ModelSettings, model_manifest
+from interpool.handler.config import HostSettings, ModelSettings, model_manifest, startup_timeout
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
-from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
+from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
 from interpool.handler.host.models import End
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
@@ -159,6 +159,13 @@ class Worker:
     def call_limit_s(self) -> float | None:
         """Seconds that a call may take; None: as long as TorchServe waits."""
         return self.settings.call_limit if self.settings.call_limit is not None else self.host.call_limit_s
+
+    @property
+    def load_limit_s(self) -> float:
+        """Seconds that a load of its model may take: what TorchServe waits, as far as its files say."""
+        with contextlib.suppress(SettingsError):
+            return startup_timeout(self.registration.model_dir) or LOAD_LIMIT_S
+        return LOAD_LIMIT_S
 
     def note_load(self, report: Report) -> None:
         """Hear of a load of its model: by a call of its own, if it was heard of when it began."""

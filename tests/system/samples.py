@@ -63,6 +63,21 @@ def inside() -> Inside:
     return Inside()
 
 
+class Shown:
+    """A handler: answers with what it gets of a request, and finds in its environment."""
+
+    def initialize(self, context: Any) -> None:
+        pass
+
+    def handle(self, data: list[dict[str, Any]], _context: Any) -> list[Any]:
+        secret = os.environ.get("SECRET_X")
+        return [{"body": type(row["body"]).__name__, "secret": secret, "pid": os.getpid()} for row in data]
+
+
+def shown() -> Shown:
+    return Shown()
+
+
 class Raises:
     """Cannot be loaded."""
 

@@ -127,6 +127,21 @@ def test_serve_starts_the_host_that_serves_the_first_model(mar: Mar) -> None:
         assert server.host_log().count("interpool.host: pool 'default'") == 1
 
 
+def test_models_have_the_environment_that_torchserves_configuration_gives_its_workers(mar: Mar) -> None:
+    with torchserve(
+        environment={"SECRET_X": "1"},
+        properties={"decode_input_request": "false", "blacklist_env_vars": "SECRET.*"},
+    ) as server:
+        wait_for(lambda: "all of 2 interpreters are ready" in server.host_log(), "the pool, without a model")
+        (ahead,) = server.hosts()
+        answer = server.register(mar(server, "shown", "shown"))
+        assert answer.status == 200, answer.text + server.model_log()[-3000:]
+        found = server.predict("shown", {}).json
+        assert found.pop("pid") != ahead.pid
+        assert found == {"body": "bytearray", "secret": None}
+        wait_for(lambda: len(server.hosts()) == 1, "the end of the host that was started ahead")
+
+
 def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_START_AHEAD": "0"}) as server:
         assert "interpool.handler.frontend.ahead" not in " ".join(

@@ -14,7 +14,7 @@ import yaml
 from paths import ROOT
 
 from interpool.handler.admission import Admission
-from interpool.handler.config import HostSettings, ModelSettings
+from interpool.handler.config import HostSettings, ModelSettings, startup_timeout
 from interpool.handler.errors import SettingsError
 
 SAMPLE = ROOT / "configs" / "model-config.yaml"
@@ -66,6 +66,24 @@ def test_what_cannot_be_is_refused_with_its_name_and_file(tmp_path: Path, config
         ModelSettings.of_model(_model(tmp_path, config))
     assert words in str(caught.value)
     assert str(tmp_path / "config.yaml") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        (None, None),
+        ("minWorkers: 2", None),
+        ("startupTimeout: 300", 300),
+        ("startupTimeout: 0", None),
+        ("startupTimeout: 1.5", None),
+        ("startupTimeout: true", None),
+        ("startupTimeout: 2147483648", None),
+    ],
+)
+def test_how_long_a_load_may_take_is_what_torchserve_reads(
+    tmp_path: Path, config: str | None, seconds: int | None
+) -> None:
+    assert startup_timeout(_model(tmp_path, config)) == seconds
 
 
 def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from interpool.handler.frontend import ahead, shim
 from interpool.handler.torchserve import FRONTEND_CLASS, PID_FILE
@@ -85,6 +86,29 @@ def test_a_frontend_that_ended_at_once_gets_no_host(
     monkeypatch.setattr(shim, "log_path", log_path)
     ahead.start_ahead(frontend.pid, sys.executable)
     assert list((temporary / "run").iterdir()) == []
+
+
+def test_the_host_has_the_environment_that_a_worker_has_by_default() -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": "relative:/absolute",
+        "OF_THE_SERVER": "a=b",
+        "TS_IPEX_ENABLE": "which only its configuration says",
+    }
+    with subprocess.Popen(["sleep", "60"], env=environment) as server:
+        try:
+            of_its_own = Path(f"/proc/{server.pid}/environ")  # Linux tells it a moment after the program
+            wait_for(lambda: b"OF_THE_SERVER" in of_its_own.read_bytes(), "its start")
+            found = ahead.worker_environment(server.pid)
+        finally:
+            server.kill()
+    assert found == {
+        **environment,
+        "PYTHONPATH": "/absolute",
+        "TS_DECODE_INPUT_REQUEST": "true",
+        "TS_IPEX_ENABLE": "false",
+        "TS_IPEX_GPU_ENABLE": "false",
+    }
 
 
 def test_a_runtime_directory_that_others_can_enter_is_told(

@@ -158,6 +158,7 @@ def _worker(model_dir: str, load_command: bytes = b"load") -> Any:
         own_state=False,
         registration=SimpleNamespace(model_dir=model_dir),
         connection=SimpleNamespace(load_command=load_command),
+        load_limit_s=120.0,
         stdio=(null, null),
         token=lambda: token,
     )

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ class _Pool:
     def __init__(self, load: Callable[[int, int], str]) -> None:
         self._load = load
         self.loads: list[int] = []
+        self.limits: list[float] = []
         self.forgotten: list[int] = []
 
     def all_instances(self) -> list[Any]:
@@ -36,6 +38,7 @@ class _Pool:
 
     def acquire_session(self, affinity: str, call_limit: float) -> Any:
         assert affinity
+        self.limits.append(call_limit)
         return self._session(1)
 
     @contextmanager
@@ -60,6 +63,7 @@ class _Worker:
         self.log, log = os.pipe()
         self.stdio = (log, log)
         self.registration = SimpleNamespace(model_dir=str(model_dir))
+        self.load_limit_s = 120.0
 
     def token(self) -> WorkerToken:
         return WorkerToken(-1, -1, "", "", False, -1, Admission())
@@ -120,6 +124,35 @@ def test_a_model_that_two_interpreters_load_is_the_pools(runtime: Path, model: P
     assert (models.is_tried(worker), models.left_to_stock(str(model), ordinary=True)) == (True, "")
     assert (pool.loads, worker.said()) == ([1, 2], "loading\n")  # once
     assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("waits", "takes", "loads"), [(120, 39, [1, 2]), (120, 41, [1]), (300, 41, [1, 2]), (9, 4, [1])]
+)
+def test_a_model_that_takes_long_of_what_torchserve_waits_is_loaded_once(
+    runtime: Path,
+    worker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    waits: float,
+    takes: float,
+    loads: list[int],
+) -> None:
+    now = 0.0
+
+    def load(_number: int, log: int) -> str:
+        nonlocal now
+        now += takes
+        return _say(log)
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=time.sleep)
+    monkeypatch.setattr("interpool.handler.host.trial.time", clock)
+    worker.load_limit_s = waits
+    models, pool = OrdinaryModels(runtime), _Pool(load)
+    assert _try_out(models, worker, pool) == [worker]
+    assert (pool.loads, pool.limits) == (loads, [waits])
+    model_dir = worker.registration.model_dir
+    assert (models.is_tried(worker), models.left_to_stock(model_dir, ordinary=True)) == (True, "")
+    assert worker.said() == "loading\n"
 
 
 @pytest.mark.parametrize("failing", [1, 2])

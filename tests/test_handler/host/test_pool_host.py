@@ -455,6 +455,23 @@ def test_a_host_that_was_started_ahead_waits_for_its_first_worker(
         wait_for(lambda: not runtime.exists(), "the host's end, as nobody needs it any more")
 
 
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("other", [{"OF_THE_SERVER": "1"}, {"TS_DECODE_INPUT_REQUEST": "false"}])
+def test_a_host_that_was_started_ahead_leaves_if_workers_have_another_environment(
+    frontend: subprocess.Popen[bytes], model: Path, tmp_path: Path, other: dict[str, str]
+) -> None:
+    """TorchServe's configuration says what it adds to that and what it leaves out."""
+    with subprocess.Popen(["sleep", "1000"], env={**os.environ, **other}) as process:
+        try:
+            with _host(tmp_path, frontend, ahead=True) as runtime:
+                worker = _Shim(runtime, f"unix:{tmp_path}/.s", model, pid=str(process.pid))
+                assert worker.answer() == ""  # after which a shim tries again
+                worker.close()
+                wait_for(lambda: not runtime.exists(), "the host's end, with its frontend alive")
+        finally:
+            process.kill()
+
+
 @pytest.mark.usefixtures("pool", "quick_ticks")
 def test_a_host_that_is_asked_how_it_is_ends_when_nobody_needs_it(
     frontend: subprocess.Popen[bytes], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,30 @@
+"""What the host knows of one worker, beside what becomes of it (test_pool_host.py)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from interpool.handler.config import HostSettings
+from interpool.handler.host.control import Registration
+from interpool.handler.host.manager import LOAD_LIMIT_S
+from interpool.handler.host.worker import Worker
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [("startupTimeout: 300", 300), ("minWorkers: 1", LOAD_LIMIT_S), ("interpool: {", LOAD_LIMIT_S)],
+)
+def test_its_load_may_take_as_long_as_torchserve_waits(tmp_path: Path, config: str, seconds: float) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "MAR-INF").mkdir()
+    manifest = {"model": {"modelName": "m", "handler": "handler.py", "configFile": "config.yaml"}}
+    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    shim, peer = socket.socketpair()
+    with shim, peer:
+        registration = Registration(1, "unix:/s", str(tmp_path), "", [])
+        worker = Worker(peer, registration, (-1, -1), HostSettings.of_environment({}), ordinary=True)
+        assert worker.load_limit_s == seconds
