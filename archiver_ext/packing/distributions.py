@@ -13,6 +13,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
+
 _BIG_FILES = 100
 _BIG_BYTES = 1_000_000
 _MANY_REQUIREMENTS = 8
@@ -55,10 +57,26 @@ def _providers() -> dict[str, list[str]]:
 
 
 @cache
-def distribution_of(top_level: str) -> Distribution | None:
-    """The distribution that installs the top-level module, or None."""
-    names = _providers().get(top_level)
-    return _examine(names[0]) if names else None
+def distribution_of(module: str) -> Distribution | None:
+    """The distribution that installs the module, or None.
+
+    Of several that share its top-level name, as a namespace package's do, the one with a file of the
+    module's, or else of the nearest package around it.
+    """
+    names = _providers().get(top_of(module), [])
+    if len(names) < 2:
+        return _examine(names[0]) if names else None
+    found = (name for each in reversed(with_parents(module)) for name in names if each in _modules_of(name))
+    return _examine(next(found, names[0]))
+
+
+@cache
+def _modules_of(name: str) -> frozenset[str]:
+    """What the distribution's files may be imported as, and all packages around that."""
+    modules: set[str] = set()
+    for file in metadata.distribution(name).files or ():
+        modules.update(with_parents(".".join((*file.parts[:-1], file.name.partition(".")[0]))))
+    return frozenset(modules)
 
 
 def installs(top_level: str, path: Path) -> bool:

@@ -21,19 +21,19 @@ _SHOWN = 5
 _REASONS = {
     PackagingErrorReason.IS_EXTENSION_MODULE: (
         "is compiled code, which no archive can hold",
-        "install it where the model is served and add --extern {top}.**",
+        "install it where the model is served and add --extern {glob}",
     ),
     PackagingErrorReason.NO_DUNDER_FILE: (
         "has no source file",
-        "take it from the server with --extern {top}.** , or leave it out with --mock {module}",
+        "take it from the server with --extern {glob} , or leave it out with --mock {module}",
     ),
     PackagingErrorReason.SOURCE_FILE_NOT_FOUND: (
         "has no Python source that could be read",
-        "take it from the server with --extern {top}.** , or leave it out with --mock {module}",
+        "take it from the server with --extern {glob} , or leave it out with --mock {module}",
     ),
     PackagingErrorReason.DEPENDENCY_RESOLUTION_FAILED: (
         "has source whose imports cannot be resolved",
-        "fix its import statements, or take it from the server with --extern {top}.**",
+        "fix its import statements, or take it from the server with --extern {glob}",
     ),
     PackagingErrorReason.DENIED: (
         "is denied by {reason}",
@@ -41,7 +41,7 @@ _REASONS = {
     ),
     PackagingErrorReason.MOCKED_BUT_STILL_USED: (
         "is mocked by {reason}, but the object to pack holds instances of its classes",
-        "take it from the server with --extern {top}.** , or put it in with --intern {top}.**",
+        "take it from the server with --extern {glob} , or put it in with --intern {glob}",
     ),
 }
 
@@ -78,11 +78,7 @@ def explain_failure(exporter: HermeticExporter, spec: str) -> str:
 def broken_modules(exporter: HermeticExporter) -> dict[str, Fault]:
     """Modules that torch.package refused and the user has not decided about, with what is wrong."""
     return {
-        name: Fault(
-            _REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(
-                top=name.partition(".")[0], module=name, reason="the rules"
-            )
-        )
+        name: Fault(_REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(reason="the rules"))
         for name, node in exporter.dependency_graph.nodes.items()
         if "error" in node and may_change(exporter, name)
     }
@@ -92,6 +88,12 @@ def may_change(exporter: HermeticExporter, module: str) -> bool:
     """Whether the rules decided about somebody else's module, and not the user."""
     verdict = exporter.verdicts.get(module)
     return verdict is not None and bool(verdict.glob) and verdict.origin is not Origin.USER
+
+
+def glob_of(exporter: HermeticExporter, module: str) -> str:
+    """What an option is to name for a module: its whole package, and of the user's nothing but itself."""
+    package = exporter.rules.package_of(module)
+    return f"{package}.**" if package else module
 
 
 def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:
@@ -119,7 +121,7 @@ def _block(
     first = modules[0][0]
     verdict = exporter.verdicts.get(first)
     words = {
-        "top": first.partition(".")[0],
+        "glob": glob_of(exporter, first),
         "module": first,
         "reason": verdict.reason if verdict is not None else "",
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.package import PackageExporter
 
+from interpool.archiver_ext.packing.dotted_names import with_parents
 from interpool.archiver_ext.packing.imports import ImportSite, find_imports
 from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
 from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE, Origin
@@ -34,7 +35,7 @@ class HermeticExporter(PackageExporter):
     Beyond the base class: every module gets its verdict from ``rules``; parent
     packages of interned modules go in, and what the project imports by import_module; a
     module of the project that has a standard library module's name stays the project's; the
-    top-level package of an external submodule is external too; equal objects give equal bytes.
+    package of an external submodule is external too; equal objects give equal bytes.
 
     Attributes:
         verdicts: what was decided for each module met, by dotted name.
@@ -163,11 +164,12 @@ class HermeticExporter(PackageExporter):
     def _add_external_parents(self) -> None:
         # With only `os.path` external, `import os.path` in the archive would give an
         # empty package `os`.
-        inside = {name.partition(".")[0] for name in self.names("intern", "mock")}
+        inside = {each for name in self.names("intern", "mock") for each in with_parents(name)}
         for name in self.names("extern"):
-            top = name.partition(".")[0]
-            if top not in inside and self.rules.verdict(top).action == "extern":
-                self.add_dependency(top)
+            for each in with_parents(name):
+                if each not in inside and self.rules.verdict(each).action == "extern":
+                    self.add_dependency(each)
+                    break
 
     def names(self, *actions: RuleAction) -> list[str]:
         """Modules with one of these verdicts, in the order they were met."""

@@ -148,8 +148,8 @@ class TrialJob:
         extern: modules that the archive takes from the server.
         sources: the project's own files, by module, for messages.
         bases: where they lie, as in Built.
-        open_to: what the rules have done with packages, by top-level name: those that turn out to
-            be needed from outside are taken from there, and the trial goes on.
+        open_to: what the rules have done with packages, as open_decisions has it: those that turn out
+            to be needed from outside are taken from there, and the trial goes on.
         serve_check: whether its example inputs must be answered as requests, too.
     """
 

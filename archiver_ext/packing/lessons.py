@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from interpool.archiver_ext.packing.dotted_names import with_parents
 from interpool.archiver_ext.packing.jobs import Trouble
 from interpool.archiver_ext.packing.plan import Proposal
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from interpool.archiver_ext.packing.jobs import Fault, TrialFailure
     from interpool.native.archive.format import Action
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 _LONGEST = 160
 
 
-def top_of(module: str) -> str:
-    """The first part of a dotted name."""
-    return module.partition(".")[0]
-
-
 def open_decisions(proposals: Iterable[Proposal]) -> dict[str, Action]:
-    """What the rules decided about each package, and may decide otherwise, by its top-level name."""
-    return {top_of(each.glob): each.action for each in proposals if each.origin is not Origin.USER}
+    """What the rules decided about each package, and may decide otherwise, by Rules.package_of."""
+    decided = (each for each in proposals if each.origin is not Origin.USER)
+    return {each.glob.removesuffix(".**"): each.action for each in decided}
+
+
+def _package_of(module: str, packages: Collection[str]) -> str:
+    """The one of the packages that a module is in; "" if it is in none."""
+    return next((name for name in with_parents(module) if name in packages), "")
 
 
 def blamed(failed: TrialFailure, open_to: Mapping[str, Action]) -> str:
@@ -39,10 +41,11 @@ def blamed(failed: TrialFailure, open_to: Mapping[str, Action]) -> str:
     """
     if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
         return ""
-    if open_to.get(top_of(failed.mocked)) == "mock":
-        return top_of(failed.mocked)
-    tops = map(top_of, reversed(failed.modules))
-    return next((top for top in tops if open_to.get(top) == "intern"), "")
+    mocked = _package_of(failed.mocked, open_to)
+    if open_to.get(mocked) == "mock":
+        return mocked
+    packages = (_package_of(module, open_to) for module in reversed(failed.modules))
+    return next((package for package in packages if open_to.get(package) == "intern"), "")
 
 
 class Lessons:
@@ -59,11 +62,18 @@ class Lessons:
         self.needed: dict[str, str] = {}
         self.corrections: list[str] = []
 
-    def of_building(self, broken: Mapping[str, Fault]) -> bool:
-        """Take what cannot be in an archive from the server; returns whether a decision changed."""
+    def of_building(self, broken: Mapping[str, Fault], proposals: Sequence[Proposal]) -> bool:
+        """Take what cannot be in an archive from the server; returns whether a decision changed.
+
+        Args:
+            broken: as BuildRefusal has them.
+            proposals: what had been decided.
+        """
+        open_to = open_decisions(proposals)
         taken = [
-            self._extern(top_of(name), f"{name} {fault.why}", _first_line(fault.said))
+            self._extern(package, f"{name} {fault.why}", _first_line(fault.said))
             for name, fault in broken.items()
+            if (package := _package_of(name, open_to))
         ]
         return any(taken)
 
@@ -76,42 +86,42 @@ class Lessons:
         """
         open_to = open_decisions(proposals)
         learned = [
-            self._blame(failed, top, open_to.pop(top))
+            self._blame(failed, package, open_to.pop(package))
             for failed in failures
-            if (top := blamed(failed, open_to))
+            if (package := blamed(failed, open_to))
         ]
         first = failures[0]
         without_fault = first.trouble in (Trouble.FILE_MISSING, Trouble.NOT_SERVED)
         if not learned and not first.missing and not without_fault:
             # Code in C may be given a stand-in, and say anything.
-            mocked = [top for top, action in open_to.items() if action == "mock"]
-            learned = [self._blame(first, top, "mock") for top in mocked]
+            mocked = [package for package, action in open_to.items() if action == "mock"]
+            learned = [self._blame(first, package, "mock") for package in mocked]
         return any(learned)
 
-    def _blame(self, failed: TrialFailure, top: str, action: Action) -> bool:
+    def _blame(self, failed: TrialFailure, package: str, action: Action) -> bool:
         kind, said = _kind_and_words(failed)
         if action == "intern":
-            return self._extern(top, f"its code does not work from an archive{kind}", said)
-        if top == top_of(failed.mocked):
-            return self._need(top, f"the archive needs {failed.mocked} to {failed.doing}")
-        return self._need(top, f"without it the archive does not {failed.doing}{kind}", said)
+            return self._extern(package, f"its code does not work from an archive{kind}", said)
+        if _package_of(failed.mocked, {package}):
+            return self._need(package, f"the archive needs {failed.mocked} to {failed.doing}")
+        return self._need(package, f"without it the archive does not {failed.doing}{kind}", said)
 
     # Archives hold what is given as ``why``. What an error says may hold paths of this machine, and goes into
     # ``corrections`` only.
 
-    def _extern(self, top: str, why: str, said: str) -> bool:
-        glob = f"{top}.**"
+    def _extern(self, package: str, why: str, said: str) -> bool:
+        glob = f"{package}.**"
         if glob in self.decisions:
             return False
         self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
-        self.corrections.append(_correction(f"{top} is taken from the server: {why}", said))
+        self.corrections.append(_correction(f"{package} is taken from the server: {why}", said))
         return True
 
-    def _need(self, top: str, why: str, said: str = "") -> bool:
-        if top in self.needed:
+    def _need(self, package: str, why: str, said: str = "") -> bool:
+        if package in self.needed:
             return False
-        self.needed[top] = why
-        self.corrections.append(_correction(f"{top} is not mocked: {why}", said))
+        self.needed[package] = why
+        self.corrections.append(_correction(f"{package} is not mocked: {why}", said))
         return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from interpool.archiver_ext.appending import opened_to_append
 from interpool.archiver_ext.packing.distributions import distribution_of
+from interpool.archiver_ext.packing.dotted_names import top_of
 from interpool.archiver_ext.packing.members import manifest_text, write_member
 from interpool.archiver_ext.packing.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
@@ -114,14 +116,22 @@ def _versions() -> MadeWith:
 
 
 def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
-    tops = {name.partition(".")[0] for name, verdict in verdicts.items() if verdict.action == "extern"}
+    modules: dict[str, list[str]] = defaultdict(list)
+    for name, verdict in verdicts.items():
+        if verdict.action == "extern":
+            modules[top_of(name)].append(name)
     externs: list[Extern] = []
-    for top in sorted(tops):
-        found = distribution_of(top)
-        if found is not None:
-            named = found.from_index or top in ("torch", "numpy")
-            name, version = (found.name, found.version) if named else ("", "")
-            externs.append({"module": top, "distribution": name, "version": version})
+    for top in sorted(modules):
+        # Distributions may share a namespace package: those that bring something in it are needed.
+        inside = {distribution_of(name) for name in modules[top] if name != top} or {distribution_of(top)}
+        found = [
+            (each.name, each.version) if each.from_index or top in ("torch", "numpy") else ("", "")
+            for each in inside
+            if each is not None
+        ]
+        externs += [
+            {"module": top, "distribution": name, "version": version} for name, version in sorted(set(found))
+        ]
     return externs
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.explain import cause_line
+from interpool.archiver_ext.packing.explain import cause_line, glob_of
 from interpool.native.archive.format import is_dotted_name, is_module_name
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def _is_possible(name: str, member: str) -> bool:
 
 
 def _refuse(exporter: HermeticExporter, spec: str, module: str, what: str, advice: str) -> None:
-    verdict, top = exporter.verdicts[module], module.partition(".")[0]
+    verdict = exporter.verdicts[module]
     # Nobody renames what somebody else wrote.
     others = bool(verdict.glob) and verdict.action != "extern"
-    instead = f", or take it from the server with --extern {top}.**" if others else ""
+    instead = f", or take it from the server with --extern {glob_of(exporter, module)}" if others else ""
     raise PackError(
         f"{cause_line(exporter, spec, module)}\n  needs {module!r}, {what}\n  What to do: {advice}{instead}"
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from packaging.utils import canonicalize_name
 
 from interpool.archiver_ext.packing.distributions import distribution_of, required_by
+from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 from interpool.archiver_ext.packing.working_trees import WorkingTrees
 from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import GlobGroup
@@ -77,7 +78,7 @@ class Usage:
         called: called while the project's modules were imported, with the project's line.
         used: of which more than stand-ins is used then, with the project's line.
         pickled: its classes or functions are in the pickle.
-        needed: what a trial load could not do without, and why.
+        needed: what a trial load could not do without, and why; by package, as Rules.package_of has it.
     """
 
     ran: frozenset[str] | None = None
@@ -86,8 +87,9 @@ class Usage:
     pickled: frozenset[str] = frozenset()
     needed: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, top: str) -> str | None:
-        """How the module is used; None if it is not; "" if nobody knows."""
+    def of(self, package: str) -> str | None:
+        """How the package is used; None if it is not; "" if nobody knows."""
+        top = top_of(package)
         if top in self.pickled:
             return "the model holds objects of it"
         if self.ran is not None and top in self.ran:
@@ -96,8 +98,8 @@ class Usage:
             return f"it is called at import ({self.called[top]})"
         if top in self.used:
             return f"it is used at import ({self.used[top]})"
-        if top in self.needed:
-            return self.needed[top]
+        if package in self.needed:
+            return self.needed[package]
         return "" if self.ran is None else None
 
 
@@ -153,55 +155,81 @@ class Rules:
         for verdict, group in self._groups:
             if group.matches(module):
                 return verdict
-        top = module.partition(".")[0]
+        top = top_of(module)
         if top == "interpool":
             return Verdict("extern", "part of the server", Origin.SERVER)
         if top == "__main__":
             return Verdict("extern", "the program that runs the model, whichever", Origin.SERVER)
-        path = module_file(module) or module_file(top)
-        if path is not None and self.trees.in_project(path):
+        places = _nearest_places(module)
+        if any(map(self.trees.in_project, places)):
             return Verdict("intern", "in the project", Origin.PROJECT)
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
             return Verdict("extern", "standard library", Origin.STANDARD_LIBRARY)
         if top in _ALWAYS_THERE:
             return Verdict("extern", "every server has it", Origin.SERVER)
-        if path is not None and self.trees.elsewhere(top, path):
+        if any(self.trees.elsewhere(top, place) for place in places):
             return Verdict("intern", "in a working tree, so it is the project's code too", Origin.PROJECT)
-        return _third_party(top, path, self.usage.of(top))
+        package = self.package_of(module)
+        return _third_party(package, bool(places), self.usage.of(package))
+
+    def package_of(self, module: str) -> str:
+        """The part of a module's name that decisions are about; "" if the module is the user's.
+
+        It is the top-level name. In a package that is the user's, too, as a namespace package may be,
+        it goes on to the first part that is not.
+        """
+        return next((name for name in with_parents(module) if not self._is_own(name)), "")
+
+    def _is_own(self, module: str) -> bool:
+        top = top_of(module)
+        return any(
+            self.trees.in_project(place) or self.trees.elsewhere(top, place)
+            for place in _nearest_places(module)
+        )
 
 
 def module_file(module: str) -> Path | None:
     """The file that a module was, or would be, loaded from; a namespace package's directory."""
+    return next(iter(_places(module)), None)
+
+
+def _nearest_places(module: str) -> list[Path]:
+    """The places of a module or, as code may have made it, of the nearest package around it that has any."""
+    found = map(_places, reversed(with_parents(module)))
+    return next((places for places in found if places), [])
+
+
+def _places(module: str) -> list[Path]:
+    """The file that a module was, or would be, loaded from; all directories of a namespace package."""
     loaded = sys.modules.get(module)
     spec = getattr(loaded, "__spec__", None)
     if loaded is None:
         try:
             spec = importlib.util.find_spec(module)
         except (ImportError, AttributeError, ValueError):
-            return None
+            return []
     origin = getattr(loaded, "__file__", None) or (spec.origin if spec is not None else None)
     if origin is not None and origin not in ("built-in", "frozen"):
-        return Path(origin)
-    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return Path(locations[0]) if locations else None
+        return [Path(origin)]
+    return [Path(each) for each in spec.submodule_search_locations or ()] if spec is not None else []
 
 
-def _third_party(top: str, path: Path | None, used: str | None) -> Verdict:
-    found = distribution_of(top)
+def _third_party(package: str, is_file: bool, used: str | None) -> Verdict:
+    found = distribution_of(package)
     if found is not None and found.name == "torch":
         return Verdict("extern", "ships with torch, so every server has it", Origin.SERVER)
     if found is not None and canonicalize_name(found.name) in required_by("torch"):
         return Verdict("extern", f"{found.label}: torch needs it, so every server has it", Origin.SERVER)
-    return Verdict(*_action(top, path, found, used), Origin.RULES, f"{top}.**")
+    return Verdict(*_action(package, is_file, found, used), Origin.RULES, f"{package}.**")
 
 
-def _action(top: str, path: Path | None, found: Distribution | None, used: str | None) -> tuple[Action, str]:
-    label = found.label if found is not None else top
+def _action(package: str, is_file: bool, found: Distribution | None, used: str | None) -> tuple[Action, str]:
+    label = found.label if found is not None else package
     if used is None:
         return "mock", f"{label} never ran on the example inputs: what needs it will fail"
     why = f"; {used}" if used else ""
     if found is None:
-        if path is None:
+        if not is_file:
             return "extern", f"it has no source file{why}"
         return "intern", f"no installed distribution provides it{why}"
     if found.obstacle:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.dotted_names import top_of
 from interpool.archiver_ext.packing.jobs import (
     ARCHIVE_NAME,
     BUILDING,
@@ -31,7 +32,7 @@ from interpool.archiver_ext.packing.jobs import (
     run_step,
 )
 from interpool.archiver_ext.packing.known_failures import row_for
-from interpool.archiver_ext.packing.lessons import Lessons, open_decisions, top_of
+from interpool.archiver_ext.packing.lessons import Lessons, open_decisions
 from interpool.archiver_ext.packing.members import add_request
 from interpool.archiver_ext.packing.plan import Plan
 from interpool.archiver_ext.packing.serving_choices import Choices
@@ -133,7 +134,7 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
         result = _build(request, lessons, workdir)
         if result.refusal is not None:
-            learned = lessons.of_building(result.refusal.broken)
+            learned = lessons.of_building(result.refusal.broken, result.refusal.proposals)
             error = PackError(result.refusal.message, result.refusal.user_traceback)
             known: BuildRefusal | Built = result.refusal
         else:

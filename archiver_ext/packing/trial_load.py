@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
 from interpool.archiver_ext.packing.lessons import blamed
 from interpool.archiver_ext.packing.looked_for import LookedFor
@@ -36,7 +37,7 @@ from interpool.native.upstream.torch_private import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import FrameType, ModuleType, TracebackType
 
     from interpool.archiver_ext.verify.serving_side import FoundRequest
@@ -49,28 +50,31 @@ class Blocker(importlib.abc.MetaPathFinder):
     """Refuses imports that only this machine could answer; whoever asks for a spec imports nothing.
 
     Args:
-        project: top-level names of the project's own modules, refused to everyone.
+        project: top-level names of the project's own modules, refused to everyone but to code of that
+            name which is installed here, and runs only if the archive is to take it from the server.
         installed: top-level names of other modules that went into the archive, refused to
             code from the archive only: what is installed on a server may need them too,
             and then they are installed there.
-        extern: modules that the archive is to take from the server, never refused.
+        extern: modules that the archive is to take from the server, never refused with what is below them.
 
     Attributes:
         refusals: every error that it has raised.
-        let_through_by_archive: top-level names that the archive takes from outside after all.
+        let_through_by_archive: packages that the archive takes from outside after all.
     """
 
     def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
         self._project = frozenset(project)
         self._installed = frozenset(installed)
-        self._extern = frozenset(each for name in extern for each in _with_parents(name))
+        self._extern = set(extern)
+        self._above_extern = {each for name in self._extern for each in with_parents(name)}
         self.refusals: list[ModuleNotFoundError] = []
         self.let_through_by_archive: list[str] = []
 
-    def let_through(self, top: str) -> None:
+    def let_through(self, package: str) -> None:
         """Refuse a package no longer, which is to be taken from outside after all."""
-        self._installed -= {top}
-        self.let_through_by_archive.append(top)
+        self._extern.add(package)
+        self._above_extern.update(with_parents(package))
+        self.let_through_by_archive.append(package)
 
     def find_spec(
         self,
@@ -79,19 +83,18 @@ class Blocker(importlib.abc.MetaPathFinder):
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """Raise ModuleNotFoundError for a blocked name, else leave it to others."""
-        top = fullname.partition(".")[0]
-        if fullname in self._extern or _is_only_asked_for():
+        top = top_of(fullname)
+        is_extern = fullname in self._above_extern or not self._extern.isdisjoint(with_parents(fullname))
+        if is_extern or _is_only_asked_for():
             return None
-        if top in self._project or (top in self._installed and _asked_by_archive()):
+        asking = _asking()
+        by_archive = bool(asking.get(FROM_PACKAGE))
+        by_sibling = not by_archive and top_of(str(asking.get("__name__"))) == top
+        if (top in self._project and not by_sibling) or (top in self._installed and by_archive):
             said = f"{fullname} is in the archive, but the code looked for it outside"
             self.refusals.append(ModuleNotFoundError(said, name=fullname))
             raise self.refusals[-1]
         return None
-
-
-def _with_parents(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _is_only_asked_for() -> bool:
@@ -100,11 +103,12 @@ def _is_only_asked_for() -> bool:
     return finding is not None and finding.f_code is _FIND_SPEC
 
 
-def _asked_by_archive() -> bool:
+def _asking() -> Mapping[str, object]:
+    """The globals of the code that imports."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
         frame = frame.f_back
-    return frame is not None and bool(frame.f_globals.get(FROM_PACKAGE))
+    return {} if frame is None else frame.f_globals
 
 
 def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialFailure | FoundRequest | None:
@@ -126,8 +130,8 @@ def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialF
     assert manifest is not None, "the building step has just written it"
     try:
         importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
-        for top in blocker.let_through_by_archive:
-            importer.root.children[top] = ExternNode()
+        for package in blocker.let_through_by_archive:
+            _take_from_outside(importer, package)
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
             return None
@@ -170,6 +174,14 @@ def _serve_check(
         manifest["serving"],
     )
     return checked.found or TrialFailure("answer requests", Trouble.NOT_SERVED, checked.refusal)
+
+
+def _take_from_outside(importer: HermeticImporter, package: str) -> None:
+    *parents, last = package.split(".")
+    node: Any = importer.root
+    for parent in parents:
+        node = node.children[parent]
+    node.children[last] = ExternNode()
 
 
 def _folder_of(importer: HermeticImporter | None) -> Path:
@@ -268,13 +280,13 @@ def try_all(job: TrialJob, blocker: Blocker) -> TrialResult:
     open_to = dict(job.open_to)
     looked_for = LookedFor(_members(job.sources))
     while isinstance(outcome := trial_load(job, blocker, looked_for), TrialFailure):
-        top = blamed(outcome, open_to)
-        if top or not failures:
+        package = blamed(outcome, open_to)
+        if package or not failures:
             failures.append(outcome)
-        if not top:
+        if not package:
             return TrialResult(failures)
-        del open_to[top]
-        blocker.let_through(top)
+        del open_to[package]
+        blocker.let_through(package)
     return TrialResult(failures, outcome)
 
 

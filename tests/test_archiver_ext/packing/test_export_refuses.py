@@ -110,6 +110,30 @@ def test_compiled_code_is_named_with_the_line_and_the_way_to_it(importable: Writ
     ]
 
 
+def test_of_the_projects_own_package_only_the_compiled_module_is_to_be_taken_from_the_server(
+    importable: Write, tmp_path: Path
+) -> None:
+    source = """
+        import sys
+        import types
+
+        sys.modules["mypkg._C"] = compiled = types.ModuleType("mypkg._C")
+        compiled.__file__ = __file__.replace("m.py", "_C.abi3.so")
+
+        def entry():
+            import mypkg._C
+
+        def build():
+            return entry
+    """
+    error = refused_export("mypkg.m:build", importable({"mypkg/m.py": source}), tmp_path)
+    assert error.message.splitlines() == [
+        "mypkg/m.py:9: import mypkg._C",
+        "  needs mypkg._C, which is compiled code, which no archive can hold",
+        "  What to do: install it where the model is served and add --extern mypkg._C",
+    ]
+
+
 def test_module_that_leaves_python_when_scanned_is_named(importable: Write, tmp_path: Path) -> None:
     root = importable(
         {

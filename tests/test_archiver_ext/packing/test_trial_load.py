@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules that are installed on this machine, behind a blocker."""
-    for name in ("ours", "helper", "ours_native"):
+    for name in ("ours", "helper"):
         (tmp_path / f"{name}.py").write_text("")
+    (tmp_path / "ours_native").mkdir()
+    (tmp_path / "ours_native" / "__init__.py").write_text("import ours_native.helper")
+    for name in ("helper", "core", "model"):
+        (tmp_path / "ours_native" / f"{name}.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     blocker = Blocker(project=["ours", "ours_native"], installed=["helper"], extern=["ours_native.core"])
     monkeypatch.setattr(sys, "meta_path", [blocker, *sys.meta_path])
     yield
-    for name in ("ours", "helper", "ours_native"):
-        sys.modules.pop(name, None)
+    for name in [each for each in sys.modules if each.partition(".")[0] in ("ours", "helper", "ours_native")]:
+        del sys.modules[name]
 
 
 @pytest.mark.usefixtures("outside")
@@ -52,6 +56,16 @@ def test_asking_whether_there_is_a_module_is_no_import() -> None:
 @pytest.mark.usefixtures("outside")
 def test_extern_and_its_parents_are_let_through() -> None:
     importlib.import_module("ours_native")
+
+
+@pytest.mark.usefixtures("outside")
+def test_what_is_installed_beside_an_extern_is_let_through_to_its_own_code_only() -> None:
+    importlib.import_module("ours_native.core")
+    assert "ours_native.helper" in sys.modules, "the package's own __init__.py imports it"
+    with pytest.raises(ModuleNotFoundError, match=r"ours_native\.model is in the archive"):
+        importlib.import_module("ours_native.model")
+    with pytest.raises(ModuleNotFoundError, match=r"ours_native\.model is in the archive"):
+        exec("import ours_native.model", {"__torch_package__": True, "__name__": "ours_native.factory"})
 
 
 # What a stand-in in an archive looks like to whoever has its traceback.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 import zipfile
 from importlib import metadata
@@ -61,6 +62,32 @@ EXPORT = {
     """
 }
 
+# The project's part of a namespace package, in which others have theirs.
+ACME = {
+    "acme/vision/model.py": """
+        import acme.core.layers
+        import torch
+        from acme.basics import SCALE
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return acme.core.layers.double(x) * SCALE * len(acme.core.NAMES)
+
+        def build():
+            return Net()
+
+        def example_inputs():
+            return torch.ones(2)
+    """
+}
+ACME_CORE = {
+    "acme/core/__init__.py": "from acme.core.registry import NAMES",
+    "acme/core/registry.py": "NAMES = ['double']",
+    "acme/core/layers.py": "def double(x): return x * 2",
+    "acme/core/_fast.so": "",
+}
+ACME_BASICS = {"acme/basics/__init__.py": "SCALE = 3"}
+
 
 @pytest.fixture
 def fresh_metadata() -> Iterator[None]:
@@ -71,6 +98,7 @@ def fresh_metadata() -> Iterator[None]:
         distribution_of.cache_clear()
         distributions._examine.cache_clear()
         distributions._recorded.cache_clear()
+        distributions._modules_of.cache_clear()
 
     forget()
     yield
@@ -87,6 +115,17 @@ def editable(folder: Path, tree: Path) -> Path:
     url = {"url": tree.as_uri(), "dir_info": {"editable": True}}
     (info / "direct_url.json").write_text(json.dumps(url))
     return folder
+
+
+def installed(site: Path, name: str, files: dict[str, str]) -> Path:
+    """What ``pip install`` leaves of a part of the package acme."""
+    info = f"{name.replace('-', '_')}-1.0.dist-info"
+    metadata_files = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/top_level.txt": "acme\n",
+        f"{info}/RECORD": "".join(f"{file},,\n" for file in files),
+    }
+    return write(site, files | metadata_files)
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -135,6 +174,51 @@ def test_a_package_below_src_finds_its_data(
     monkeypatch.setenv("PYTHONPATH", str(root / "src"))
     report = pack("export:build", tmp_path / "m.ptpkg", root=root, data=["words14/never.py"])
     assert sorted(report.plan.data) == ["words14/never.py", "words14/words.txt"]
+
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_a_decision_about_a_part_of_a_namespace_package_leaves_the_projects_part_alone(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = installed(tmp_path / "site-packages", "acme-core", ACME_CORE)
+    installed(site, "acme-basics", ACME_BASICS)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    root = project(ACME)
+    proposed = pack("acme.vision.model:build", tmp_path / "m.ptpkg", root=root)
+    assert proposed.attempts == 1
+    assert {each.glob: each.action for each in proposed.plan.proposals} == {
+        "acme.basics.**": "intern",
+        "acme.core.**": "extern",
+    }
+    planned = pack("acme.vision.model:build", tmp_path / "m.ptpkg", root=root, plan=proposed.plan)
+    for report in (proposed, planned):
+        for name in ("acme", "acme.vision", "acme.vision.model"):
+            assert report.modules[name]["action"] == "intern"
+            assert report.modules[name]["origin"] == Origin.PROJECT
+        assert {name for name in report.names("extern") if name.startswith("acme")} == {
+            "acme.core",
+            "acme.core.layers",
+        }
+        assert [each for each in report.externs if each["module"].startswith("acme")] == [
+            {"module": "acme", "distribution": "acme-core", "version": "1.0"}
+        ]
+
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_a_namespace_package_is_the_users_too_where_its_installed_part_is_found_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(write(tmp_path / "tree", {"acme14/vision/model.py": ""}))
+    monkeypatch.syspath_prepend(write(tmp_path / "site-packages", {"acme14/core/__init__.py": ""}))
+    rules = Rules(tmp_path / "project")
+    try:
+        found = {name: rules.verdict(name) for name in ("acme14", "acme14.vision.model", "acme14.core.made")}
+        assert [each.origin for each in found.values()] == [Origin.PROJECT, Origin.PROJECT, Origin.RULES]
+        assert found["acme14.core.made"].glob == "acme14.core.**"
+        assert rules.package_of("acme14.vision.model") == ""
+    finally:
+        for name in [each for each in sys.modules if each.partition(".")[0] == "acme14"]:
+            del sys.modules[name]
 
 
 @pytest.mark.usefixtures("fresh_metadata")
