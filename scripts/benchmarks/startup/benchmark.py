@@ -15,25 +15,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import re
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from local_server import TorchServe
 
 from benchmarks.shared import report, tiny_archives
+from benchmarks.shared.asking import Asker
 from benchmarks.shared.tiny import WIDTH, TinyMLP
 from benchmarks.startup import first
 
 WORKERS = 4
-SAID = re.compile(r"W-(\d+)-tiny_1\.0-stdout .*? answered (\S+)")
 
 
 @contextlib.contextmanager
@@ -46,54 +43,22 @@ def server(name: str, archives: Path) -> Iterator[TorchServe]:
         yield running
 
 
-class Asker:
-    """Sends numbered requests and keeps when each was answered, and whether rightly."""
-
-    def __init__(self, running: TorchServe) -> None:
-        self._server = running
-        self._number = 0
-        self.answered: dict[str, float] = {}
-        with torch.inference_mode():
-            self._expected = TinyMLP()(torch.ones(1, WIDTH))[0]
-
-    def ask(self, count: int) -> None:
-        with ThreadPoolExecutor(count) as threads:
-            list(threads.map(self._one, range(self._number, self._number + count)))
-        self._number += count
-
-    def _one(self, number: int) -> None:
-        name = f"{id(self)}-{number}"
-        answer = self._server.predict("tiny", {"id": name})
-        got = torch.tensor(json.loads(answer.body)) if answer.status == 200 else None
-        if got is None or not torch.allclose(got, self._expected, atol=1e-6):
-            raise RuntimeError(f"a wrong answer: {answer.status} {answer.text}")
-        self.answered[name] = time.perf_counter()
-
-    def workers(self) -> dict[str, float]:
-        """When each worker gave its first answer, by TorchServe's number of the worker."""
-        first: dict[str, float] = {}
-        for worker, name in SAID.findall(self._server.model_log()):
-            if name in self.answered:
-                first[worker] = min(first.get(worker, float("inf")), self.answered[name])
-        return first
+def asker_of(running: TorchServe) -> Asker:
+    with torch.inference_mode():
+        return Asker(running, "tiny", TinyMLP()(torch.ones(1, WIDTH))[0].tolist())
 
 
 def scale_up(running: TorchServe) -> tuple[float, float]:
     """Seconds until PUT returns, and until all four new workers have answered."""
     if running.scale("tiny", 0).status != 200:
         raise RuntimeError("the workers were not stopped")
-    asker = Asker(running)
+    asker = asker_of(running)
     start = time.perf_counter()
     answer = running.request("PUT", f"{running.management}/models/tiny", min_worker=WORKERS, synchronous=True)
     ready = time.perf_counter()
     if answer.status != 200:
         raise RuntimeError(answer.text)
-    deadline = ready + 60
-    while len(first := asker.workers()) < WORKERS:
-        if time.perf_counter() > deadline:
-            raise RuntimeError(f"only {len(first)} of {WORKERS} workers answered")
-        asker.ask(2 * WORKERS)
-    return ready - start, max(first.values()) - start
+    return ready - start, asker.until(WORKERS) - start
 
 
 def shims(running: TorchServe) -> list[float]:
@@ -102,7 +67,7 @@ def shims(running: TorchServe) -> list[float]:
 
 
 def ask_once(running: TorchServe) -> None:
-    Asker(running).ask(1)
+    asker_of(running).ask(1)
 
 
 def middle(measured: dict[str, list[float]], over: str, under: str) -> float:
@@ -147,7 +112,7 @@ def scaled_up(archives: Path, rounds: int) -> tuple[dict[str, list[float]], list
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(server(name, archives)) for name in ("pool", "stock")}
         for running in servers.values():
-            Asker(running).ask(8)  # warm
+            asker_of(running).ask(8)  # warm
         for round_number in range(rounds):
             for name in ("pool", "stock")[:: 1 if round_number % 2 else -1]:
                 ready, answered = scale_up(servers[name])
