@@ -169,6 +169,52 @@ def models_and_workers() -> str:
     return markdown_table(["models x workers of each", "pool", "stock", "stock over pool"], rows)
 
 
+def registrations() -> str:
+    """From the registration of a model with weights to its first right answer."""
+    rows = []
+    for one in kept("weights")["registrations"]:
+        unpacked = [f"{statistics.median(one[f'{name}_unpacked_s']):.2f}" for name in SERVERS[:2]]
+        rows.append(
+            [
+                f"{one['megabytes']:,} MB",
+                *(f"{spread(one[f'{name}_s'], 2)} s" for name in SERVERS[:2]),
+                f"{report.ratio(one['stock_s'], one['pool_s']):.1f}",
+                f"{', '.join(unpacked)} s",
+            ]
+        )
+    head = ["weights", "stock", "pool", "stock over pool", "of it the frontend's unpacking: stock, pool"]
+    return markdown_table(head, rows)
+
+
+def weights() -> str:
+    """Memory of both servers, and their time to scale, by a model's weights and workers."""
+    rows = []
+    for one in kept("weights")["table"]:
+        memory = [f"{statistics.median(one[f'{name}_mb']):,.0f}" for name in SERVERS[:2]]
+        copies = [one[f"{name}_copies"] for name in SERVERS[:2]]
+        seconds = [one[f"{name}_scaled_s"] for name in SERVERS[:2]]
+        rows.append(
+            [
+                f"{one['megabytes']:,} MB x {one['workers']}",
+                *(f"{each} MB" for each in memory),
+                f"{report.ratio(one['stock_mb'], one['pool_mb']):.1f}",
+                *(f"{statistics.median(each):.2f}" if each else "" for each in copies),
+                *(f"{statistics.median(each):.2f} s" if each else "" for each in seconds),
+            ]
+        )
+    head = [
+        "weights x workers",
+        "stock",
+        "pool",
+        "stock over pool",
+        "copies of the weights: stock",
+        "pool",
+        "from 1 worker, all answering: stock",
+        "pool",
+    ]
+    return markdown_table(head, rows)
+
+
 def iterations() -> str:
     """Iterations a second, over those of two processes."""
     measured = kept("scaling")["measured"]
@@ -291,7 +337,20 @@ def runs() -> str:
     return markdown_table(["result", "made on", "cores", "machine", "with"], rows)
 
 
-Tables = dict[str, Callable[[], str]]
+Table = Callable[[], str]
+Tables = dict[str, Table]
+
+
+def once_kept(name: str, table: Table) -> Table:
+    """The table, or that no run of that benchmark is kept."""
+
+    def said() -> str:
+        is_kept = (ROOT / "docs" / "benchmarks" / f"{name}.json").is_file()
+        return table() if is_kept else f"No run of `{name}` is kept yet."
+
+    return said
+
+
 TABLES: dict[Path, Tables] = {
     README: {"figures": headlines},
     PAGE: {
@@ -299,6 +358,9 @@ TABLES: dict[Path, Tables] = {
         "interpreters": interpreters,
         "models-and-workers": models_and_workers,
         "memory-bars": lambda: bars("memory"),
+        "registrations": once_kept("weights", registrations),
+        "weights": once_kept("weights", weights),
+        "weights-bars": once_kept("weights", lambda: bars("weights")),
         "requests": requests,
         "rest-bars": lambda: bars("rest"),
         "iterations": iterations,

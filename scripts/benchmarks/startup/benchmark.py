@@ -15,26 +15,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import re
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from local_server import TorchServe
 
 from benchmarks.shared import report, tiny_archives
+from benchmarks.shared.asking import Asker
 from benchmarks.shared.tiny import WIDTH, TinyMLP
 from benchmarks.startup import first
 
 WORKERS = 4
 STEADY = 5  # rounds of requests, for a median of answers
-SAID = re.compile(r"W-(\d+)-tiny_1\.0-stdout .*? answered (\S+)")
 
 
 @contextlib.contextmanager
@@ -47,39 +44,9 @@ def server(name: str, archives: Path) -> Iterator[TorchServe]:
         yield running
 
 
-class Asker:
-    """Sends numbered requests and keeps when each was answered, and whether rightly."""
-
-    def __init__(self, running: TorchServe) -> None:
-        self._server = running
-        self._number = 0
-        self.answered: dict[str, float] = {}
-        self.took: dict[str, float] = {}
-        with torch.inference_mode():
-            self._expected = TinyMLP()(torch.ones(1, WIDTH))[0]
-
-    def ask(self, count: int) -> None:
-        with ThreadPoolExecutor(count) as threads:
-            list(threads.map(self._one, range(self._number, self._number + count)))
-        self._number += count
-
-    def _one(self, number: int) -> None:
-        name = f"{id(self)}-{number}"
-        start = time.perf_counter()
-        answer = self._server.predict("tiny", {"id": name})
-        got = torch.tensor(json.loads(answer.body)) if answer.status == 200 else None
-        if got is None or not torch.allclose(got, self._expected, atol=1e-6):
-            raise RuntimeError(f"a wrong answer: {answer.status} {answer.text}")
-        self.answered[name] = time.perf_counter()
-        self.took[name] = self.answered[name] - start
-
-    def firsts(self) -> list[str]:
-        """The request that each worker answered first."""
-        first: dict[str, str] = {}
-        for worker, name in SAID.findall(self._server.model_log()):
-            if name in self.answered:
-                first[worker] = min(first.get(worker, name), name, key=self.answered.__getitem__)
-        return list(first.values())
+def asker_of(running: TorchServe) -> Asker:
+    with torch.inference_mode():
+        return Asker(running, "tiny", TinyMLP()(torch.ones(1, WIDTH))[0].tolist())
 
 
 def scale_up(running: TorchServe) -> tuple[float, float, float]:
@@ -91,22 +58,16 @@ def scale_up(running: TorchServe) -> tuple[float, float, float]:
     """
     if running.scale("tiny", 0).status != 200:
         raise RuntimeError("the workers were not stopped")
-    asker = Asker(running)
+    asker = asker_of(running)
     start = time.perf_counter()
     answer = running.request("PUT", f"{running.management}/models/tiny", min_worker=WORKERS, synchronous=True)
     ready = time.perf_counter()
     if answer.status != 200:
         raise RuntimeError(answer.text)
-    deadline = ready + 60
-    while len(firsts := asker.firsts()) < WORKERS:
-        if time.perf_counter() > deadline:
-            raise RuntimeError(f"only {len(firsts)} of {WORKERS} workers answered")
-        asker.ask(2 * WORKERS)
-    answered = max(asker.answered[name] for name in firsts) - start
+    answered = asker.until(WORKERS)
     for _ in range(STEADY):
         asker.ask(2 * WORKERS)
-    slowest = max(asker.took[name] for name in firsts)
-    return ready - start, answered, slowest / statistics.median(asker.took.values())
+    return ready - start, answered - start, asker.first_over_median()
 
 
 def shims(running: TorchServe) -> list[float]:
@@ -115,7 +76,7 @@ def shims(running: TorchServe) -> list[float]:
 
 
 def ask_once(running: TorchServe) -> None:
-    Asker(running).ask(1)
+    asker_of(running).ask(1)
 
 
 def middle(measured: dict[str, list[float]], over: str, under: str) -> float:
@@ -163,7 +124,7 @@ def scaled_up(
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(server(name, archives)) for name in ("pool", "stock")}
         for running in servers.values():
-            Asker(running).ask(8)  # warm
+            asker_of(running).ask(8)  # warm
         for round_number in range(rounds):
             for name in ("pool", "stock")[:: 1 if round_number % 2 else -1]:
                 ready, answered, slowest = scale_up(servers[name])

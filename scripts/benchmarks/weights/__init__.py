@@ -1,0 +1,1 @@
+"""What a model's weights cost, with one worker and with many."""
