@@ -94,7 +94,7 @@ def _libpython() -> Check:
     try:
         return Check("shared libpython", True, str(libpython_path()))
     except ProvisioningError as error:
-        return Check("shared libpython", False, error.what, error.hint or "correct INTERPOOL_LIBPYTHON")
+        return Check("shared libpython", False, error.what, error.hint)
 
 
 def _torch() -> Check:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.elf import STB_GLOBAL, SharedObject
+from interpool.native.provision.elf import DT_SONAME, STB_GLOBAL, SharedObject
 from interpool.native.provision.holding import Holder, set_stamp
 from interpool.native.provision.installers import python_kind
 from interpool.native.provision.store import cache_root, locked, new_file, private_directory
@@ -160,14 +160,19 @@ def libpython_path() -> Path:
     ``$INTERPOOL_LIBPYTHON`` overrides the search.
 
     Raises:
-        ProvisioningError: there is none; says how to get one.
+        ProvisioningError: there is none, or what is named is another; says how to get one.
     """
     chosen = os.environ.get("INTERPOOL_LIBPYTHON")
     if chosen:
-        found = Path(chosen).resolve()
-        if not found.is_file():
-            raise ProvisioningError(f"INTERPOOL_LIBPYTHON names no file: {chosen}")
-        return found
+        named = Path(chosen)
+        if wrong := _what_is_wrong(named):
+            raise ProvisioningError(
+                "INTERPOOL_LIBPYTHON does not name the shared libpython of Python "
+                f"{platform.python_version()} ({sys.executable}): {wrong}",
+                f"Name {_library_name()}.1.0 of exactly this build, or unset INTERPOOL_LIBPYTHON: "
+                "then it is looked for",
+            )
+        return named.resolve()
     for candidate in _libpython_candidates():
         if candidate.is_file() and _is_this_python(candidate):
             return candidate.resolve()
@@ -180,11 +185,27 @@ def libpython_path() -> Path:
     )
 
 
+def _library_name() -> str:
+    return f"libpython{sys.version_info.major}.{sys.version_info.minor}{sys.abiflags}.so"
+
+
+def _what_is_wrong(named: Path) -> str:
+    """Why a file, whatever it is called, is not what the search would have taken; "" if it is."""
+    try:
+        with SharedObject(named) as library:
+            soname = next(iter(library.strings_of(DT_SONAME)), "")
+    except ProvisioningError as error:
+        return error.what
+    # A program that has Python linked in holds its version as well, and has no SONAME.
+    if not soname.startswith(_library_name()):
+        return f"{named} is {soname or 'a program, or a library without a SONAME'}"
+    return "" if _is_this_python(named) else f"{named} is of another release"
+
+
 def _libpython_candidates() -> Iterator[Path]:
     variables = sysconfig.get_config_vars()
-    version = f"{sys.version_info.major}.{sys.version_info.minor}{sys.abiflags}"
     names = [variables.get("INSTSONAME"), variables.get("LDLIBRARY")]
-    names += [f"libpython{version}.so.1.0", f"libpython{version}.so"]
+    names += [f"{_library_name()}.1.0", _library_name()]
     shared = [str(name) for name in names if name and ".so" in str(name)]
     triple = variables.get("MULTIARCH") or f"{platform.machine()}-linux-gnu"
     directories = [variables.get("LIBDIR"), f"{sys.base_prefix}/lib", f"{sys.base_prefix}/lib64"]

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,7 +27,7 @@ from interpool.native.provision import installers
 from interpool.native.upstream import requirements, torch_symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(autouse=True)
@@ -89,16 +90,72 @@ def test_a_static_python_is_told_where_to_get_libpython(monkeypatch: pytest.Monk
 
 
 def test_libpython_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = tmp_path / "libpython.so"
+    named = Path(shutil.copy(provision.libpython_path(), tmp_path / "elsewhere.so"))
+    provision.environment.libpython_path.cache_clear()
     monkeypatch.setenv("INTERPOOL_LIBPYTHON", str(named))
-    assert answer("shared libpython") == doctor.Check(
-        "shared libpython",
-        False,
-        f"INTERPOOL_LIBPYTHON names no file: {named}",
-        "correct INTERPOOL_LIBPYTHON",
-    )
-    named.touch()
     assert provision.libpython_path() == named
+    assert answer("shared libpython") == doctor.Check("shared libpython", True, str(named))
+
+
+def no_file(path: Path) -> str:
+    return f"cannot read {path}: No such file or directory"
+
+
+def a_folder(path: Path) -> str:
+    path.mkdir()
+    return f"cannot read {path}: Is a directory"
+
+
+def an_empty_file(path: Path) -> str:
+    path.touch()
+    return f"{path} is empty, not a shared library"
+
+
+def a_text(path: Path) -> str:
+    path.write_bytes(platform.python_version().encode() + b"\0")
+    return f"{path} is not an ELF file"
+
+
+def cut_off(path: Path) -> str:
+    path.write_bytes(provision.libpython_path().read_bytes()[:4096])
+    return f"{path} is truncated or damaged"
+
+
+def a_program(path: Path) -> str:
+    path.symlink_to(sys.executable)
+    return f"{path} is a program, or a library without a SONAME"
+
+
+def another_library(path: Path) -> str:
+    torch = provision.torch_libraries()
+    assert torch
+    path.symlink_to(torch / "libc10.so")
+    return f"{path} is libc10.so"
+
+
+def another_release(path: Path) -> str:
+    own = platform.python_version().encode() + b"\0"
+    path.write_bytes(provision.libpython_path().read_bytes().replace(own, own[:-2] + b"x\0"))
+    return f"{path} is of another release"
+
+
+@pytest.mark.parametrize(
+    "make", [no_file, a_folder, an_empty_file, a_text, cut_off, a_program, another_library, another_release]
+)
+def test_what_is_named_is_held_to_what_the_search_holds_to(
+    make: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "libpython.so"
+    wrong = make(named)
+    provision.environment.libpython_path.cache_clear()
+    monkeypatch.setenv("INTERPOOL_LIBPYTHON", str(named))
+    with pytest.raises(ProvisioningError) as refused:
+        provision.libpython_path()
+    python = f"Python {platform.python_version()} ({sys.executable})"
+    what = f"INTERPOOL_LIBPYTHON does not name the shared libpython of {python}: {wrong}"
+    assert refused.value.what == what
+    assert refused.value.hint.startswith(f"Name libpython{sys.version_info.major}.{sys.version_info.minor}")
+    assert answer("shared libpython") == doctor.Check("shared libpython", False, what, refused.value.hint)
 
 
 def test_a_missing_patchelf_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
