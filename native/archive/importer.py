@@ -180,7 +180,8 @@ class HermeticImporter(PackageImporter):
 
     def _install_on_parent(self, parent: str, name: str, module: ModuleType) -> None:
         # torch.package calls this twice: before the module's code runs, and afterwards.
-        if name not in self._sources and module.__dict__.get("__loader__") is self:
+        # A module of torch's that is late knows its loader: its contents are not asked for.
+        if name not in self._sources and getattr(module, "__loader__", None) is self:
             self._introduce(name, module)
         super()._install_on_parent(parent, name, module)
 
@@ -226,8 +227,19 @@ class HermeticImporter(PackageImporter):
         if name in self.modules and name not in self._loading:
             return super()._find_and_load(name)  # type: ignore[no-untyped-call]
         # As Python does: another thread waits until the module is there in full.
-        with ModuleLock(self._mangler.mangle(name)):
+        lock = ModuleLock(self._mangler.mangle(name))
+        try:
+            lock.__enter__()
+        except RuntimeError:
+            # Another thread loads it, and waits for what this one is loading: as in any such circle, this one
+            # goes on with what is there.
+            if name not in self.modules:
+                raise
             return super()._find_and_load(name)  # type: ignore[no-untyped-call]
+        try:
+            return super()._find_and_load(name)  # type: ignore[no-untyped-call]
+        finally:
+            lock.__exit__(None, None, None)
 
     def _load_module(self, name: str, parent: str) -> Any:
         self._loading.add(name)

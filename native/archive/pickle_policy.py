@@ -16,7 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from interpool.native.upstream.cpython_private import RENAMED_GLOBALS, RENAMED_MODULES
 from interpool.native.upstream.torch_private import (
@@ -196,14 +196,31 @@ def allows_value(module: str, name: str, value: Any) -> bool:
     return True
 
 
+def unwrapped(function: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """What is called in the end, and with what, by a partial, or by what stands for a class (``list[int]``).
+
+    One that stands for itself, on whatever way, stays one.
+    """
+    for _ in range(_MOST_WRAPPED):
+        if isinstance(function, functools.partial):
+            args = (*function.args, *args, *function.keywords.values())
+            function = function.func
+        elif get_origin(function) is not None:
+            function = getattr(function, "__origin__", None)
+        else:
+            break
+    return function, args
+
+
 def allows_call(function: Any) -> bool:
     """Whether a pickle may call what it has.
 
     Of the functions that models hold (``torch.relu``, ``operator.mul``) pickles call those only
     that were made for pickles; with the others they could run out of memory, or never end.
     """
-    while isinstance(function, functools.partial):
-        function = function.func
+    function, _ = unwrapped(function, ())
+    if isinstance(function, functools.partial) or get_origin(function) is not None:
+        return False  # it would go on for ever
     if not isinstance(function, _FUNCTIONS):
         return True
     home, name = getattr(function, "__module__", None), function.__name__
@@ -218,6 +235,8 @@ def allows_call(function: Any) -> bool:
     unsafe = home.partition(".")[0] == "torch" and not isinstance(function, types.FunctionType)
     return name.startswith("_") and not unsafe
 
+
+_MOST_WRAPPED: Final = 10  # partials and aliases in each other
 
 # What functions and methods of installed packages are called that were made for pickles.
 _MAKES = re.compile(r"^_|^newObj$|unpickle|reconstruct|rebuild")

@@ -4,16 +4,20 @@ What a pickle takes from outside of its archive must be allowed by ``pickle_poli
 the archive has a manifest, be listed there. The values that it makes cannot be bent into
 anything else: names have no dots, ``getattr`` gives methods only, nothing changes a class.
 And no pickle may end the process: those nested so deep that C code would run out of stack,
-and those that claim more bytes than they have, are refused.
+those that claim more bytes than they have, and those that make a container or a number of what
+may have no end, are refused.
 
 Code in the archive is not bounded by this: it can import what it likes.
 """
 
 from __future__ import annotations
 
+import array
+import collections
 import enum
-import functools
+import fractions
 import logging
+import numbers
 import operator
 import pickle
 import re
@@ -32,6 +36,7 @@ from interpool.native.archive.pickle_policy import (
     is_dunder,
     is_external,
     is_standard,
+    unwrapped,
 )
 from interpool.native.archive.typed_json import shown
 from interpool.native.errors import PickleError
@@ -188,10 +193,9 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     # What is called and changed.
 
     def _check_call(self, function: Any, args: Any) -> None:
-        while isinstance(function, functools.partial):
-            args = function.args + (args if isinstance(args, tuple) else ())
-            function = function.func
-        first = args[0] if isinstance(args, tuple) and args else None
+        self._check_arguments(args, {})
+        function, args = unwrapped(function, args)
+        first = args[0] if args else None
         if not allows_call(function):
             what = f"{getattr(function, '__module__', None)}:{getattr(function, '__name__', function)}"
             self._refuse("call", f"a pickle in it calls {what}, which it may only hold. {_ADVICE}")
@@ -203,17 +207,48 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._check_class(function)
         elif len(args) != 1 or not any(first is each for each in (None, ..., NotImplemented)):
             self._refuse("type", "a pickle in it makes a class of its own")
-        if getattr(function, "__module__", None) == "copyreg" and isinstance(args, tuple):
-            for each in args[:2]:
-                self._check_class(each)
-        if (function is bytes or function is bytearray) and isinstance(first, int):
-            self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
-        if isinstance(first, range) and max(abs(first.start), abs(first.stop)) > WIDEST:
+        if getattr(function, "__module__", None) == "copyreg":
+            match function.__name__, args:
+                case "__newobj__", (made, *given):
+                    self._check_new(made, tuple(given), {})
+                case "__newobj_ex__", (made, given, keywords):
+                    self._check_new(made, given, keywords)
+                case "_reconstructor", (made, base, state):
+                    self._check_class(made)
+                    self._check_new(base, (state,), {})
+        if any(_is_long(each) for each in args):
             self._refuse("size", "a pickle in it goes through a range that has no end in sight")
+        self._check_size(function, args)
         if getattr(function, "__module__", None) == REBUILDERS and isinstance(
             first, torch.storage.TypedStorage
         ):
             self._check_tensor(function.__name__, first, args)
+
+    def _check_new(self, made: Any, args: Any, keywords: Any) -> None:
+        """What a class's ``__new__`` is given."""
+        self._check_class(made)
+        self._check_arguments(args, keywords)
+        self._check_size(made, (*args, *keywords.values()))
+
+    def _check_arguments(self, args: Any, keywords: Any) -> None:
+        """Pickle itself writes a tuple; all else could go on for ever."""
+        if not isinstance(args, tuple) or not isinstance(keywords, dict):
+            self._refuse("call", "a pickle in it calls with arguments that are no tuple")
+
+    def _check_size(self, made: Any, args: tuple[Any, ...]) -> None:
+        """What is made by a class of Python's is about as large as what it is made of."""
+        first = args[0] if args else None
+        if (made is bytes or made is bytearray) and isinstance(first, int):
+            self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
+        at = _CONTAINERS.get(id(made), len(args))
+        for each in args[at : at + 1]:
+            if not isinstance(each, _FINITE) or _is_long(each):
+                what = f"a {made.__name__} from a {type(each).__qualname__}"
+                self._refuse("size", f"a pickle in it fills {what}, which may have no end")
+        if made is int and args and not isinstance(first, (*_TEXTS, numbers.Real)):
+            self._refuse("size", f"a pickle in it makes an int of a {type(first).__qualname__}")
+        if made is fractions.Fraction and not all(map(_is_short, args)):
+            self._refuse("size", "a pickle in it makes a fraction of a number with an exponent")
 
     def _check_class(self, made: Any) -> None:
         """A class's class is not instantiated: what it makes could answer to any name."""
@@ -245,14 +280,14 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _load_newobj(self) -> None:
         if len(self.stack) >= 2:
-            self._check_class(self.stack[-2])
+            self._check_new(self.stack[-2], self.stack[-1], {})
         extent = self._extent(self.stack[-1:])
         super().load_newobj()
         self._remember(self.stack[-1], extent)
 
     def _load_newobj_ex(self) -> None:
         if len(self.stack) >= 3:
-            self._check_class(self.stack[-3])
+            self._check_new(self.stack[-3], self.stack[-2], self.stack[-1])
         extent = self._extent(self.stack[-2:])
         super().load_newobj_ex()
         self._remember(self.stack[-1], extent)
@@ -406,6 +441,23 @@ _TORCH_OWNERS = (
     VariableFunctionsClass,
 )
 
+_TEXTS = (str, bytes, bytearray)
+# By id: classes that go through one of their arguments, and which. Pickles of them give them one of _FINITE.
+_CONTAINERS = {
+    **dict.fromkeys(map(id, (bytes, bytearray, list, tuple, dict, set, frozenset, torch.Size)), 0),
+    **dict.fromkeys(map(id, (collections.Counter, collections.OrderedDict, collections.deque)), 0),
+    **dict.fromkeys(map(id, (collections.UserDict, collections.UserList)), 0),
+    **dict.fromkeys(map(id, (array.array, collections.defaultdict)), 1),
+}
+_PLAIN: tuple[type[Any], ...] = (*_TEXTS, list, tuple, dict, set, frozenset)
+_FINITE = (
+    *_PLAIN,
+    *(type(iter(each())) for each in _PLAIN),
+    collections.deque,
+    range,
+    *map(type, (iter("é"), iter(range(0)), reversed([]), reversed({}))),
+)
+
 # Instances whose methods neither run code nor touch files.
 _HARMLESS = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, re.Pattern)
 # What objects of installed packages have for reading and writing files and code.
@@ -413,6 +465,16 @@ _RISKY = re.compile(
     r"(from_|load|save|push|dump|to_?file|read|write|open|download|upload|exec|eval$|run|system|import|unlink|"
     r"remove|rename|replace|delete|chmod|mkdir|rmdir|touch|link|format|compile|trace|script|export|install)"
 )
+
+
+def _is_long(value: Any) -> bool:
+    """Whether it is a range of more than anybody has."""
+    return isinstance(value, range) and max(abs(value.start), abs(value.stop)) > WIDEST
+
+
+def _is_short(value: Any) -> bool:
+    """Whether a number is written out: ``1e9999999999`` takes all memory as a fraction."""
+    return isinstance(value, numbers.Real) or (isinstance(value, str) and "e" not in value.lower())
 
 
 def _may_be_asked(obj: Any, name: str) -> bool:

@@ -155,6 +155,11 @@ def is_late(module: ModuleType) -> bool:
     return type(module) is _Late
 
 
+def late_modules() -> int:
+    """How many modules have no contents yet."""
+    return sum(len(family.late) for family in _families.values())
+
+
 class _Noted(NamedTuple):
     """A module of a full import: its source's file, whether it has submodules, is its parent's attribute."""
 

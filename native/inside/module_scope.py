@@ -1,10 +1,11 @@
 """Modules of one model's directory, in an interpreter that has several models.
 
 A stock worker imports what lies in its model's directory under plain names: ``handler``, ``model``,
-``utils``. Here every model has a *scope*: its own part of ``sys.modules`` and its own ``sys.path``,
-which are in place while the scope is *entered*. An interpreter runs one call at a time, so one scope
-is entered at a time, and all of Python's ways to import see what they would see in a process of the
-model's own: statements, ``importlib.import_module``, pickles, ``inspect``, changes of ``sys.path``.
+``utils``. Here every model has a *scope*: its own part of ``sys.modules``, and of what packages have as
+attributes, and its own ``sys.path``, which are in place while the scope is *entered*. An interpreter runs
+one call at a time, so one scope is entered at a time, and all of Python's ways to import see what they
+would see in a process of the model's own: statements, ``importlib.import_module``, pickles, ``inspect``,
+changes of ``sys.path``.
 
 What belongs to a scope: modules found in its directory, or on paths that its model added; every name
 that its directory holds, so that the environment's module of that name is out of sight meanwhile;
@@ -67,6 +68,9 @@ class ModuleScope:
         self._names = _names(directory)
         self._modules: dict[str, ModuleType] = {}
         self._hidden: dict[str, ModuleType] = {}
+        # Of both, while they are out of place: attributes of the environment's packages.
+        self._bound: dict[str, ModuleType] = {}
+        self._hidden_bound: dict[str, ModuleType] = {}
         self._finders: dict[str, Any] = {}
         self._size = -1
         self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # the environment's
@@ -112,6 +116,7 @@ class ModuleScope:
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
         self._modules.clear()
+        self._bound.clear()
         forget_source_lines(tuple(root + os.sep for root in self._roots))
 
     def claims(self, path: str) -> bool:
@@ -196,8 +201,10 @@ class ModuleScope:
             self._hidden = _users(self._hidden, others)
         for name in self._hidden:
             del sys.modules[name]
+        # `from package import name` asks the package first, and sys.modules only then.
+        self._hidden_bound = _detach(self._hidden)
         sys.modules.update(self._modules)
-        _attach(self._modules)
+        _attach(self._bound)
         sys.path_importer_cache.update(self._finders)
         sys.path[:] = self.path
         self._size = len(sys.modules)
@@ -206,13 +213,16 @@ class ModuleScope:
         self.path = sys.path[:]
         if len(sys.modules) != self._size:
             self.collect()
+        self._bound = _detach(self._modules)
         for name in self._modules:
             sys.modules.pop(name, None)
             if name in _environment:  # the model had put something else in its place
                 sys.modules[name] = _environment[name]
         sys.modules.update(self._hidden)
-        _attach(self._hidden)
+        replaced = {name: _environment[name] for name in self._bound if name in _environment}
+        _attach(replaced | self._hidden_bound)
         self._hidden.clear()
+        self._hidden_bound.clear()
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
         sys.path[:] = self._base
@@ -323,8 +333,22 @@ def _attach(modules: dict[str, ModuleType]) -> None:
     """Make modules attributes of their packages, as an import does."""
     for name, module in modules.items():
         package, _, last = name.rpartition(".")
-        if package and package not in modules and package in sys.modules:
+        if package in sys.modules:
             setattr(sys.modules[package], last, module)
+
+
+def _detach(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
+    """Have packages that are not among the modules lose them as attributes. Returns those that were any."""
+    found = {}
+    for name, module in modules.items():
+        package, _, last = name.rpartition(".")
+        owner = sys.modules.get(package) if package and package not in modules else None
+        if owner is None or lean_imports.is_late(owner):
+            continue
+        if getattr(owner, "__dict__", {}).get(last) is module:
+            delattr(owner, last)
+            found[name] = module
+    return found
 
 
 def _names(directory: str) -> frozenset[str]:

@@ -11,6 +11,7 @@ import gc
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import torch
@@ -67,9 +68,15 @@ class _MappedReader(PyTorchFileReader):
         finally:
             _interpool.end_once(self._mapping, work, result)
 
-    def map_again(self) -> None:
-        """Map the archive again: weights read from now on are as it has them, in spite of earlier writes."""
-        self._mapping, self._size, _ = _interpool.map_archive(self._path, self._snapshot)
+    @contextmanager
+    def map_again(self) -> Iterator[None]:
+        """Meanwhile, weights are read from another mapping of the archive: nobody else writes to them."""
+        others = self._mapping
+        self._mapping, _, _ = _interpool.map_archive(self._path, self._snapshot)
+        try:
+            yield
+        finally:
+            self._mapping = others
 
     def get_storage_from_record(self, name: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
         record = self._record(name)
@@ -151,8 +158,8 @@ class HermeticPackage:
     def make(self, package: str, resource: str) -> Any:
         """A new object for this caller alone, with weights that nobody else writes to."""
         self._require(package, resource)
-        self.importer.zip_reader.map_again()
-        return self.importer.load_pickle(package, resource)
+        with self.reader.map_again():
+            return self.importer.load_pickle(package, resource)
 
     def clear(self) -> None:
         """Forget the objects made so far."""

@@ -11,8 +11,9 @@ classes' methods. Not vandalism, as libraries live by it:
 - what interpool has put in place.
 
 So what counts is a name of the environment's that is gone, or is bound to what a model defines, or to
-what was there before under another name. It counts at the moment somebody looks: what is put back, as by
-``unittest.mock.patch``, has changed nothing.
+what was there before under another name; and in a module that has just come, and its classes, what a model
+defines. It counts at the moment somebody looks: what is put back, as by ``unittest.mock.patch``, has
+changed nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import _interpool
-from interpool.native.inside import module_scope
+from interpool.native.inside import lean_imports, module_scope
 
 # Functions here use these: of the interpreter's, a model may have removed some.
 globals()["__builtins__"] = vars(builtins).copy()
@@ -47,7 +48,7 @@ class Neighbourhood:
         self._looks = 0
         self._next = 0.0
         self._gone: set[str] = set()
-        self._size = 0
+        self._size = (0, 0)  # of sys.modules, and how many of them were late
 
     def begin(self) -> None:
         """Watch what is there now: a model is about to be loaded."""
@@ -80,14 +81,18 @@ class Neighbourhood:
         for name, module in fresh.items():
             planted = (key for key, value in vars(module).copy().items() if self._is_models(value, fresh))
             found += [f"{name}.{key}" for key in planted]
+        for one in _classes(fresh):
+            found += self._methods_of_models(one, fresh)
         self._add(fresh)
         return found
 
     def _new(self) -> dict[str, ModuleType]:
         """The environment's modules that are not watched yet."""
-        if len(sys.modules) == self._size:
+        # A late module counts as soon as it has its contents.
+        size = len(sys.modules), lean_imports.late_modules()
+        if size == self._size:
             return {}
-        self._size = len(sys.modules)
+        self._size = size
         return {
             name: module
             for name, module in sys.modules.copy().items()
@@ -102,13 +107,7 @@ class Neighbourhood:
         self._modules |= modules
         dicts = [vars(module) for module in modules.values()]
         self._watches.append((_interpool.watch_dicts(dicts, True), list(modules)))
-        classes = [
-            value
-            for name, module in modules.items()
-            for value in list(vars(module).values())
-            # Of instances of odd classes nothing is asked.
-            if issubclass(type(value), type) and value.__module__ == name and value.__flags__ & _HEAP_TYPE
-        ]
+        classes = _classes(modules)
         self._class_watches.append((_interpool.watch_dicts(classes, False), classes))
 
     def _lost(self) -> list[str]:
@@ -136,13 +135,16 @@ class Neighbourhood:
         found = []
         for watch, classes in self._class_watches:
             for index, _ in _interpool.changed_dicts(watch):
-                one = classes[index]
-                found += [
-                    f"{one.__module__}.{one.__qualname__}.{key}"
-                    for key, value in list(vars(one).items())
-                    if self._is_models(value)
-                ]
+                found += self._methods_of_models(classes[index])
         return found
+
+    def _methods_of_models(self, one: type, fresh: dict[str, ModuleType] | None = None) -> list[str]:
+        """What a class of the environment's has of a model."""
+        return [
+            f"{one.__module__}.{one.__qualname__}.{key}"
+            for key, value in list(vars(one).items())
+            if self._is_models(value, fresh)
+        ]
 
     def _is_models(self, value: object, fresh: dict[str, ModuleType] | None = None) -> bool:
         """Is it a function of a model's?"""
@@ -175,6 +177,17 @@ _SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
 _PACKAGED = "<torch_package"  # of modules in archives
 _NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
+
+
+def _classes(modules: dict[str, ModuleType]) -> list[type]:
+    """The classes that modules define."""
+    return [
+        value
+        for name, module in modules.items()
+        for value in list(vars(module).values())
+        # Of instances of odd classes nothing is asked.
+        if issubclass(type(value), type) and value.__module__ == name and value.__flags__ & _HEAP_TYPE
+    ]
 
 
 def _is_models(name: str, module: ModuleType) -> bool:

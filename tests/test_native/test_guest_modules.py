@@ -14,7 +14,7 @@ from interpool.native import InterpreterSession
 CPP = ROOT / "native/cpp"
 HEADER = CPP / "seam/guest_modules.h"
 TEXT = HEADER.read_text()
-NAMES = re.findall(r'Name (k\w+)\{"([\w.]+)", "(\w+)"\};', TEXT)
+NAMES = re.findall(r'Name (k\w+)\{"([\w.]+)", "([\w.]+)"\};', TEXT)
 MODULES = dict(re.findall(r'char\* (k\w+) = "([\w.]+)";', TEXT))
 
 
@@ -24,8 +24,12 @@ def test_every_constant_of_the_header_is_looked_at_here() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), [found[1:] for found in NAMES])
-def test_what_cpp_calls_exists_inside(session: InterpreterSession, module: str, name: str) -> None:
-    assert Code(session, "is_callable = callable").call("is_callable", session.global_(module, name))
+def test_what_cpp_names_exists_inside(session: InterpreterSession, module: str, name: str) -> None:
+    first, *members = name.split(".")
+    found = session.global_(module, first)
+    for member in members:
+        found = found.attr(member)
+    assert Code(session, "is_callable = callable").call("is_callable", found)
 
 
 def test_what_cpp_makes_inside_is_there(session: InterpreterSession) -> None:

@@ -1,11 +1,11 @@
 // What C++ names in the Python of private interpreters: interpool's own modules there, and the
-// functions in them that C++ calls. Nowhere else in C++ are these spelled out, and
-// tests/test_native/test_guest_modules.py reads this file: each line names what exists.
+// functions in them that C++ calls, or looks for on a thread's stack. Nowhere else in C++ are these
+// spelled out, and tests/test_native/test_guest_modules.py reads this file: each line names what exists.
 #pragma once
 
 namespace interpool::guest {
 
-// A function, or a class, of a module.
+// A function, a class, or a method of one (as its qualified name), of a module.
 struct Name {
   const char* module;
   const char* name;
@@ -17,6 +17,10 @@ inline constexpr Name kAtProcessEnd{"interpool.native.inside.bootstrap", "at_pro
 
 // What a lean import of torch left out, and registers kernels.
 inline constexpr Name kImportRegistering{"interpool.native.inside.lean_imports", "import_registering"};
+
+// Imports that importlib knows nothing of: a thread that is in one of these is importing.
+inline constexpr Name kFamilyImport{"interpool.native.inside.lean_imports", "_Family.import_all"};
+inline constexpr Name kArchiveImport{"interpool.native.archive.importer", "HermeticImporter._find_and_load"};
 
 // Freeing what can be built again.
 inline constexpr Name kPark{"interpool.native.inside.parking", "park"};

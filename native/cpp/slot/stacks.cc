@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "../seam/guest_modules.h"
 #include "../upstream/cpython.h"
 
 namespace interpool {
@@ -32,6 +33,17 @@ std::string name_of_thread(PyObject* active, unsigned long ident) {
   return text_attribute(kept.get(), kThreadName);
 }
 
+// Does the frame run that function of interpool's own?
+bool is_frame_of(PyFrameObject* frame, PyObject* code, const guest::Name& function) {
+  if (text_attribute(code, "co_qualname") != function.name) {
+    return false;
+  }
+  const Ref globals(PyFrame_GetGlobals(frame));
+  PyObject* const module = PyDict_GetItemString(globals.get(), "__name__");  // borrowed
+  return module != nullptr && PyUnicode_Check(module) != 0 &&
+         PyUnicode_CompareWithASCIIString(module, function.module) == 0;
+}
+
 }  // namespace
 
 std::vector<std::string> stack_of(PyThreadState* thread) {
@@ -53,8 +65,10 @@ bool is_importing(PyThreadState* thread) {
   while (frame != nullptr) {
     const Ref kept(reinterpret_cast<PyObject*>(frame));
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-    if (text_attribute(code.get(), "co_name") == kImportFunction &&
-        text_attribute(code.get(), "co_filename") == kImportFile) {
+    const bool is_importlibs = text_attribute(code.get(), "co_name") == kImportFunction &&
+                               text_attribute(code.get(), "co_filename") == kImportFile;
+    if (is_importlibs || is_frame_of(frame, code.get(), guest::kFamilyImport) ||
+        is_frame_of(frame, code.get(), guest::kArchiveImport)) {
       return true;
     }
     frame = PyFrame_GetBack(frame);

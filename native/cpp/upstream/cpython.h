@@ -36,7 +36,7 @@ inline constexpr const char* kThreadsByIdent = "_active";
 inline constexpr const char* kThreadName = "_name";
 inline constexpr const char* kForeignThread = "_DummyThread";
 
-// The function of importlib's in which every import of a module that is not there yet happens, and its file.
+// The function of importlib's in which it imports every module that is not there yet, and its file.
 inline constexpr const char* kImportFunction = "_find_and_load";
 inline constexpr const char* kImportFile = "<frozen importlib._bootstrap>";
 

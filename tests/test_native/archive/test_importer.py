@@ -25,8 +25,8 @@ from interpool.native.archive.importer import HermeticImporter
 Open = Callable[..., HermeticImporter]
 STANDARD = (
     "collections", "concurrent.**", "copy", "copyreg", "ctypes", "dataclasses", "enum", "importlib",
-    "importlib.**", "inspect", "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "time", "types",
-    "typing",
+    "importlib.**", "inspect", "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "threading",
+    "time", "types", "typing",
 )  # fmt: skip
 
 
@@ -271,6 +271,35 @@ def test_module_that_another_thread_imports_is_waited_for(open_archive: Open) ->
         }
     )
     assert made(importer).together() == [1] * 4
+
+
+def test_modules_that_two_threads_import_and_that_import_each_other_are_both_there(
+    open_archive: Open,
+) -> None:
+    importer = open_archive(
+        {
+            "pkg/meeting.py": "import threading\nboth = threading.Barrier(2, timeout=60)",
+            "pkg/one.py": "from pkg.meeting import both\nboth.wait()\nimport pkg.other\nVALUE = 1",
+            "pkg/other.py": "from pkg.meeting import both\nboth.wait()\nimport pkg.one\nVALUE = 2",
+            "pkg/main.py": """
+                from concurrent.futures import ThreadPoolExecutor
+                import pkg.meeting
+                def one():
+                    import pkg.one
+                    return pkg.one.VALUE
+                def other():
+                    import pkg.other
+                    return pkg.other.VALUE
+                class Make:
+                    def together(self):
+                        with ThreadPoolExecutor(2) as threads:
+                            works = [threads.submit(each) for each in (one, other)]
+                            return [work.result(60) for work in works]
+                def make(): return Make()
+                """,
+        }
+    )
+    assert made(importer).together() == [1, 2]
 
 
 # ---- importlib -------------------------------------------------------------------------------

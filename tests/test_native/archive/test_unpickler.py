@@ -21,7 +21,7 @@ import sys
 import types
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -34,6 +34,24 @@ from interpool.native.archive.unpickler import restrict
 from interpool.native.errors import PickleError
 
 linear = torch.nn.Linear(2, 3)
+
+
+class Numbers(list[int]):
+    pass
+
+
+class Named(dict[str, int]):
+    pass
+
+
+class Several(set[int]):
+    pass
+
+
+class Pair(NamedTuple):
+    left: int
+    right: decimal.Decimal
+
 
 KEPT: dict[str, Any] = {
     "plain data": {"a": [1, 2.5, None, True, "x", b"y", (1, 2), {3}, frozenset({4}), bytearray(b"z"), 1j]},
@@ -80,6 +98,11 @@ MADE: dict[str, Any] = {
     "tensor without elements": torch.empty(0, 5),
     "parameter": torch.nn.Parameter(torch.ones(1)),
     "bytes": io.BytesIO(b"abc"),
+    "iterators": [
+        iter([1, 2]), iter((1,)), iter({"a": 1}), iter(range(3)), iter("ab"), reversed([1]), enumerate([1]),
+        zip([1], (2,), strict=False),
+    ],
+    "containers of one's own": [Numbers([1]), Named({"a": 1}), Pair(1, decimal.Decimal(2)), Several({1})],
 }
 
 

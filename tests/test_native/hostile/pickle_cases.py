@@ -79,6 +79,9 @@ def _deep(opcode: bytes, count: int, start: bytes = b")") -> bytes:
     return start + opcode * count
 
 
+_NETWORK = "ipaddress:IPv4Network"
+_ADDRESSES = call(name(_NETWORK), value("0.0.0.0/0"))
+
 # A function of the archive's own, so that nothing but the rule in question refuses it.
 _OWN = name("scale_model:make")
 
@@ -223,6 +226,36 @@ PICKLES = [
     Case("list of all numbers", "the same, from a range", "unpickling", "size",
          _with(lambda _good: call(name("builtins:list"), call(name("builtins:range"), value(1 << 60))),
                "builtins:list", "builtins:range")),
+    Case("list of all numbers by a chain", "the same, hidden in an iterator", "unpickling", "size",
+         _with(lambda _good: call(name("builtins:list"), call(name("itertools:chain"), value(()),
+               call(name("builtins:range"), value(10**15)))),
+               "builtins:list", "itertools:chain", "builtins:range")),
+    Case("list of all addresses", "use up memory by what makes its parts as it goes", "unpickling", "size",
+         _with(lambda _good: call(name("builtins:list"), _ADDRESSES), "builtins:list", _NETWORK)),
+    Case("dict of all addresses", "the same, by pairs", "unpickling", "size",
+         _with(lambda _good: call(name("builtins:dict"), call(name("builtins:zip"), _ADDRESSES, _ADDRESSES)),
+               "builtins:dict", "builtins:zip", _NETWORK)),
+    Case("tuple of all addresses by __new__", "the same, by the opcode that makes instances", "unpickling",
+         "size", _with(lambda _good: name("builtins:tuple") + tuple_of(_ADDRESSES) + b"\x81",
+                       "builtins:tuple", _NETWORK)),
+    Case("tuple of all addresses by copyreg", "the same, by the function that calls __new__", "unpickling",
+         "size", _with(lambda _good: call(name("copyreg:_reconstructor"), name("builtins:tuple"),
+                       name("builtins:tuple"), _ADDRESSES),
+                       "copyreg:_reconstructor", "builtins:tuple", _NETWORK)),
+    Case("list of all addresses by list[int]", "the same, by what stands for the class", "unpickling", "size",
+         _with(lambda _good: call(call(name("types:GenericAlias"), name("builtins:list"),
+               name("builtins:int")), _ADDRESSES),
+               "types:GenericAlias", "builtins:list", "builtins:int", _NETWORK)),
+    Case("arguments without an end", "the same, by the arguments of a call", "unpickling", "call",
+         _with(lambda _good: name("builtins:set") + _ADDRESSES + b"R", "builtins:set", _NETWORK)),
+    Case("fraction of ten billion digits", "compute for ever, and use up memory", "unpickling", "size",
+         _with(lambda _good: call(name("fractions:Fraction"), value("1e9999999999")), "fractions:Fraction")),
+    Case("int of a billion digits", "the same, by a number that is short as a decimal", "unpickling", "size",
+         _with(lambda _good: call(name("builtins:int"), call(name("decimal:Decimal"), value("1e999999999"))),
+               "builtins:int", "decimal:Decimal")),
+    Case("partial of itself", "call itself for ever", "unpickling", "call",
+         _with(lambda _good: call(name("functools:partial"), name("builtins:list")) + b"q\x07"
+               + tuple_of(b"h\x07", b")", b"}", b"N") + b"b" + b")R", "functools:partial", "builtins:list")),
     Case("10 to the 10 to the 10", "compute for ever", "unpickling", "call",
          _with(lambda _good: call(name("_operator:pow"), value(10), value(10**10)), "_operator:pow")),
     Case("the same by a partial", "hide the call in functools.partial", "unpickling", "call",

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from archives import SCALE, build_package, build_scale
 from interpool_testing import PATH, Code, assert_clean, run_program
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -88,6 +90,19 @@ def test_inference_imports_nothing_more(lean: InterpreterSession) -> None:
     assert before > 300
     assert Code(lean, INFERENCE).call("ask") is False
     assert late(lean) == before
+
+
+def test_code_in_an_archive_that_names_a_module_does_not_touch_it(
+    lean: InterpreterSession, tmp_path: Path
+) -> None:
+    source = f"import torch.utils.checkpoint as checkpoint\n{SCALE}\ndef make(): return Scale(2)"
+    naming = build_package(tmp_path / "naming.pt", {"naming_model.py": source}, "naming_model:make")
+    load = lean.global_("interpool.native.inside.packages", "load_object")
+    load(str(build_scale(tmp_path / "scale.pt", 2)), "model", "model.pkl")  # what opening any archive imports
+    before = late(lean)
+    model = load(str(naming), "model", "model.pkl")
+    assert late(lean) == before > 0
+    assert model(torch.ones(2)).to_value().tolist() == [2, 2]
 
 
 def test_all_modules_of_a_full_import_are_there(lean: InterpreterSession, full: InterpreterSession) -> None:

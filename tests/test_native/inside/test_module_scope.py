@@ -304,11 +304,12 @@ def test_what_of_the_environment_uses_a_scopes_module_is_the_scopes(
     scopes.make("own", colors="NAME = 'mine'")
     scopes.make("without")
     ask = """
+        from drawing import lines
         import drawing.plain, drawing.shapes
         drawing.plain.COUNT += 1
-        result = [drawing.shapes.name(), drawing.lines.name()]
+        result = [drawing.shapes.name(), drawing.lines.name(), lines.name()]
     """
-    names = {"own": ["mine"] * 2, "without": ["theirs"] * 2, "outside": ["theirs"] * 2}
+    names = {"own": ["mine"] * 3, "without": ["theirs"] * 3, "outside": ["theirs"] * 3}
     order = [first, *names, *names]
     asked = [scopes.outside(ask) if name == "outside" else scopes.inside(name, ask) for name in order]
     assert asked == [names[name] for name in order]

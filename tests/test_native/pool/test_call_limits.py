@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from archives import build_package
 from compile import build, python_headers
 from interpool_testing import (
     HOLD_THE_GIL,
@@ -451,6 +452,94 @@ def test_an_import_is_not_interrupted_and_its_module_is_whole(
             Code(session, source)["run"](str(tmp_path))
         assert "takes_long" in str(caught.value)
         assert Code(session, source).call("look") == (1, True)
+
+
+FAMILY = """
+import sys, time, torch
+
+loaded = []
+loader = type(sys.modules["torch.func"].__loader__)
+get_code = loader.get_code
+
+def take_long(self, name):
+    loaded.append(name)
+    end = time.monotonic() + 1.5
+    while len(loaded) == 1 and time.monotonic() < end:
+        pass
+    return get_code(self, name)
+
+def run():
+    loader.get_code = take_long
+    torch.vmap
+    while True:
+        pass
+
+def look():
+    return loaded.count(loaded[0]), torch.vmap(torch.sin)(torch.zeros(2)).tolist()
+"""
+
+
+def test_what_a_lean_import_of_torch_left_out_is_not_interrupted_when_it_is_imported(
+    pool: InterpreterManager,  # has had the first interpreter, which may import all of torch
+) -> None:
+    with InterpreterManager(1, grace=60) as manager:
+        manager.register_module_source("late_guest", FAMILY)
+        with manager.acquire_session(timeout=60) as session:
+            session.global_("late_guest", "run")  # imported without a limit
+        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+            with pytest.raises(CallTimeoutError, match="the session goes on") as caught:
+                session.global_("late_guest", "run")()
+            assert "_Family.import_all (" in str(caught.value)
+        with manager.acquire_session(timeout=60) as session:
+            assert session.global_("late_guest", "look")().to_value() == (1, [0.0, 0.0])
+
+
+def test_an_import_from_an_archive_is_not_interrupted_and_its_module_is_whole(
+    pool: InterpreterManager, tmp_path: Path
+) -> None:
+    path = build_package(
+        tmp_path / "lazy.pt",
+        {
+            "lazy_model.py": """
+                times = []
+
+                class Lazy:
+                    def run(self):
+                        import lazy_part
+                        while True:
+                            pass
+
+                    def look(self):
+                        import lazy_part
+                        return len(times), lazy_part.whole
+
+                def make():
+                    return Lazy()
+                """,
+            "lazy_part.py": """
+                import time
+                from lazy_model import times
+
+                times.append(1)
+                end = time.monotonic() + 1.5
+                while time.monotonic() < end:
+                    pass
+                whole = True
+                """,
+        },
+        "lazy_model:make",
+        extern=("time",),
+    )
+    entry = "interpool.native.inside.packages", "load_object"
+    with every_interpreter(pool) as sessions:
+        for each in sessions:
+            each.global_(*entry)(str(path), "model", "model.pkl")  # without a limit
+    with pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+        model = session.global_(*entry)(str(path), "model", "model.pkl")
+        with pytest.raises(CallTimeoutError, match="the session goes on") as caught:
+            model.attr("run")()
+        assert "lazy_part" in str(caught.value)
+        assert model.attr("look")().to_value() == (1, True)
 
 
 def test_an_import_that_does_not_end_costs_the_interpreter(

@@ -115,6 +115,27 @@ def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
     assert hashlib.sha256(archive.read_bytes()).digest() == before
 
 
+def test_a_write_to_an_object_of_ones_own_is_seen_in_no_other_object(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    path = build_scale(tmp_path / "own.pt", 2)
+    with manager.acquire_session(timeout=60) as session:
+        package = session.global_(ARCHIVE, "open_package")(str(path))
+
+        def first(model: Any) -> Any:
+            return model.attr("weight").attr("detach")().attr("__getitem__")(0).attr("item")().to_value()
+
+        own = package.attr("make")("model", "model.pkl")
+        own.attr("weight").attr("detach")().attr("__setitem__")(0, 100)
+        others = [package.attr(how)("model", "model.pkl") for how in ("load_pickle", "make")]
+        assert [first(model) for model in (own, *others)] == [100, 2, 2]
+        # And the other way round.
+        others[0].attr("weight").attr("detach")().attr("__setitem__")(0, 50)
+        assert first(package.attr("make")("model", "model.pkl")) == 2
+        del package, own, others
+    forget(manager, path)
+
+
 def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
     snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:
