@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,11 +44,42 @@ def test_every_folder_is_a_benchmark_that_can_be_asked_for_but_the_shared_one() 
     assert [name for name in names if not (BENCHMARKS / name / "benchmark.py").is_file()] == []
 
 
-@pytest.mark.parametrize("name", ["", SHARED, "figures", "growth/page", "growth.page"])
-def test_what_is_no_benchmark_is_not_run_as_one(name: str) -> None:
-    done = subprocess.run([ROOT / "scripts" / "bench", name], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    "words", [[""], [SHARED], ["figures"], ["growth/page"], ["growth.page"], ["all", "--rounds=1"]]
+)
+def test_what_is_no_benchmark_is_not_run_as_one(words: list[str]) -> None:
+    done = subprocess.run([ROOT / "scripts" / "bench", *words], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "scripts/bench NAME [options]" in done.stderr
+
+
+# In the place of .venv/bin/python: says which benchmark it is told to run, and ends as that one's file says.
+PRETENDS = """#!/bin/sh
+echo "$2"
+exit "$(cat "$1/${2%.benchmark}/benchmark.py")"
+"""
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"), [("000", 0), ("030", 3), ("310", 1), ("130", 1), ("013", 1), ("303", 3)]
+)
+def test_all_of_them_are_run_whatever_one_finds_and_the_worst_is_told(
+    tmp_path: Path, statuses: str, worst: int
+) -> None:
+    scripts, python = tmp_path / "scripts", tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PRETENDS)
+    ended = dict(zip(("many", "rest", "scaling"), statuses, strict=True))
+    for name, status in {**ended, "gpu": "1", "libraries": "1", "soak": "1"}.items():
+        (scripts / "benchmarks" / name).mkdir(parents=True)
+        (scripts / "benchmarks" / name / "benchmark.py").write_text(status)
+    shutil.copy(ROOT / "scripts" / "bench", scripts)
+    (scripts / "setup").write_text("#!/bin/sh\n")
+    for program_file in (python, scripts / "setup"):
+        program_file.chmod(0o755)
+    done = subprocess.run([scripts / "bench", "all"], capture_output=True, text=True)
+    assert done.returncode == worst, done.stderr
+    assert done.stdout.split() == [f"{name}.benchmark" for name in ended]
 
 
 def test_a_benchmark_imports_its_own_modules_and_shared_ones() -> None:
