@@ -84,7 +84,13 @@ class LoggerChanges:
         for subject, other in self._changed.items():
             self._changed[subject] = _state(subject)
             if isinstance(subject, logging.Logger):
-                subject.level, subject.handlers[:], subject.filters[:], subject.propagate, subject.disabled = other
+                (
+                    subject.level,
+                    subject.handlers[:],
+                    subject.filters[:],
+                    subject.propagate,
+                    subject.disabled,
+                ) = other
             else:
                 subject.level, subject.formatter, subject.filters[:] = other
         if self._changed:

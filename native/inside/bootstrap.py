@@ -37,7 +37,14 @@ def install() -> None:
 
     lean_imports.import_torch()  # a lease must not wait for it, and what follows imports it
 
-    from interpool.native.inside import exits, inductor, operators, process_guards, registered_sources, weights
+    from interpool.native.inside import (
+        exits,
+        inductor,
+        operators,
+        process_guards,
+        registered_sources,
+        weights,
+    )
 
     registered_sources.install()  # after torch: none of its many modules can have been registered
     inductor.install()

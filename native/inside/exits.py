@@ -84,7 +84,9 @@ def call(key: object) -> None:
     if own:
         thread = threading.Thread(target=_call, args=(own,), name=f"exit functions of {own[0].owner.path}")
         thread.daemon = True
-        with suppress(RuntimeError):  # no thread can be started: then they are called at the interpreter's end
+        with suppress(
+            RuntimeError
+        ):  # no thread can be started: then they are called at the interpreter's end
             thread.start()
 
 

@@ -324,7 +324,9 @@ def runs() -> str:
     for path in sorted((ROOT / "docs" / "benchmarks").glob("*.json")):
         result = kept(path.stem)
         machine, versions = result.get("machine", {}), result.get("versions", {})
-        size = f"{machine['cpu']}, {machine['memory_gb']:.0f} GB, Linux {machine['kernel']}" if machine else ""
+        size = (
+            f"{machine['cpu']}, {machine['memory_gb']:.0f} GB, Linux {machine['kernel']}" if machine else ""
+        )
         rows.append(
             [
                 f"[{path.stem}](benchmarks/{path.name})",

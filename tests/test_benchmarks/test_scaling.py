@@ -35,7 +35,9 @@ def test_scaling_is_judged_by_what_the_same_number_of_processes_reach() -> None:
     assert found == {
         "interpreters over processes, mean of all models": pytest.approx(0.975),
         "interpreters over processes, the least of all models": pytest.approx(0.975),
-        "interpreters over one interpreter, small models": pytest.approx((190 / 80 + 2) / 2),  # of the small one
+        "interpreters over one interpreter, small models": pytest.approx(
+            (190 / 80 + 2) / 2
+        ),  # of the small one
         "interpreters over TorchScript, big models": pytest.approx(0.975),  # of the big one
     }
     assert [bar.met for bar in bars] == [True, True, True, False]

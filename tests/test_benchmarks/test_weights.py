@@ -37,9 +37,7 @@ def of_stock(megabytes: int) -> weights.Figures:
 
 
 def found() -> dict[int, weights.ByServer]:
-    return {
-        size: {weights.POOL: of_a_pool(size), weights.STOCK: of_stock(size)} for size in (0, 100, 1000)
-    }
+    return {size: {weights.POOL: of_a_pool(size), weights.STOCK: of_stock(size)} for size in (0, 100, 1000)}
 
 
 def missed(results: dict[int, weights.ByServer]) -> list[str]:

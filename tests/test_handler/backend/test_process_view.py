@@ -225,7 +225,9 @@ close(view, other)
     assert _run(session, source) == [False]
 
 
-def test_classes_of_one_name_that_two_models_allow_torch_load_are_each_ones_own(session: InterpreterSession) -> None:
+def test_classes_of_one_name_that_two_models_allow_torch_load_are_each_ones_own(
+    session: InterpreterSession,
+) -> None:
     source = f"""{LOGGERS}
 import io, torch
 

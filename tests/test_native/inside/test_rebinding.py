@@ -99,7 +99,7 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         "module('library', 'import neighbour\\ndef g(): pass\\nneighbour.f = g')",
         "module('library', 'import neighbour\\nneighbour.C.m = lambda self: 1')",
         "module('library', 'import collections, dataclasses, enum\\n@dataclasses.dataclass\\nclass A:\\n"
-        "    x: int = 0\\nclass B(enum.Enum):\\n    X = 1\\nP = collections.namedtuple(\"P\", \"x\")')",
+        '    x: int = 0\\nclass B(enum.Enum):\\n    X = 1\\nP = collections.namedtuple("P", "x")\')',
         "library = module('library', 'class C: hook = None')\n"
         "class Own(library.C):\n    def m(self): pass\nlibrary.C.hook = Own()",
         "import torch.distributions as d\nclass Own(d.Normal):\n    def own(self): pass\nOwn(0.0, 1.0).own()",
