@@ -131,8 +131,8 @@ class PackedModel:
         self._is_default = True
         if (gpu := context.system_properties.get("gpu_id")) is not None:
             logger.warning(
-                "interpool: TorchServe gave this worker GPU %s, and the model has no handler that would use it: "
-                "it runs where its weights are. A handler can take it there; `deviceType: cpu` in the model's "
+                "interpool: TorchServe gave this worker GPU %s, which the model, without a handler, leaves "
+                "unused: it runs where its weights are. A handler can take it there; `deviceType: cpu` in its "
                 "configuration file keeps GPUs for others",
                 gpu,
             )

@@ -39,13 +39,21 @@ class _LoggerState(NamedTuple):
     propagate: bool
     disabled: bool
 
+    def put(self, logger: logging.Logger) -> None:
+        logger.level, logger.propagate, logger.disabled = self.level, self.propagate, self.disabled
+        logger.handlers[:], logger.filters[:] = self.handlers, self.filters
+
 
 class _HandlerState(NamedTuple):
     level: int
     formatter: logging.Formatter | None
     filters: list[Any]
 
+    def put(self, handler: logging.Handler) -> None:
+        handler.level, handler.formatter, handler.filters[:] = self
 
+
+_State = _LoggerState | _HandlerState
 _NEW = _LoggerState(logging.NOTSET, [], [], propagate=True, disabled=False)
 
 
@@ -53,8 +61,8 @@ class LoggerChanges:
     """Levels, handlers and filters of loggers but the root logger, and of handlers that were there before."""
 
     def __init__(self) -> None:
-        self._before: dict[Any, _LoggerState | _HandlerState] | None = dict(_states())
-        self._changed: dict[Any, _LoggerState | _HandlerState] = {}
+        self._before: dict[Any, _State] | None = dict(_states())
+        self._changed: dict[Any, _State] = {}
 
     def note(self) -> None:
         """See Changes."""
@@ -63,7 +71,7 @@ class LoggerChanges:
         before, self._before = self._before, None
         for subject, state in _states():
             if subject in before:
-                other = before[subject]
+                other: _State = before[subject]
             elif isinstance(subject, logging.Logger) and not _is_of_environment(subject.name):
                 other = _NEW
             else:
@@ -83,22 +91,13 @@ class LoggerChanges:
     def _exchange(self) -> None:
         for subject, other in self._changed.items():
             self._changed[subject] = _state(subject)
-            if isinstance(subject, logging.Logger):
-                (
-                    subject.level,
-                    subject.handlers[:],
-                    subject.filters[:],
-                    subject.propagate,
-                    subject.disabled,
-                ) = other
-            else:
-                subject.level, subject.formatter, subject.filters[:] = other
+            other.put(subject)
         if self._changed:
             root = logging.getLogger()
             root.setLevel(root.level)  # loggers keep what they found of levels until one is set
 
 
-def _states() -> Iterator[tuple[Any, _LoggerState | _HandlerState]]:
+def _states() -> Iterator[tuple[Any, _State]]:
     root = logging.getLogger()
     handlers = set(root.handlers)
     for logger in logging.root.manager.loggerDict.copy().values():
@@ -109,7 +108,7 @@ def _states() -> Iterator[tuple[Any, _LoggerState | _HandlerState]]:
         yield handler, _state(handler)
 
 
-def _state(subject: Any) -> _LoggerState | _HandlerState:
+def _state(subject: Any) -> _State:
     if isinstance(subject, logging.Logger):
         return _LoggerState(
             subject.level, subject.handlers[:], subject.filters[:], subject.propagate, subject.disabled

@@ -12,14 +12,12 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from interpool.native.inside.owners import Owner, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    Function = TypeVar("Function", bound=Callable[..., object])
 
 _WAYS = re.compile(r"functools|contextlib")
 
@@ -55,7 +53,7 @@ def install() -> None:
     """Stand in for what registers and forgets them. Once per interpreter, before any model."""
     stock = atexit.register
 
-    def register(func: Function, /, *args: Any, **kwargs: Any) -> Function:
+    def register(func: Callable[..., object], /, *args: Any, **kwargs: Any) -> Callable[..., object]:
         """Stands in for ``atexit.register``."""
         owner = owner_of(sys._getframe(1), _WAYS)
         if owner is None or not callable(func):
@@ -70,7 +68,8 @@ def install() -> None:
         _unregister(func)
         _exits[:] = [made for made in _exits if made != func]
 
-    atexit.register, atexit.unregister = register, unregister
+    atexit.register = register  # type: ignore[assignment]
+    atexit.unregister = unregister
 
 
 def call(key: object) -> None:
@@ -95,7 +94,7 @@ def _call(own: list[_Exit]) -> None:
         made = own.pop()
         try:
             made()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - as Python does
             print(f"Exception ignored in atexit callback: {made!r}", file=sys.stderr)
             traceback.print_exc()
         _unregister(made)

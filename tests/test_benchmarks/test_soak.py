@@ -113,7 +113,10 @@ def test_the_page_says_how_much_more_may_grow_in_a_run_that_is_short() -> None:
     assert rows["an hour, where one counts"] == limits(60)
     assert f"\n| at most | {' | '.join(soak.JUDGED)} |\n" in page
     for name, (*counts, latency) in rows.items():
-        cells = [*(f"{each:.3g}" for each in counts), f"{latency / median:.2g} × its median"]
+        cells = [
+            *(f"{each:.3g}" for each in counts),
+            f"{latency / median:.2g} \N{MULTIPLICATION SIGN} its median",
+        ]
         assert f"\n| {name} | {' | '.join(cells)} |\n" in page
     memory, _, descriptors, mappings, threads = soak.LIMITS.values()
     assert f"at most {memory:g} MB, {descriptors:g}, {mappings:g}, {threads:g}, a fifth, in less" in page

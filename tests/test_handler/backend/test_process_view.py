@@ -120,7 +120,8 @@ def told():
     said = []
     for name in ("some_library", "service"):
         before = logging.getLogger(name)
-        said.append([before.level, len(before.handlers), len(before.filters), before.propagate, before.disabled])
+        lists = [len(before.handlers), len(before.filters)]
+        said.append([before.level, *lists, before.propagate, before.disabled])
     return said
 
 def load(change):

@@ -124,7 +124,7 @@ def test_a_gpu_that_a_model_without_a_handler_leaves_unused_is_told(
         service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
         answer = session.global_("builtins", "bytes")(service(command)[0]).to_value()
     assert b"loaded model m" in answer
-    line = "TorchServe gave this worker GPU 0, and the model has no handler that would use it"
+    line = "TorchServe gave this worker GPU 0, which the model, without a handler, leaves unused: "
     assert (line in log.read_text()) == told
 
 

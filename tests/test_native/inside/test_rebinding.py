@@ -98,10 +98,14 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         "neighbour.lazily()",
         "module('library', 'import neighbour\\ndef g(): pass\\nneighbour.f = g')",
         "module('library', 'import neighbour\\nneighbour.C.m = lambda self: 1')",
-        "module('library', 'import collections, dataclasses, enum\\n@dataclasses.dataclass\\nclass A:\\n"
-        '    x: int = 0\\nclass B(enum.Enum):\\n    X = 1\\nP = collections.namedtuple("P", "x")\')',
-        "library = module('library', 'class C: hook = None')\n"
-        "class Own(library.C):\n    def m(self): pass\nlibrary.C.hook = Own()",
+        (
+            "module('library', 'import collections, dataclasses, enum\\n@dataclasses.dataclass\\nclass A:\\n"
+            '    x: int = 0\\nclass B(enum.Enum):\\n    X = 1\\nP = collections.namedtuple("P", "x")\')'
+        ),
+        (
+            "library = module('library', 'class C: hook = None')\n"
+            "class Own(library.C):\n    def m(self): pass\nlibrary.C.hook = Own()"
+        ),
         "import torch.distributions as d\nclass Own(d.Normal):\n    def own(self): pass\nOwn(0.0, 1.0).own()",
         "class Net(neighbour.C):\n    def m(self): return 1\nNet().m()",
         "torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()\ntorch.set_grad_enabled(True)",
