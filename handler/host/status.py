@@ -52,8 +52,12 @@ def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
 
 def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
     """``live_pools``, and how many hosts there are that listen and do not answer."""
+    return ask_hosts_below(Path(shim.runtime_base()), stacks)
+
+
+def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
+    """``ask_hosts`` for the hosts whose runtime directories are in ``base``."""
     pools, silent = [], 0
-    base = Path(shim.runtime_base())
     if base.is_dir():
         for directory in sorted(base.iterdir()):
             try:

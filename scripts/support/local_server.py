@@ -23,6 +23,8 @@ from typing import Any, Self
 import psutil
 from waiting import wait_for
 
+from interpool.handler.host.status import ask_hosts_below
+
 INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main()"]
 JSON = "application/json"
 # In the environment of every server of this process, to tell what they started from what others did.
@@ -124,11 +126,14 @@ class TorchServe:
         subprocess.run(
             self.command("--stop"), cwd=self.root, env=self._environment(), timeout=60, check=False
         )
-        _gone, alive = psutil.wait_procs(left, timeout=20)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        assert not alive, f"still running after torchserve --stop: {alive}"
+        _wait_for_the_end(left)
+
+    def _terminate(self) -> None:
+        """What ``torchserve --stop`` does to the frontend, without starting a Python or two for it."""
+        left = self.processes()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.frontend.terminate()
+        _wait_for_the_end(left)
 
     def __enter__(self) -> Self:
         try:
@@ -139,7 +144,7 @@ class TorchServe:
 
     def __exit__(self, *_error: object) -> None:
         try:
-            self.stop()
+            self._terminate()
         finally:
             self._kill()
             shutil.rmtree(self.root, ignore_errors=True)
@@ -174,26 +179,22 @@ class TorchServe:
                 process.kill()
 
     def pools(self) -> dict[str, dict[str, Any]]:
-        """What `interpool status --json` prints of this server's pools, by their names."""
-        printed = subprocess.run(
-            [*INTERPOOL, "status", "--json"],
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return {pool["pool"]: pool for pool in json.loads(printed.stdout)}
+        """What `interpool status --json` would print of this server's pools, by their names."""
+        pools, _ = ask_hosts_below(self.runtime)
+        return {pool["pool"]: pool for pool in pools}
 
     # ---- processes -------------------------------------------------------------------------
 
     def processes(self) -> list[psutil.Process]:
         """Everything that runs on this server's behalf: it has the server's TEMP."""
-        return [p for p in psutil.process_iter() if self._is_mine(p)]
-
-    def _is_mine(self, process: psutil.Process) -> bool:
-        with contextlib.suppress(psutil.Error):
-            return process.environ().get("TEMP") == str(self.tmp)
-        return False
+        mine = f"TEMP={self.tmp}".encode()
+        found = []
+        # Not psutil's environ() of each, which takes many times as long: tests ask again and again.
+        for pid in sorted(map(int, filter(str.isdecimal, os.listdir("/proc")))):
+            with contextlib.suppress(OSError, psutil.Error):
+                if mine in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    found.append(psutil.Process(pid))
+        return found
 
     def hosts(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "interpool.handler.host.start" in _command(p)]
@@ -302,6 +303,15 @@ def torchserve(**options: Any) -> Iterator[TorchServe]:
     """A server for one test."""
     with TorchServe(**options) as server:
         yield server
+
+
+def _wait_for_the_end(processes: list[psutil.Process]) -> None:
+    """Of all that ran when a server was told to stop; what does not end is killed, and told of."""
+    _gone, alive = psutil.wait_procs(processes, timeout=20)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    assert not alive, f"still running after torchserve --stop: {alive}"
 
 
 def _alive(process: psutil.Process) -> bool:

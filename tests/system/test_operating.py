@@ -20,6 +20,8 @@ from system.conftest import Mar
 from test_configs import adapter_query, adapter_rules, properties
 from waiting import wait_for
 
+from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
+
 PRODUCTION = ROOT / "configs/production.properties"
 
 
@@ -41,16 +43,25 @@ class Operated(TorchServe):
 
     def __init__(self) -> None:
         (port,) = free_ports(1)
-        self.pools = f"http://127.0.0.1:{port}/metrics"
+        self.exporter = f"http://127.0.0.1:{port}/metrics"
         super().__init__(environment={"INTERPOOL_METRICS_ADDRESS": f"127.0.0.1:{port}"})
 
     def value(self, name: str, **labels: str) -> float | None:
         """The one sample of that name with these labels, or None."""
-        families = text_string_to_metric_families(scrape(self.pools))
+        families = text_string_to_metric_families(scrape(self.exporter))
         samples = [sample for family in families for sample in family.samples]
         found = [s.value for s in samples if s.name == name and labels.items() <= s.labels.items()]
         assert len(found) < 2, (name, labels)
         return found[0] if found else None
+
+    def views(self, name: str) -> list[tuple[ModelView, list[str]]]:
+        """What `interpool status --check` looks at: the model in each pool, and why it is not ready there."""
+        return [
+            (view, why_not_ready(pool, view))
+            for pool in self.pools().values()
+            for view in models_of(pool)
+            if view.is_called(name)
+        ]
 
     def interpool(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -79,7 +90,7 @@ def server(mar: Mar) -> Iterator[Operated]:
 
 def test_dashboard_and_alerts_ask_for_what_is_exported_and_for_nothing_else(server: Operated) -> None:
     wait_for(lambda: server.value("interpool_model_load_failures_total", model="broken"), "a failed load")
-    exported = labels_of(scrape(server.pools)) | labels_of(scrape(f"{server.metrics}/metrics"))
+    exported = labels_of(scrape(server.exporter)) | labels_of(scrape(f"{server.metrics}/metrics"))
     exported["up"] = {"job", "instance"}  # Prometheus's own
     for title, expression in (*panels(), *alerts()):
         for name, labels in selectors(expression):
@@ -99,7 +110,7 @@ def test_dashboard_and_alerts_ask_for_what_is_exported_and_for_nothing_else(serv
 
 def test_every_metric_of_the_pools_is_in_a_panel_or_an_alert(server: Operated) -> None:
     used = {name for _, text in (*panels(), *alerts()) for name, _ in selectors(text)}
-    exported = set(labels_of(scrape(server.pools)))
+    exported = set(labels_of(scrape(server.exporter)))
     assert exported - used == {
         "interpool_interpreters_min",
         "interpool_lease_wait_seconds",  # its parts are
@@ -148,11 +159,16 @@ def test_a_call_that_waits_is_seen_and_ends_the_readiness_of_its_model_only(serv
 
 def test_a_model_that_could_not_be_loaded_is_not_ready_and_says_why(server: Operated) -> None:
     wait_for(lambda: server.value("interpool_model_load_failures_total", model="broken"), "a failed load")
-    # Not ready (1) until the host sees that TorchServe has removed it.
-    wait_for(lambda: server.interpool("status", "--check", "broken").returncode == 5, "the model to go")
-    wait_for(
-        lambda: "no vocabulary here" in server.interpool("status", "--check", "broken").stderr, "the reason"
-    )
+
+    def is_gone() -> bool:
+        # Not ready until the host sees that TorchServe has removed it.
+        views = [view for view, _ in server.views("broken")]
+        return any(view.reason for view in views) and not any(view.registered for view in views)
+
+    wait_for(is_gone, "the model to go", pause=0.1)
+    checked = server.interpool("status", "--check", "broken")
+    assert checked.returncode == 5
+    assert "no vocabulary here" in checked.stderr
     assert server.interpool("status", "--check", "nonesuch").returncode == 5
 
 
@@ -182,7 +198,13 @@ def test_a_model_whose_calls_did_not_come_back_is_ready_again_once_they_are_ende
             return {worker["status"] for worker in server.describe("inside")[0]["workers"]}
 
         wait_for(lambda: states() == {"READY"}, lambda: f"workers that are ready, not {states()}")
-        wait_for(lambda: server.interpool("status", "--check", "*").returncode == 0, "the model to be ready")
+
+        def is_ready() -> bool:
+            registered = [reasons for view, reasons in server.views("*") if view.registered]
+            return bool(registered) and not any(registered)
+
+        wait_for(is_ready, lambda: f"the model to be ready: {server.views('*')}", pause=0.1)
+        assert server.interpool("status", "--check", "*").returncode == 0
         assert server.get("/ping").status == 200
 
 
@@ -251,7 +273,7 @@ def test_the_exporter_stays_while_hosts_go_and_leaves_with_torchserve(mar: Mar) 
 
 
 def test_an_address_that_is_taken_is_refused_before_anything_starts(server: Operated) -> None:
-    address = server.pools.removeprefix("http://").removesuffix("/metrics")
+    address = server.exporter.removeprefix("http://").removesuffix("/metrics")
     other = server.interpool("exporter", "--listen", address)
     assert other.returncode == 5
     assert f"the metrics cannot be served at {address}: [Errno 98]" in other.stderr

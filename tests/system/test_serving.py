@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from local_server import JSON, TorchServe
+from local_server import INTERPOOL, JSON, TorchServe
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
 
@@ -80,7 +80,7 @@ def test_workers_are_added_and_removed_without_new_hosts(server: TorchServe, ins
         answers = list(threads.map(lambda _: server.predict(inside, {}), range(32)))
     assert {answer.json["pid"] for answer in answers} == {host.pid}
     assert server.scale(inside, 1).status == 200
-    wait_for(lambda: len(server.shims()) == 1, "three shims to end")
+    wait_for(lambda: len(server.shims()) == 1, "three shims to end", pause=0.1)
     wait_for(lambda: len(server.sockets()) == 1, "their sockets to go")
     assert server.predict(inside, {}).json["pid"] == host.pid
 
@@ -381,12 +381,19 @@ def _without_places(found: dict[str, Any], server: TorchServe) -> str:
 
 
 def test_status_shows_the_pool(server: TorchServe, inside: str) -> None:
-    (pool,) = server.pools().values()
+    printed = subprocess.run(
+        [*INTERPOOL, "status", "--json"],
+        env={**os.environ, **server.own_environment},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    (pool,) = json.loads(printed.stdout)
     (host,) = server.hosts()
     assert pool["pid"] == host.pid
     assert pool["frontend_pid"] == server.frontend.pid
     assert [worker["state"] for worker in pool["workers"]] == ["connected"]
     assert pool["memory"]["pss"] > 0
+    assert server.pools().keys() == {pool["pool"]}  # what other tests ask
 
 
 def test_the_host_keeps_none_of_a_workers_pipes(server: TorchServe, inside: str) -> None:
@@ -400,7 +407,7 @@ def test_the_host_keeps_none_of_a_workers_pipes(server: TorchServe, inside: str)
         assert server.scale(inside, 1).status == 200
 
     scale_up_and_down()
-    wait_for(lambda: len(server.shims()) == 1, "four shims to end")
+    wait_for(lambda: len(server.shims()) == 1, "four shims to end", pause=0.1)
     before = host.num_fds()
     for _ in range(3):
         scale_up_and_down()

@@ -36,7 +36,7 @@ def test_a_model_has_no_more_interpreters_than_its_share(mar: Mar, tmp_path: Pat
         _register(server, mar, "quiet")
         jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(4)]
         try:
-            wait_for(lambda: _count(server, "waiting") == 3, "the share to hold back the others")
+            wait_for(lambda: _count(server, "waiting") == 3, "the share to hold back the others", pause=0.1)
             assert _count(server, "running") == 1
             assert server.predict("quiet", {}).status == 200
         finally:
@@ -51,7 +51,7 @@ def test_the_server_has_a_share_for_models_that_name_none(mar: Mar, tmp_path: Pa
         _register(server, mar, "greedy", workers=2)
         jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(2)]
         try:
-            wait_for(lambda: _count(server, "waiting") == 1, "the share to hold back the other")
+            wait_for(lambda: _count(server, "waiting") == 1, "the share to hold back the other", pause=0.1)
         finally:
             gate.touch()
         assert [job.result().status for job in jobs] == [200] * 2
@@ -66,7 +66,11 @@ def test_a_quiet_model_does_not_wait_for_the_end_of_a_greedy_ones_calls(mar: Mar
         _register(server, mar, "quiet")
         jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(8)]
         try:
-            wait_for(lambda: _count(server, "running") >= 2, "the greedy one to have all interpreters")
+            wait_for(
+                lambda: _count(server, "running") >= 2,
+                "the greedy one to have all interpreters",
+                pause=0.1,
+            )
             assert server.predict("quiet", {}).status == 200
         finally:
             gate.touch()

@@ -78,7 +78,11 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
             }
 
         # TorchServe runs a program that measures the machine when it starts, and every minute.
-        wait_for(lambda: len(server.processes()) == 5, "nothing but the server, its host and its shims")
+        wait_for(
+            lambda: len(server.processes()) == 5,
+            "nothing but the server, its host and its shims",
+            pause=0.1,
+        )
         before = counts()
         frontend_fds = server.frontend.num_fds()
         killed: set[int] = set()
@@ -97,7 +101,7 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
         assert len(killed) == count
         assert ahead > 0
         assert {answer.status for answer in answers} <= {200, 500, 503}
-        wait_for(lambda: counts() == before, lambda: f"the counts {before}, which are {counts()}")
+        wait_for(lambda: counts() == before, lambda: f"the counts {before}, which are {counts()}", pause=0.1)
         wait_for(
             lambda: server.frontend.num_fds() <= frontend_fds + 4,
             lambda: f"{frontend_fds} descriptors in TorchServe, which are {server.frontend.num_fds()}",
@@ -111,7 +115,7 @@ def test_a_killed_shim_is_replaced_and_its_connection_closed(mar: Mar) -> None:
         fds = host.num_fds()
         (shim,) = server.shims()
         shim.kill()
-        wait_for(lambda: server.shims() not in ([], [shim]), "a new shim")
+        wait_for(lambda: server.shims() not in ([], [shim]), "a new shim", pause=0.1)
         assert _is_answered(server)
         assert server.hosts() == [host]
         wait_for(lambda: host.num_fds() <= fds, "the host's descriptors")
@@ -139,7 +143,7 @@ def test_models_have_the_environment_that_torchserves_configuration_gives_its_wo
         found = server.predict("shown", {}).json
         assert found.pop("pid") != ahead.pid
         assert found == {"body": "bytearray", "secret": None}
-        wait_for(lambda: len(server.hosts()) == 1, "the end of the host that was started ahead")
+        wait_for(lambda: len(server.hosts()) == 1, "the end of the host that was started ahead", pause=0.1)
 
 
 def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar) -> None:
@@ -174,7 +178,7 @@ def test_stopping_the_server_ends_the_host_and_removes_its_files(mar: Mar) -> No
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
         server.stop()
-        wait_for(lambda: server.processes() == [], "every process to end")
+        wait_for(lambda: server.processes() == [], "every process to end", pause=0.1)
         assert list(server.runtime.iterdir()) == []
         assert server.sockets() == []
 
@@ -184,8 +188,8 @@ def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
         server.frontend.send_signal(signal.SIGKILL)
-        wait_for(lambda: server.hosts() == [], "the host to end")
-        wait_for(lambda: server.shims() == [], "the shims to end")
+        wait_for(lambda: server.hosts() == [], "the host to end", pause=0.1)
+        wait_for(lambda: server.shims() == [], "the shims to end", pause=0.1)
         assert list(server.runtime.iterdir()) == []
         assert server.sockets() == []
 
@@ -196,7 +200,7 @@ def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
         _register(server, mar)
         (first,) = server.hosts()
         assert server.scale("inside", 0).status == 200
-        wait_for(lambda: server.hosts() == [], "the idle host to leave")
+        wait_for(lambda: server.hosts() == [], "the idle host to leave", pause=0.1)
         assert list(server.runtime.iterdir()) == []
         assert server.scale("inside", 1).status == 200
         (second,) = server.hosts()
@@ -214,7 +218,7 @@ def test_models_of_different_pools_do_not_fall_together(mar: Mar) -> None:
         assert len(set(pids.values())) == 2
         os.kill(pids["second"], signal.SIGKILL)
         assert server.predict("first", {}).json["pid"] == pids["first"]
-        wait_for(lambda: len(server.hosts()) == 2, "the second pool's new host")
+        wait_for(lambda: len(server.hosts()) == 2, "the second pool's new host", pause=0.1)
         wait_for(lambda: _is_answered(server, "second"), "the second pool's answer")
 
 
@@ -228,7 +232,7 @@ def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
     with _plain({"INTERPOOL_INTERPRETERS": "many"}) as server:
         answer = server.register(mar(server, "inside", "inside"), initial_workers=2)
         assert answer.status == 500
-        wait_for(lambda: server.hosts() == [], "the host to end")
+        wait_for(lambda: server.hosts() == [], "the host to end", pause=0.1)
         wait_for_log(server, "`INTERPOOL_INTERPRETERS`: Input should be a valid integer")
 
 

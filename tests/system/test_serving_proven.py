@@ -63,7 +63,7 @@ def refusal(server: TorchServe, mar: str, name: str) -> str:
     assert server.request("GET", f"{server.management}/models/{name}").status == 404
     said = f"Model '{name}' could not be loaded: "
     wait_for_log(server, said)
-    wait_for(lambda: server.shims() == [], "its workers' end")
+    wait_for(lambda: server.shims() == [], "its workers' end", pause=0.1)
     line = next(line for line in server.model_log().splitlines() if said in line)
     return line.partition(said)[2]
 
@@ -208,7 +208,7 @@ def test_a_handlers_name_brings_no_directory_of_the_models_into_play(
     add_to_mar(server, package, code_that_sings(canary), handler=handler)
     assert server.register(package).status in (400, 500)
     assert not canary.exists()
-    wait_for(lambda: server.shims() == [], "its worker's end")
+    wait_for(lambda: server.shims() == [], "its worker's end", pause=0.1)
 
 
 def test_a_stock_archive_is_refused_and_its_worker_does_not_start(
@@ -223,7 +223,7 @@ def test_a_stock_archive_is_refused_and_its_worker_does_not_start(
     assert server.register(package).status == 500
     wait_for_log(server, "this model is refused: its archive is not hermetic")
     assert server.request("GET", f"{server.management}/models/stock").status == 404
-    wait_for(lambda: server.shims() == [], "its worker's end")
+    wait_for(lambda: server.shims() == [], "its worker's end", pause=0.1)
     assert not canary.exists()
 
 

@@ -46,6 +46,13 @@ def _count(server: TorchServe, state: str) -> int:
     return sum(one["state"] == state for one in _pool(server)["interpreters"]["interpreters"])
 
 
+def _is_whole(server: TorchServe) -> bool:
+    """Whether it has its two interpreters, and no call that was given up runs any more."""
+    pool = _pool(server)
+    able = [one for one in pool["interpreters"]["interpreters"] if one["state"] in ("free", "leased")]
+    return len(able) == 2 and not any(one["state"] == "ending" for one in pool["workers"])
+
+
 @contextmanager
 def _innocent(server: TorchServe) -> Iterator[list[Answer]]:
     """A client of the innocent model that asks all the time; gives the answers so far."""
@@ -97,14 +104,10 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
         wait_for(lambda: len(answers) > seen + 10, "answers meanwhile")
         _answers_again(server, name)
         if way in NATIVE:
-            wait_for(lambda: _count(server, "retired") == retired + 1, "its interpreter to be retired")
-        wait_for(
-            lambda: (
-                _count(server, "free") + _count(server, "leased") == 2
-                and not any(one["state"] == "ending" for one in _pool(server)["workers"])
-            ),
-            lambda: f"a whole pool: {_pool(server)}",
-        )
+            wait_for(
+                lambda: _count(server, "retired") == retired + 1, "its interpreter to be retired", pause=0.1
+            )
+        wait_for(lambda: _is_whole(server), lambda: f"a whole pool: {_pool(server)}", pause=0.1)
     assert _count(server, "retired") == retired + (way in NATIVE)
     server.unregister(name)
 
@@ -120,7 +123,9 @@ def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
         assert server.register(mar(server, "innocent", "inside")).status == 200
         _register(server, mar, packed, "bad", initial_workers=4, response_timeout=100)
         jobs = [threads.submit(server.predict, "bad", {"way": way}, 200) for _ in range(4)]
-        wait_for(lambda: _count(server, "leased") == interpreters, "the bad model to have them all")
+        wait_for(
+            lambda: _count(server, "leased") == interpreters, "the bad model to have them all", pause=0.1
+        )
         assert server.predict("innocent", {}).status == 200  # long before the bad model's time is over
         assert not any(job.done() for job in jobs)
         assert _pool(server)["interpreters"]["max_size"] > interpreters
@@ -128,6 +133,7 @@ def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
         wait_for(
             lambda: _pool(server)["interpreters"]["max_size"] == interpreters,
             lambda: f"the pool to have its size again: {_pool(server)}",
+            pause=0.1,
         )
 
 
@@ -140,7 +146,9 @@ def test_a_model_whose_calls_do_not_come_back_gets_processes_of_its_own(mar: Mar
             for retired in (1, 2, 3):
                 assert server.predict("bad", {"way": "hold the GIL"}).status == 500
                 wait_for(
-                    lambda retired=retired: _count(server, "retired") == retired, "the interpreter's end"
+                    lambda retired=retired: _count(server, "retired") == retired,
+                    "the interpreter's end",
+                    pause=0.1,
                 )
                 _answers_again(server, "bad")
             assert "3 of its calls did not come back" in server.model_log()

@@ -73,7 +73,7 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
         server.predict("late", {"way": "patch torch"})
     for _ in range(20):
         assert server.predict("careful", {}).json == RIGHT
-    wait_for(lambda: _served_by(server, "late") not in ([], ["default"]), "it to be moved")
+    wait_for(lambda: _served_by(server, "late") not in ([], ["default"]), "it to be moved", pause=0.1)
     server.unregister("late")
 
 
@@ -127,7 +127,7 @@ def test_an_interpreter_in_which_models_fail_that_load_elsewhere_is_retired_and_
     fragile = packed("fragile", "vandal")
     with torchserve() as server:
         assert server.register(mar(server, "poisoner", packed("poisoner", "vandal"))).status == 200
-        wait_for(lambda: len(_numbers(server, "free")) == 2, "both interpreters")
+        wait_for(lambda: len(_numbers(server, "free")) == 2, "both interpreters", pause=0.1)
         assert server.predict("poisoner", {"poison": 1}).status == 200
         names = (f"fragile-{number}" for number in itertools.count())
         registered = []
@@ -141,7 +141,7 @@ def test_an_interpreter_in_which_models_fail_that_load_elsewhere_is_retired_and_
 
         wait_for(one_is_retired, lambda: f"an interpreter to be retired: {server.host_log()}")
         assert "is retired: models fail there that load in others" in server.host_log()
-        wait_for(lambda: len(_numbers(server, "free", "leased")) == 2, "another one in its place")
+        wait_for(lambda: len(_numbers(server, "free", "leased")) == 2, "another one in its place", pause=0.1)
         assert len(_numbers(server, "retired")) == 1
         last = next(names)
         assert server.register(mar(server, last, fragile), initial_workers=2).status == 200

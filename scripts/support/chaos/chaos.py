@@ -135,7 +135,9 @@ class Chaos:
 
     def kill_frontend(self) -> None:
         self.server.frontend.send_signal(signal.SIGKILL)
-        wait_for(lambda: not self.server.hosts() and not self.server.shims(), "hosts and shims to end")
+        wait_for(
+            lambda: not self.server.hosts() and not self.server.shims(), "hosts and shims to end", pause=0.1
+        )
         with contextlib.suppress(OSError):
             (self.server.tmp / ".model_server.pid").unlink()
         self.server.start()
