@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from local_server import TorchServe
+from made_once import folder_of_run, made_once
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from stock_archiver import wrap
 from waiting import wait_for
@@ -26,15 +26,13 @@ def wait_for_log(server: TorchServe, words: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+def packed(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Pack:
     """Packs ``MODULE:NAME``, of ``samples`` by default, once per test run; gives the package's path."""
-    directory = tmp_path_factory.mktemp("packages")
+    packages = folder_of_run(pytestconfig, tmp_path_factory, "packages")
 
-    @functools.cache
     def build(name: str, module: str = "samples") -> Path:
-        output = directory / f"{name}.ptpkg"
-        pack(f"{module}:{name}", output, root=HERE)
-        return output
+        output = packages / module / f"{name}.ptpkg"
+        return made_once(output, lambda: pack(f"{module}:{name}", output, root=HERE))
 
     return build
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from made_once import folder_of_run, made_once
 from test_archiver_ext.shop import write_shop
 
 from interpool.archiver_ext import pack
@@ -43,7 +44,8 @@ def importable(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writ
 
 
 @pytest.fixture(scope="session")
-def packed_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packed_shop(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive of the project in ``shop``, for tests that only read it."""
-    folder = tmp_path_factory.mktemp("shop")
-    return pack("shop.factory:build", folder / "shop.ptpkg", root=write_shop(folder / "src")).output
+    folder = folder_of_run(pytestconfig, tmp_path_factory, "shop")
+    output = folder / "shop.ptpkg"
+    return made_once(output, lambda: pack("shop.factory:build", output, root=write_shop(folder / "src")))
