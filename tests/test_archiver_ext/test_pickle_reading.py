@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from many_examples import EXAMPLES
 
 from interpool.archiver_ext.inspect.storages import named_tensors
 from interpool.archiver_ext.pickle_reading import Described, UnreadablePickle, read_pickle
@@ -112,7 +113,7 @@ _FRAGMENTS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(st.sampled_from(_FRAGMENTS), max_size=60).map(b"".join))
 def test_any_bytes_are_read_or_refused_and_can_be_looked_through(content: bytes) -> None:
     try:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from interpool_testing import Code
+from many_examples import EXAMPLES
 
 from interpool.native import InterpreterManager
 
@@ -193,7 +194,9 @@ def frame_of(batch: list[dict[str, Any]]) -> bytes:
     return frame + otf.integer(-1)
 
 
-many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @many

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from many_examples import EXAMPLES
 from test_native.hostile.cases import Good, build_good
 from test_native.hostile.zips import Member, zip_of
 from torch.package import PackageExporter
@@ -22,7 +23,7 @@ from interpool.native.archive.reader import check_digests, read_manifest, read_m
 from interpool.native.errors import ArchiveError
 
 bounded = settings(
-    max_examples=300,
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     derandomize=True,

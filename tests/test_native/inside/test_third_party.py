@@ -1,4 +1,4 @@
-"""Extension modules of others: each computes in four interpreters, and in the host, at once."""
+"""Extension modules of others: each computes in several interpreters, and in the host, at once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from interpool_testing import Code, every_interpreter, together
 from interpool.native import InterpreterManager
 
 SEEDS = list(range(6))
+SOME = 2  # interpreters: what is new in the second, a third does as it does; each imports for seconds
+COUNTS = [SOME, pytest.param(4, marks=pytest.mark.long)]
 
 
+@pytest.mark.parametrize("interpreters", COUNTS)
 @pytest.mark.parametrize("library", third_party_guest.LIBRARIES)
-def test_a_library_computes_in_every_interpreter_and_the_host_at_once(
-    manager: InterpreterManager, library: str, tmp_path: Path
+def test_a_library_computes_in_several_interpreters_and_the_host_at_once(
+    manager: InterpreterManager, library: str, interpreters: int, tmp_path: Path
 ) -> None:
-    with every_interpreter(manager) as sessions:
+    with every_interpreter(manager, interpreters) as sessions:
         guests = len(sessions) + 1
         inside = [session.global_("third_party_guest", "overlapping") for session in sessions]
         *answers, right = together(
@@ -56,11 +59,12 @@ def test_a_hundred_calls_in_each_of_two_interpreters_overlap(
         assert together([lambda: calls(0), lambda: calls(1)]) == [100, 100]
 
 
-def test_different_libraries_compute_at_once(manager: InterpreterManager) -> None:
+@pytest.mark.parametrize("interpreters", COUNTS)
+def test_different_libraries_compute_at_once(manager: InterpreterManager, interpreters: int) -> None:
     libraries = third_party_guest.LIBRARIES
-    orders = [libraries[i * 4 :] + libraries[: i * 4] for i in range(len(manager))]
+    orders = [libraries[i * 4 :] + libraries[: i * 4] for i in range(interpreters)]
     right = third_party_guest.in_turn(libraries, 3)
-    with every_interpreter(manager) as sessions:
+    with every_interpreter(manager, interpreters) as sessions:
         inside = [session.global_("third_party_guest", "in_turn") for session in sessions]
         answers = together(
             [
@@ -95,7 +99,7 @@ def loaded() -> set[Path]:
 def test_each_interpreter_has_its_own_copy_of_what_uses_python(
     manager: InterpreterManager, library: str, extension: str
 ) -> None:
-    with every_interpreter(manager) as sessions:
+    with every_interpreter(manager, SOME) as sessions:
         for session in sessions:
             session.global_("third_party_guest", "answer")(library, 0)
         ids = {session.interpreter_id for session in sessions}
@@ -120,7 +124,7 @@ def test_each_interpreter_has_its_own_copy_of_what_uses_python(
     ],
 )
 def test_what_does_not_use_python_is_there_once(manager: InterpreterManager, library: str, file: str) -> None:
-    with every_interpreter(manager) as sessions:
+    with every_interpreter(manager, SOME) as sessions:
         for session in sessions:
             session.global_("third_party_guest", "answer")(library, 0)
     files = [path for path in loaded() if path.name.startswith(file)]
@@ -141,7 +145,7 @@ def test_types_that_python_code_gives_to_arrow_are_each_interpreters_own(manager
         file.seek(0)
         return [str(month) for month in pandas.read_parquet(file)["month"]]
     """
-    with every_interpreter(manager) as sessions:
+    with every_interpreter(manager, SOME) as sessions:
         codes = [Code(session, source) for session in sessions]
         answers = together([lambda code=code: code.call("there_and_back") for code in codes])  # type: ignore[misc]
     assert answers == [["2020-01", "2020-02", "2020-03"]] * len(codes)

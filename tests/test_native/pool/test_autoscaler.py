@@ -19,7 +19,7 @@ from interpool.native._native import PoolSettings
 from interpool.native.errors import LeaseTimeoutError
 from interpool.native.provision.copies import Copies
 
-MIN_SIZE, MAX_SIZE = 2, 8
+MIN_SIZE, MAX_SIZE = 2, 5
 NAP_S = 0.1
 PARK_AFTER_S = 2.0
 

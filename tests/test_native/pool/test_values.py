@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from interpool_testing import Code
+from many_examples import EXAMPLES
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import ConversionError, RemoteError
@@ -108,7 +109,7 @@ values = st.recursive(
 
 
 @given(value=values)
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_plain_value_comes_back_as_it_went(manager: InterpreterManager, value: Any) -> None:
     with manager.acquire_session(timeout=60) as session:
         there = session.from_value(value)

@@ -230,8 +230,9 @@ print(count)
 """
 
 
+@pytest.mark.parametrize("turns", [4, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_that_sweep_at_once_take_nothing_from_those_that_start_beside_them(
-    cache: Path, extension: Path
+    cache: Path, extension: Path, turns: int
 ) -> None:
     def start(stack: ExitStack, source: str, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", source, *arguments]
@@ -244,7 +245,7 @@ def test_processes_that_sweep_at_once_take_nothing_from_those_that_start_beside_
 
     with ExitStack() as stack:
         sweeping_ones = [start(stack, SWEEPS) for _ in range(2)]
-        starting = [start(stack, STARTS, str(extension), "8") for _ in range(2)]
+        starting = [start(stack, STARTS, str(extension), str(turns)) for _ in range(2)]
         said = [process.communicate(timeout=200) for process in starting]
         counts = [process.communicate("end", timeout=60) for process in sweeping_ones]
     assert said == [("done\n", "")] * 2
