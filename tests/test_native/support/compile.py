@@ -57,6 +57,12 @@ def build(
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             made = Path(scratch) / name
-            subprocess.run([*command, "-o", str(made)], check=True)
+            linked = command
+            if with_torch and (ccache := shutil.which("ccache")):
+                # It keeps objects, and no libraries or programs: they are linked in a second step.
+                compiled = str(Path(scratch) / "compiled.o")
+                subprocess.run([ccache, *command, "-c", "-o", compiled], check=True)
+                linked = [compiled if word == str(source) else word for word in command]
+            subprocess.run([*linked, "-o", str(made)], check=True)
             made.rename(target)
     return target
