@@ -13,10 +13,22 @@ HERE = Path(__file__).parent
 # Few tests that take long: started first, they do not leave one of two workers alone at the end.
 SLOW = [
     HERE / "system",
+    HERE / "test_archiver_ext" / "packing",
     HERE / "test_model_store",
     HERE / "test_documents.py",
     HERE / "test_native" / "inside",
-    HERE / "test_native" / "pool" / "test_shared_weights.py",
+    *(
+        HERE / "test_native" / "pool" / f"test_{name}.py"
+        for name in (
+            "autoscaler",
+            "call_limits",
+            "cpp_api",
+            "host_torch",
+            "process_end",
+            "shared_weights",
+            "stress",
+        )
+    ),
 ]
 
 

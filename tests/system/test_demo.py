@@ -48,6 +48,7 @@ def test_a_score_that_is_not_finite_is_told_from_a_right_one(place: str, score: 
     assert model.differences() == [0.0, math.inf]
 
 
+@pytest.mark.long
 def test_demo_finds_every_answer_right_and_leaves_nothing_behind(temporary: Path) -> None:
     environment = {**os.environ, "COLUMNS": "160", "TMPDIR": str(temporary)}
     done = subprocess.run([sys.executable, DEMO], capture_output=True, text=True, env=environment)

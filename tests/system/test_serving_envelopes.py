@@ -111,6 +111,7 @@ def test_version_two_has_explanations_refused(kservev2: TorchServe) -> None:
     assert answer.status == 501, answer.text
 
 
+@pytest.mark.long
 def test_json_is_tensorflows_form(json_server: TorchServe) -> None:
     assert _ask(json_server, "/predictions/linear", {"instances": [[1, 1, 1.0]]}) == {
         "predictions": [[3.0, 12.0]]

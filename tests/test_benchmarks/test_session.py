@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from bench import measured
 
 
+@pytest.mark.long
 def test_session_measures_calls_and_tensors_of_every_size(tmp_path: Path) -> None:
     result, _ = measured(tmp_path, "session", "--rounds", "4", "--calls", "20")
     sizes = [f"tensor of {size:,}" for size in (10, 1_000, 100_000, 10_000_000)]

@@ -219,7 +219,7 @@ def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_pa
     assert report.modules["cffi"]["origin"] is Origin.PLAN
 
 
-@pytest.mark.parametrize("origin", [Origin.RULES, Origin.USER])
+@pytest.mark.parametrize("origin", [pytest.param(Origin.RULES, marks=pytest.mark.long), Origin.USER])
 def test_a_plan_from_a_report_decides_as_one_from_a_file(mypkg: Path, tmp_path: Path, origin: Origin) -> None:
     """In a report each proposal has the origin that it had when the plan was made."""
     plan = Plan(

@@ -207,7 +207,13 @@ TOUCHES = {
 }
 
 
-@pytest.mark.parametrize("number", range(len(TOUCHES["compiler"])))
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(i, marks=[pytest.mark.long] if i in (1, 3, 5, 6, 7) else [])
+        for i in range(len(TOUCHES["compiler"]))
+    ],
+)
 def test_whoever_touches_a_module_gets_its_family(lean: InterpreterSession, number: int) -> None:
     run = lean.global_("builtins", "exec")
     for family, statements in TOUCHES.items():

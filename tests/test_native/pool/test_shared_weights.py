@@ -153,6 +153,7 @@ with InterpreterManager(4) as pool:
 """
 
 
+@pytest.mark.long
 def test_four_interpreters_hold_one_copy_of_the_weights(tmp_path: Path) -> None:
     ended = run_program(PROOF, str(tmp_path))
     assert ended.returncode == 0, ended.stdout + ended.stderr
