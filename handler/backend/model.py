@@ -132,8 +132,8 @@ class PackedModel:
         if (gpu := context.system_properties.get("gpu_id")) is not None:
             logger.warning(
                 "interpool: TorchServe gave this worker GPU %s, which the model, without a handler, leaves "
-                "unused: it runs where its weights are. A handler can take it there; `deviceType: cpu` in its "
-                "configuration file keeps GPUs for others",
+                "unused: it runs where its weights are. A handler can take it there; `deviceType: cpu` in "
+                "its configuration file keeps GPUs for others",
                 gpu,
             )
         self.takes_envelope = self._envelope in ENVELOPES
