@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warm
 
 if TYPE_CHECKING:
     from interpool.native import InterpreterManager, InterpreterSession
@@ -36,6 +37,19 @@ SLOW = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert all(slow.exists() for slow in SLOW), "a folder or file of slow tests has another name now"
     items.sort(key=lambda item: not any(item.path.is_relative_to(slow) for slow in SLOW))
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures of any scope, which may pack
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    warm.is_aside = item.get_closest_marker("fresh_children") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packing_forks_its_children() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("interpool.native.child_process.subprocess", warm.stand_in())
+        yield
+    warm.end()
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from interpool.native.archive.format import (
 if TYPE_CHECKING:
     from test_archiver_ext.conftest import Write
 
+pytestmark = pytest.mark.fresh_children
+
 # One project with most of what torch.package would get silently wrong.
 PROJECT = {
     "mypkg/__init__.py": "REGISTRY = {}",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from test_archiver_ext.conftest import Write
 
+pytestmark = pytest.mark.fresh_children
+
 PROJECT = {
     "mypkg/m.py": """
         import os
