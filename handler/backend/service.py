@@ -30,7 +30,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ts.context import Context
@@ -139,7 +138,6 @@ class _LoadError(Exception):
         self.conflict = conflict
 
 
-_token = lru_cache(maxsize=1024)(WorkerToken.of_text)
 _models: dict[_Key, _Loaded] = {}
 # A call that runs while its state ends may still load the model: numbers stay until that cannot be.
 _ended_states: deque[int] = deque(maxlen=1000)
@@ -171,7 +169,7 @@ class WorkerService:
     """
 
     def __init__(self, worker: str, fd: int, load_command: bytes) -> None:
-        self._token = _token(worker)
+        self._token = WorkerToken.of_text(worker)
         self._key = _key(load_command, self._token)
         self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command)
         self._replies = ReplyWriter(fd, self._lines.flush)
@@ -536,7 +534,7 @@ def warm(worker: str, load_command: bytes) -> bool:
         worker: the host's WorkerToken for the worker, as text.
         load_command: the first frame of the worker's connection.
     """
-    token = _token(worker)
+    token = WorkerToken.of_text(worker)
     with stdio.to_worker(token.stdout, token.stderr):
         try:
             _model(_key(bytes(load_command), token), token)

@@ -6,6 +6,7 @@ the next one of its name, and a registration that failed is not forgotten before
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -72,19 +73,22 @@ class ServedModel:
     given_up: int = 0
     parting_reason: str = ""
     _failed_at: float = 0.0
-    _addresses: set[str] = field(default_factory=set)
+    _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
 
     def worker_began(self, address: str) -> None:
         """A worker is registered. TorchServe gives a place's name to its next worker only."""
+        # Others' workers do not come back: TorchServe numbers its workers upwards.
+        self._places, self._lost = _of_late(self._places), _of_late(self._lost)
         self.worker_starts += 1
-        self.worker_restarts += address in self._addresses
-        self._addresses.add(address)
+        self.worker_restarts += address in self._places
+        self._places[address] = math.inf
         self._lost.pop(address, None)
 
     def worker_ended(self, address: str, why: End) -> None:
         """A worker has ended, and another may come in its place."""
         self.worker_ends[why] += 1
+        self._places[address] = time.monotonic()
         if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.GIVEN_UP):
             self._lost[address] = time.monotonic()
 
@@ -133,6 +137,12 @@ class ServedModel:
             "reason": self.reason,
             "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
         }
+
+
+def _of_late(ended: dict[str, float]) -> dict[str, float]:
+    """Those in whose place another worker may still come."""
+    now = time.monotonic()
+    return {address: since for address, since in ended.items() if now - since < RESTART_S}
 
 
 class ServedModels:

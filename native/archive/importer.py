@@ -11,6 +11,7 @@ import builtins
 import hashlib
 import importlib.machinery
 import importlib.util
+import logging
 import os
 import sys
 from types import ModuleType
@@ -56,6 +57,9 @@ class HermeticImporter(PackageImporter):
         path: of the archive, for messages.
         manifest: the archive's, or None for a torch.package without one.
 
+    Attributes:
+        place: the path, and the number of the process's snapshot of it; 0 for the one of the path.
+
     Raises:
         ManifestError: it lists data files that the archive does not hold.
     """
@@ -69,6 +73,7 @@ class HermeticImporter(PackageImporter):
         self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
         super().__init__(reader)
         self.filename = path
+        self.place = (path, 0)
         self._whole_names = WholeNames(self)
         restrict(self, manifest, path)
         self._add_data_folders()
@@ -300,6 +305,9 @@ class HermeticImporter(PackageImporter):
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)
+        loggers = logging.root.manager.loggerDict  # those that modules have named after themselves
+        for name in [name for name in loggers.copy() if name.partition(".")[0] == self.id()]:
+            loggers.pop(name, None)
         prefixes: tuple[str, ...] = (self.id(),)
         if self._folder is not None:
             prefixes += (f"{self._folder.path}/",)

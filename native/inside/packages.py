@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -137,7 +138,8 @@ class HermeticPackage:
         self.shown = shown or path
         reader = _MappedReader(path, snapshot, self.shown)
         self.importer = HermeticImporter(reader, self.shown, reader.manifest)
-        _archives[self.importer.id()] = (path, snapshot)
+        self.importer.place = (path, snapshot)
+        _archives[self.importer.id()] = self.importer
         self.reader = reader
         self._objects: dict[tuple[str, str], Any] = {}
 
@@ -175,7 +177,8 @@ class HermeticPackage:
 
 
 _packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot's number
-_archives: dict[str, tuple[str, int]] = {}  # path and snapshot of all ever opened, by importer
+# All whose importers live, as code and objects from closed ones may.
+_archives: WeakValueDictionary[str, HermeticImporter] = WeakValueDictionary()
 
 
 def open_package(path: str | os.PathLike[str], snapshot: int = 0, shown: str = "") -> HermeticPackage:
@@ -226,12 +229,14 @@ def make_object(path: str, package: str, resource: str, snapshot: int = 0) -> An
 
 def archive_of(module: str) -> tuple[str, int] | None:
     """Path and snapshot number of the archive that a module, as it is called here, came from."""
-    return _archives.get(module.partition(".")[0])
+    importer = _archives.get(module.partition(".")[0])
+    return None if importer is None else importer.place
 
 
 def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
     name = str(globals_.get("__name__")).partition(".")[0]
-    return owners.Owner(name, _archives[name][0]) if name in _archives else None
+    importer = _archives.get(name)
+    return None if importer is None else owners.Owner(name, importer.place[0])
 
 
 owners.find_owners(_owner)

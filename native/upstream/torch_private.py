@@ -259,7 +259,7 @@ TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
 _GRADIENT_WORDS = ("does not have a grad_fn", "inference tensor", "inferencemode")
 """What torch's errors say, in whatever case, to who differentiates in inference mode."""
 
-_UNWRITTEN_WORDS = ("PytorchStreamWriter failed", "unexpected pos")
+_UNWRITTEN_WORDS = ("iostream error", "PytorchStreamWriter failed", "unexpected pos")
 """What torch's errors say where the file that it writes takes no more."""
 
 _GENERATORS_METACLASS = PrivateName(

@@ -22,6 +22,15 @@ def test_a_worker_in_anothers_place_is_a_restart_and_a_further_one_is_not() -> N
     assert model.describe()["worker_ends"] == {"model_exit": 1}
 
 
+def test_a_place_is_forgotten_when_torchserve_would_have_filled_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ServedModel("m/1.0")
+    monkeypatch.setattr(models, "RESTART_S", 0.0)
+    for _ in range(2):
+        model.worker_began("unix:/1")
+        model.worker_ended("unix:/1", End.MODEL_EXIT)
+    assert (model.worker_starts, model.worker_restarts) == (2, 0)
+
+
 @pytest.mark.parametrize(
     ("why", "awaited"), [(End.MODEL_EXIT, 1), (End.LOAD_FAILED, 1), (End.DISCONNECTED, 0)]
 )

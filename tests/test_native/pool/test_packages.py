@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from archives import build_package, build_scale
-from interpool_testing import assert_clean, every_interpreter, run_program, together
+from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import ArchiveError, ConversionError, RemoteError
@@ -60,6 +60,32 @@ def test_a_package_is_found_from_where_the_host_was_when_it_opened_it(
     package = manager.load_package(scale.name)
     monkeypatch.chdir("/")
     assert package.load_pickle("model", "model.pkl")(ONES).tolist() == [3.0] * 4
+
+
+OPENED = """
+import gc, logging
+from interpool.native.inside import packages
+
+def open_and_close(path):
+    logging.getLogger(f"{packages.open_package(path).importer.id()}.net.layers")
+    packages.close_package(path)
+    gc.collect()
+
+def kept():
+    return len(packages._archives) + len(logging.root.manager.loggerDict)
+"""
+
+
+def test_an_archive_that_was_closed_leaves_nothing_for_each_time_it_was_opened(
+    manager: InterpreterManager, scale: Path
+) -> None:
+    with manager.acquire_session() as session:
+        code = Code(session, OPENED)
+        code.call("open_and_close", str(scale))
+        before = code.call("kept")
+        for _ in range(3):
+            code.call("open_and_close", str(scale))
+        assert code.call("kept") == before
 
 
 def test_what_crosses_into_a_model_are_plain_values_and_tensors(
