@@ -153,7 +153,7 @@ quiet = [logging.INFO, 1, 0, True, False], [0, 0, 0, True, False]
 def change():
     logging.config.dictConfig({{"version": 1, "disable_existing_loggers": True}})
     shared.setLevel(logging.ERROR)
-    handler.setFormatter(logging.Formatter("mine"))
+    handler.setFormatter(logging.Formatter("mine: %(message)s"))
     mine = logging.getLogger("service")
     mine.addHandler(logging.NullHandler())
     mine.addFilter(lambda record: True)

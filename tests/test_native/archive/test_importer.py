@@ -273,14 +273,24 @@ def test_module_that_another_thread_imports_is_waited_for(open_archive: Open) ->
     assert made(importer).together() == [1] * 4
 
 
+# Where the archive is made, nobody else imports it.
+MEETS = """
+    from pkg.meeting import both
+    if __name__.startswith("<torch_package_"):
+        both.wait()
+    import pkg.{other}
+    VALUE = {value}
+"""
+
+
 def test_modules_that_two_threads_import_and_that_import_each_other_are_both_there(
     open_archive: Open,
 ) -> None:
     importer = open_archive(
         {
             "pkg/meeting.py": "import threading\nboth = threading.Barrier(2, timeout=60)",
-            "pkg/one.py": "from pkg.meeting import both\nboth.wait()\nimport pkg.other\nVALUE = 1",
-            "pkg/other.py": "from pkg.meeting import both\nboth.wait()\nimport pkg.one\nVALUE = 2",
+            "pkg/one.py": MEETS.format(other="other", value=1),
+            "pkg/other.py": MEETS.format(other="one", value=2),
             "pkg/main.py": """
                 from concurrent.futures import ThreadPoolExecutor
                 import pkg.meeting
