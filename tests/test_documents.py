@@ -28,6 +28,11 @@ def test_a_pages_figures_are_those_of_the_benchmarks_that_are_kept(page: Path) -
     assert page.read_text() == figures.with_tables(page), "run .venv/bin/python scripts/benchmarks figures"
 
 
+def test_the_readme_says_of_scaling_what_was_measured() -> None:
+    processes, threads = (bar["ratio"] for bar in figures.kept("scaling")["bars"][:2])
+    assert f"twice what the threads do: here {processes:.3f} and {threads:.1f}." in README.read_text()
+
+
 def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> None:
     with checkout() as directory:
         status, output = run_document(README, directory)

@@ -62,6 +62,11 @@ def headlines() -> str:
         each = [residual[name][figure] for name in ("stock TorchServe", "interpool, packed")]
         return row(what, *(f"{statistics.median(one['8']):,.0f}{unit}" for one in each))
 
+    def of_weights(what: str, figure: str, unit: str) -> list[str]:
+        most = max(kept("weights")["table"], key=lambda one: (one["megabytes"], one["workers"]))
+        each = [statistics.median(most[f"{server}_{figure}"]) for server in ("stock", "pool")]
+        return row(what, *(f"{one:,.0f}{unit}" if one >= 10 else f"{one:.2g}{unit}" for one in each))
+
     four = "`PUT min_worker=4` on a warm server, until each of the four has answered rightly"
     first = "a server just started: from the first model's registration to its first correct answer"
     return markdown_table(
@@ -69,6 +74,8 @@ def headlines() -> str:
         [
             row(four, seconds("stock: answered"), seconds("pool: answered")),
             row(first, seconds("stock: first"), seconds("pool: first, host by serve")),
+            of_weights("memory, a model with a gigabyte of weights, four workers", "mb", " MB"),
+            of_weights("from its first worker until all four answer", "scaled_s", " s"),
             memory("memory, two small models with two workers each", (2, 2)),
             memory("memory, ten with eight", (10, 8)),
             rate("a tower of two gated layers", "tiny"),
