@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,11 @@ from interpool.archiver_ext.errors import PackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_UNWRITABLE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+    errno.ENAMETOOLONG,
+}
 
 
 @contextlib.contextmanager
@@ -24,4 +30,6 @@ def workdir_for(target: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
             yield Path(name)
     except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
         raise PackError(f"cannot write {target}: {error}") from None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from interpool.native.inside import module_scope
-from interpool.native.upstream.torch_private import replace_safe_globals, safe_globals
+from interpool.native.upstream.torch_private import MANGLED, replace_safe_globals, safe_globals
 
 
 class Changes(Protocol):
@@ -149,6 +149,8 @@ def _module_of(allowed: Any) -> str:
 def _is_of_environment(name: str) -> bool:
     """Whether a module that several models share goes by that name, or is above it."""
     top = name.partition(".")[0]
+    if top.startswith(MANGLED):
+        return False  # an archive's, which stands in sys.modules, too
     module = sys.modules.get(top)
     return module is not None and not module_scope.is_own(top, module)
 

@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -52,7 +53,10 @@ MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
 PAUSE_S = 0.05
+MOST_FAILED_TURNS = 200  # one after another: ten seconds at the least
+KEEP_S = 3600.0
 # Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
+SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
 OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
 
 logger = logging.getLogger("interpool.host")
@@ -91,6 +95,7 @@ class PoolHost:
         self._idle_since = time.monotonic()
         self._pause_s = 0.0
         self._next_look = 0.0
+        self._next_keep = 0.0
         self._next_model_check = 0.0
         self._reason_to_leave = ""
         self._started = time.time()
@@ -127,8 +132,11 @@ class PoolHost:
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
         self._pool.call_when_started(self._wake)
+        failed = 0
         while not self._reason_to_leave:
-            _survive(self._turn, "a turn of the host was cut short")
+            failed = 0 if _survive(self._turn, "a turn of the host was cut short") else failed + 1
+            if failed >= MOST_FAILED_TURNS:
+                self._reason_to_leave = "its turns fail"  # the next host has none of what fails here
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
 
@@ -138,6 +146,15 @@ class PoolHost:
         self._tick()
         pause = FILLING_TICK_S if self._pool.is_filling else TICK_S
         self._pause_s = min(pause, CALL_WATCH_S) if self._calls.is_busy else pause
+
+    def _keep_files(self) -> None:
+        """Have nothing that removes old files from /tmp take the host's for left behind.
+
+        systemd spares sockets by their names, and knows this one by another.
+        """
+        with contextlib.suppress(OSError):
+            for path in (self._runtime_dir.parent, self._runtime_dir, *self._runtime_dir.iterdir()):
+                os.utime(path, follow_symlinks=False)
 
     # ---- events -----------------------------------------------------------------------------
 
@@ -345,6 +362,9 @@ class PoolHost:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
             self._reason_to_leave = f"no interpreter is left, and none starts: {hopeless}"
         self._end_calls()
+        if now >= self._next_keep:
+            self._next_keep = now + KEEP_S
+            self._keep_files()
         if now >= self._next_look:
             self._next_look = now + LOOK_S
             self._relieve()
@@ -623,14 +643,20 @@ class _Watch:
     active: bool = True
 
 
-def _survive(step: Callable[[], None], failure: str) -> None:
-    """Do it; what goes wrong there, a lack of memory for one, is told and ends nothing else."""
+def _survive(step: Callable[[], None], failure: str) -> bool:
+    """Do it; what goes wrong there, a lack of memory for one, is told and ends nothing else.
+
+    Returns:
+        Whether all went well.
+    """
     try:
         step()
     except Exception:
         with contextlib.suppress(Exception):  # there may be no memory for a line either
             logger.exception("%s", failure)
         time.sleep(PAUSE_S)  # what stays must not keep the processor busy
+        return False
+    return True
 
 
 def _send_all(peer: socket.socket, text: str) -> None:
@@ -647,7 +673,12 @@ def _was_started_like(shim_pid: int) -> bool:
     """Whether this process was started with what TorchServe has given a worker's environment."""
 
     def given(pid: int) -> set[tuple[str, str]]:
-        return {entry for entry in shim.started_with(pid).items() if entry[0] not in OF_EACH_WORKER}
+        started_with = shim.started_with(pid).items()
+        return {
+            entry
+            for entry in started_with
+            if SHELL_NAME.fullmatch(entry[0]) and entry[0] not in OF_EACH_WORKER
+        }
 
     try:
         return given(os.getpid()) == given(shim_pid)

@@ -37,7 +37,9 @@ class _Exit:
             self._function(*self._args, **self._kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (not isinstance(other, _Exit) and bool(self._function == other))
+        # Once called, it is nobody but itself: the environment may have registered the same function.
+        by_function = not self._called and not isinstance(other, _Exit)
+        return self is other or (by_function and bool(self._function == other))
 
     __hash__ = object.__hash__
 
@@ -72,24 +74,33 @@ def install() -> None:
     atexit.unregister = unregister
 
 
-def call(key: object) -> None:
+def waits(key: object) -> bool:
+    """Whether the model of that scope, or archive, has any."""
+    return any(made.owner.key == key for made in _exits)
+
+
+def call(key: object, then: Callable[[], object] = lambda: None) -> None:
     """Have those of the model of that scope, or archive, called in a thread of their own, the last one first.
 
     They may wait for threads of the model's, and whoever unloads it serves others. Where one raises, that is
     said on ``sys.stderr``, as when a Python ends, and the next one is called.
+
+    Args:
+        key: the scope, or the archive's name.
+        then: is called after them.
     """
     own = [made for made in _exits if made.owner.key == key]
     _exits[:] = [made for made in _exits if made.owner.key != key]
-    if own:
-        thread = threading.Thread(target=_call, args=(own,), name=f"exit functions of {own[0].owner.path}")
-        thread.daemon = True
-        with suppress(
-            RuntimeError
-        ):  # no thread can be started: then they are called at the interpreter's end
-            thread.start()
+    if not own:
+        then()
+        return
+    name = f"exit functions of {own[0].owner.path}"
+    # Where no thread can be started, they are called at the interpreter's end.
+    with suppress(RuntimeError):
+        threading.Thread(target=_call, args=(own, then), name=name, daemon=True).start()
 
 
-def _call(own: list[_Exit]) -> None:
+def _call(own: list[_Exit], then: Callable[[], object]) -> None:
     while own:
         made = own.pop()
         try:
@@ -98,3 +109,4 @@ def _call(own: list[_Exit]) -> None:
             print(f"Exception ignored in atexit callback: {made!r}", file=sys.stderr)
             traceback.print_exc()
         _unregister(made)
+    then()

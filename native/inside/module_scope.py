@@ -109,13 +109,14 @@ class ModuleScope:
 
         Objects made of them still work, and import no more of them.
         """
+        if exits.waits(self):
+            _guard_statements()  # what they import is this scope's, whichever is entered
         if self.entered:
             enter(None)
-        exits.call(self)
+        exits.call(self, self._modules.clear)
         operators.release(self)
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
-        self._modules.clear()
         self._bound.clear()
         forget_source_lines(tuple(root + os.sep for root in self._roots))
 
@@ -420,8 +421,15 @@ def _is_standard(name: str, scope: ModuleScope) -> bool:
     return top in sys.stdlib_module_names and not own
 
 
+_are_guarded = False
+
+
 def _guard_statements() -> None:
-    """Let each scope's import statements mean its own modules, whichever scope is entered."""
+    """Let each scope's import statements mean its own modules, whichever scope is entered. Once is enough."""
+    global _are_guarded
+    if _are_guarded:
+        return
+    _are_guarded = True
     stock = builtins.__import__
 
     def import_(

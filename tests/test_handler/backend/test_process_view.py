@@ -232,16 +232,18 @@ def test_classes_of_one_name_that_two_models_allow_torch_load_are_each_ones_own(
     source = f"""{LOGGERS}
 import io, torch
 
-def allow(kind):
-    one = type("Net", (), {{"__module__": "model"}})
+sys.modules["<torch_package_7>"] = types.ModuleType("<torch_package_7>")  # as an archive's importer does
+
+def allow(home):
+    one = type("Net", (), {{"__module__": home}})
     model = types.ModuleType("model")
     model.Net = one
     torch.serialization.add_safe_globals([one, torch.nn.Linear])
     return one
 
 kinds, views = [], []
-for _ in range(2):
-    views.append(load(lambda: kinds.append(allow("Net"))))
+for home in ("model", "<torch_package_7>.model"):
+    views.append(load(lambda: kinds.append(allow(home))))
 found = []
 for index, view in enumerate([*views, views[0]]):
     with view.entered():
@@ -249,6 +251,7 @@ for index, view in enumerate([*views, views[0]]):
         found.append([kind in allowed for kind in kinds] + [torch.nn.Linear in allowed])
 for view in views:
     view.close()
+del sys.modules["<torch_package_7>"]
 allowed = torch.serialization.get_safe_globals()
 found.append([kind in allowed for kind in kinds] + [torch.nn.Linear in allowed])
 """

@@ -24,7 +24,7 @@ from interpool.handler import interpool_handler
 from interpool.handler.config import own_pool
 from interpool.handler.failed_load import ask_for_own_pool
 from interpool.handler.frontend import shim
-from interpool.handler.host import control
+from interpool.handler.host import control, pool_host
 from interpool.handler.host.call_watch import CallWatch
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.pool_host import PoolHost, remove_stale
@@ -525,6 +525,33 @@ def test_a_host_that_has_been_short_of_memory_for_a_moment_goes_on(
     assert _states(runtime) == ["listening"]
     worker.close()
     wait_for(lambda: _states(runtime) == [], "the worker's end")
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_host_whose_turns_all_fail_makes_room_for_the_next_one(
+    frontend: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_host, "MOST_FAILED_TURNS", 3)
+    with _host(tmp_path / "base", frontend) as runtime:
+
+        def fail(_self: object) -> None:
+            raise OSError("no descriptors are left")
+
+        monkeypatch.setattr(pool_host.PoolHost, "_tick", fail)
+        wait_for(lambda: not runtime.exists(), "the host to leave")
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_hosts_files_stay_young_for_who_removes_old_ones(
+    frontend: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_host, "KEEP_S", 0.0)
+    with _host(tmp_path / "base", frontend) as runtime:
+        files = [runtime, *runtime.iterdir()]
+        assert "control" in {file.name for file in files}
+        for file in files:
+            os.utime(file, (0, 0), follow_symlinks=False)
+        wait_for(lambda: all(file.lstat().st_mtime > 0 for file in files), "the host to look after its files")
 
 
 @pytest.mark.usefixtures("pool")

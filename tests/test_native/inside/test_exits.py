@@ -30,6 +30,22 @@ def make(directory):
 def close(directory):
     scopes.pop(directory).close()
 
+def enter(directory):
+    module_scope.enter(scopes[directory])
+
+def with_the_same_function(directory):
+    import colorsys, sys, threading
+    colorsys.shut = threading.Event().set
+    atexit.register(colorsys.shut)
+    before = sys.getrefcount(colorsys.shut)
+    load(directory).close()
+    for thread in threading.enumerate():
+        if "exit functions" in thread.name:
+            thread.join(60)
+    found = [colorsys.shut.__self__.is_set(), sys.getrefcount(colorsys.shut) - before]
+    atexit.unregister(colorsys.shut)
+    return found
+
 def open_package(path):
     packages.load_object(path, "model", "model.pkl")
 
@@ -96,6 +112,32 @@ atexit.register(wait)
     code.call("make", str(model.directory))
     code.call("close", str(model.directory))
     wait_for(lambda: model.has_written("waited.after."), "all of them")
+
+
+def test_what_they_import_is_their_models_whichever_is_served(code: Code, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        source = """
+def clean_up():
+    from utils import NAME
+    write(NAME)
+
+atexit.register(clean_up)
+import utils
+"""
+        model = Model(tmp_path, name, source)
+        (model.directory / "utils.py").write_text(f"NAME = {name!r}")
+        code.call("make", str(model.directory))
+    code.call("enter", str(tmp_path / "two"))
+    code.call("close", str(tmp_path / "one"))
+    wait_for((tmp_path / "one.txt").exists, "the exit function")
+    code.call("close", str(tmp_path / "two"))
+    wait_for((tmp_path / "two.txt").exists, "the other one's")
+    assert [(tmp_path / f"{name}.txt").read_text() for name in ("one", "two")] == ["one", "two"]
+
+
+def test_the_environments_own_registration_of_the_same_function_stays(code: Code, tmp_path: Path) -> None:
+    model = Model(tmp_path, "one", "import colorsys\natexit.register(colorsys.shut)\nwrite('loaded')")
+    assert code.call("with_the_same_function", str(model.directory)) == [True, 0]  # it is held as before
 
 
 def test_what_was_unregistered_is_not_called(code: Code, tmp_path: Path) -> None:
