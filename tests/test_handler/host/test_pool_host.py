@@ -541,6 +541,23 @@ def test_a_host_whose_turns_all_fail_makes_room_for_the_next_one(
         wait_for(lambda: not runtime.exists(), "the host to leave")
 
 
+@pytest.mark.parametrize(
+    ("of_worker", "is_like"),
+    [
+        ({"A": "1", "PWD": "/models"}, True),
+        ({"A": "1", "BASH_FUNC_ml%%": "() { :; }", "app.name": "x"}, True),
+        ({"A": "2"}, False),
+        ({"A": "1", "TS_DECODE_INPUT_REQUEST": "false"}, False),
+    ],
+)
+def test_environments_are_compared_by_what_a_launchers_shell_passes_on(
+    monkeypatch: pytest.MonkeyPatch, of_worker: dict[str, str], is_like: bool
+) -> None:
+    environments = {os.getpid(): {"A": "1", "_": "/usr/bin/java", "x-y": "z"}, 7: of_worker}
+    monkeypatch.setattr(shim, "started_with", environments.__getitem__)
+    assert pool_host._was_started_like(7) == is_like
+
+
 @pytest.mark.usefixtures("pool")
 def test_a_hosts_files_stay_young_for_who_removes_old_ones(
     frontend: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
