@@ -11,8 +11,8 @@ What differs from a process of one's own (``test_warm.py`` holds what is found b
 - ``sys.orig_argv``, the contents of ``__main__`` that Python puts there and no module has, such as its empty
   ``__annotations__``, and the frames below the program's own, which are runpy's and this file's;
 - what is decided when a process starts or torch is imported is as it was for the warm one: limits, umask,
-  signals that are ignored, and variables that are read then. Where one of those variables differs, a
-  process is started;
+  signals that are ignored, and variables that are read then. Where one of those variables differs from
+  the pytest process's, a process is started;
 - warnings at import are printed once, by the warm process; caches, and numpy's random state if numpy has been
   imported, are as the warm process left them (Python's own random state is another in each child);
 - BLAS starts its threads when it is first asked for something, and not when it is imported;
@@ -45,7 +45,7 @@ _READ_EARLY = (
     *("PYTHON", "LD_", "LC_", "LANG", "TZ", "GLIBC_", "MALLOC_", "INTERPOOL_", "TORCH", "PYTORCH_", "ATEN_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NPY_", "NUMPY_", "CUDA_"),
 )
-_AT_START = {**os.environ, "PYTHONHASHSEED": "0"}
+_MOST_WARM = 4
 _MESSAGE = 1 << 17  # bytes; a longer one is refused by the system
 _THREADS_END_SECONDS = 10.0
 
@@ -54,7 +54,9 @@ _THREADS_END_SECONDS = 10.0
 is_aside = False
 """Whether processes are started, for the test that runs now."""
 
-_warm: dict[str, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+# By program, and by what it may have read early: libraries that tests import set variables for good.
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+_warm: dict[_Key, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
 
 
 def stand_in() -> Any:
@@ -74,13 +76,16 @@ def _start(command: list[str], **options: Any) -> Any:
     environment = os.environ if options["env"] is None else options["env"]
     *_, module, results = command
     warms = module.startswith(PROGRAMS) and not is_aside and FRESH not in os.environ
-    if not warms or _early(environment) != _early(_AT_START):
+    early = _early(environment)
+    key = (module, tuple(sorted(early.items())))
+    is_usual = early == _early({**os.environ, "PYTHONHASHSEED": "0"})
+    if not (warms and is_usual and (key in _warm or len(_warm) < _MOST_WARM)):
         return subprocess.Popen(command, **options)
-    if module not in _warm:
-        _warm[module] = _start_warm(module)
+    if key not in _warm:
+        _warm[key] = _start_warm(module, dict(environment))
     error = 2 if options["stderr"] is None else options["stderr"].fileno()
     job = json.dumps([str(options["cwd"] or os.getcwd()), dict(environment)]).encode()
-    return Forked(_warm[module][0], job, [options["stdin"].fileno(), error, error, int(results)])
+    return Forked(_warm[key][0], job, [options["stdin"].fileno(), error, error, int(results)])
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
@@ -88,12 +93,14 @@ def _early(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_EARLY) and value}
 
 
-def _start_warm(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _start_warm(module: str, environment: dict[str, str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-P", __file__, module, str(theirs.fileno())]
         descriptors = [theirs.fileno()]
-        return ours, subprocess.Popen(command, stdin=subprocess.DEVNULL, env=_AT_START, pass_fds=descriptors)
+        return ours, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, env=environment, pass_fds=descriptors
+        )
 
 
 class Forked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from local_server import TorchServe, torchserve
@@ -71,9 +72,14 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
         assert server.predict("late", {}).json == {"relu": 3.0}
     for _ in range(2):  # one of them is not looked at
         server.predict("late", {"way": "patch torch"})
-    for _ in range(20):
-        assert server.predict("careful", {}).json == RIGHT
-    wait_for(lambda: _served_by(server, "late") not in ([], ["default"]), "it to be moved", pause=0.1)
+
+    def is_moved() -> bool:
+        with ThreadPoolExecutor(4) as threads:  # in both interpreters, of which one may be as it was
+            answers = list(threads.map(lambda _: server.predict("careful", {}).json, range(8)))
+        assert answers == [RIGHT] * 8
+        return _served_by(server, "late") not in ([], ["default"])
+
+    wait_for(is_moved, "it to be moved", pause=0.1)
     server.unregister("late")
 
 
