@@ -135,24 +135,36 @@ def frontend_path(frontend: int, otherwise: str) -> list[str]:
     return [] if path is None else path.split(os.pathsep)
 
 
+def server_log(frontend: int, pool: str) -> str:
+    """The host's log where TorchServe has its own."""
+    directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
+    return os.path.join(os.path.realpath(directory), f"interpool_host_{pool}.log")
+
+
 def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
     """Where the host logs: TorchServe's own log directory, else the runtime directory."""
-    name = f"interpool_host_{pool}.log"
-    directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
-    log = os.path.join(os.path.realpath(directory), name)
+    log = server_log(frontend, pool)
     # An earlier log there may be another user's.
     is_ours = os.access(log, os.W_OK) if os.path.exists(log) else os.access(os.path.dirname(log), os.W_OK)
-    return log if is_ours else os.path.join(runtime_dir, name)
+    return log if is_ours else os.path.join(runtime_dir, os.path.basename(log))
 
 
 def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
     """The host's log, and a descriptor to append to it; raises Refused."""
-    log = log_path(frontend, runtime_dir, pool)
-    for path in (log, os.path.join(runtime_dir, os.path.basename(log))):  # a disk may be full
+    wanted = server_log(frontend, pool)
+    why = b""
+    for path in (wanted, os.path.join(runtime_dir, os.path.basename(wanted))):  # a disk may be full
         try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             failure = error
+            why = f"The log is here, as {path} cannot be written: {error.strerror}\n".encode()
+        else:
+            try:  # noqa: SIM105 - contextlib would be another import
+                os.write(log, why)
+            except OSError:
+                pass  # a full disk: it is for readers only
+            return path, log
     raise Refused(f"the pool host's log {failure.filename} cannot be written: {failure.strerror}")
 
 

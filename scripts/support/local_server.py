@@ -276,7 +276,10 @@ class TorchServe:
         return path.read_text() if path.exists() else ""
 
     def host_log(self) -> str:
-        return "".join(path.read_text() for path in self.logs.glob("interpool_host_*.log"))
+        """What hosts have logged, wherever that is."""
+        name = "interpool_host_*.log"
+        paths = [*self.runtime.glob(f"*/{name}"), *self.logs.glob(name)]
+        return "".join(path.read_text() for path in paths)
 
     def wait_for_all_interpreters(self) -> None:
         """Until the two of them are ready, and the one model there is has been loaded in both."""

@@ -101,7 +101,11 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
         assert len(killed) == count
         assert ahead > 0
         assert {answer.status for answer in answers} <= {200, 500, 503}
-        wait_for(lambda: counts() == before, lambda: f"the counts {before}, which are {counts()}", pause=0.1)
+        wait_for(
+            lambda: counts() == before,
+            lambda: f"the counts {before}, which are {counts()}; the host's log: {server.host_log()}",
+            pause=0.1,
+        )
         wait_for(
             lambda: server.frontend.num_fds() <= frontend_fds + 4,
             lambda: f"{frontend_fds} descriptors in TorchServe, which are {server.frontend.num_fds()}",

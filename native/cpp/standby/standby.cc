@@ -44,25 +44,37 @@ constexpr char kSuccessor[] = "INTERPOOL_SUCCESSOR";
 constexpr char kSeparator = '\x1f';
 constexpr int kLock = 3;  // the descriptor that the host has the lock as
 
-// Starts the next host, unless another worker's program or shim does, which then has the lock. The
-// host has it from here on, until it listens.
-void start_successor() {
-  char* const how = std::getenv(kSuccessor);
-  if (how == nullptr) {
-    return;
-  }
+// How long one that was not the first tries again: TorchServe may have killed the first before it had started
+// one.
+constexpr int kPatienceMs = 2000;
+
+// How the next host is started: the lock's path, the log's, the command. Empty where nothing is said of it.
+std::vector<char*> next_host() {
   std::vector<char*> words;
-  for (char* at = how; at != nullptr;) {
+  for (char* at = std::getenv(kSuccessor); at != nullptr;) {
     words.push_back(at);
     at = std::strchr(at, kSeparator);
     if (at != nullptr) {
       *at++ = '\0';
     }
   }
+  if (words.size() < 4) {
+    return {};
+  }
   words.push_back(nullptr);
-  const int lock = open(words[0], O_RDWR | O_CLOEXEC);
-  if (words.size() < 4 || lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    return;
+  return words;
+}
+
+// Starts the next host, which has the lock from here on, until it listens. False if another worker's program
+// or shim has the lock.
+bool start_successor(const std::vector<char*>& how) {
+  const int lock = open(how[0], O_RDWR | O_CLOEXEC);
+  if (lock < 0) {
+    return true;  // the host has left
+  }
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    close(lock);
+    return false;
   }
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -76,12 +88,13 @@ void start_successor() {
   posix_spawn_file_actions_adddup2(&files, lock, kLock);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, words[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, how[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   pid_t child = 0;
-  static_cast<void>(posix_spawn(&child, words[2], &files, &attributes, words.data() + 2, environment.data()));
+  static_cast<void>(posix_spawn(&child, how[2], &files, &attributes, how.data() + 2, environment.data()));
+  return true;
 }
 
 }  // namespace
@@ -111,9 +124,14 @@ int main(int argc, char** argv) {
     return 0;  // "bye": an end that is not a failure
   }
   // First, as TorchServe kills this program when it sees the worker's connection closed.
-  start_successor();
+  const std::vector<char*> how = next_host();
+  bool is_started = how.empty() || start_successor(how);
   remove_socket(rest, inode, ctime_ns);
   static_cast<void>(write(STDERR_FILENO, kGone, std::strlen(kGone)) < 0);
   static_cast<void>(write(STDOUT_FILENO, kLogGone, std::strlen(kLogGone)) < 0);
+  for (int waited = 0; !is_started && waited < kPatienceMs; ++waited) {
+    usleep(1000);
+    is_started = start_successor(how);
+  }
   return 1;
 }

@@ -165,6 +165,8 @@ def test_a_log_that_cannot_be_written_where_torchserve_logs_is_in_the_runtime_di
     path, descriptor = shim.open_log(os.getpid(), str(runtime), "p")
     os.close(descriptor)
     assert path == str(runtime / name)
+    reason = f"The log is here, as {logs / name} cannot be written: Is a directory\n"
+    assert (runtime / name).read_text() == reason
     with pytest.raises(shim.Refused, match=rf"{tmp_path}/gone/{name} cannot be written: No such file"):
         shim.open_log(os.getpid(), str(tmp_path / "gone"), "p")
 
@@ -353,6 +355,22 @@ def test_the_first_worker_whose_host_has_died_starts_the_next_one(tmp_path: Path
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
     assert started.read_text().split() == ["the", "host", "5"]  # 0 to 3, and what ls reads
+
+
+def test_another_worker_starts_the_next_host_where_the_first_was_killed_before_it_did(tmp_path: Path) -> None:
+    lock, log = tmp_path / "lock", tmp_path / "log"
+    how = "\x1f".join([str(lock), str(log), "/bin/sh", "-c", "echo said >&2"])
+    with (
+        lock.open("w") as first,
+        _standby("tcp:127.0.0.1:9000", str(standby_path()), how) as (host, process),
+    ):
+        fcntl.flock(first, fcntl.LOCK_EX)
+        host.close()
+        assert process.stderr is not None
+        assert "the pool host is gone" in process.stderr.readline()  # it has tried
+        first.close()
+        assert process.wait(60) == 1
+        wait_for(lambda: log.exists() and log.read_text() == "said\n", "the next host")
 
 
 def test_no_host_is_started_in_the_place_of_one_that_left(tmp_path: Path) -> None:

@@ -115,8 +115,7 @@ atexit.register(wait)
 
 
 def test_what_they_import_is_their_models_whichever_is_served(code: Code, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        source = """
+    source = """
 def clean_up():
     from utils import NAME
     write(NAME)
@@ -124,15 +123,15 @@ def clean_up():
 atexit.register(clean_up)
 import utils
 """
-        model = Model(tmp_path, name, source)
-        (model.directory / "utils.py").write_text(f"NAME = {name!r}")
+    one, two = Model(tmp_path, "one", source), Model(tmp_path, "two", source)
+    for model in (one, two):
+        (model.directory / "utils.py").write_text(f"NAME = {model.directory.name!r}")
         code.call("make", str(model.directory))
-    code.call("enter", str(tmp_path / "two"))
-    code.call("close", str(tmp_path / "one"))
-    wait_for((tmp_path / "one.txt").exists, "the exit function")
-    code.call("close", str(tmp_path / "two"))
-    wait_for((tmp_path / "two.txt").exists, "the other one's")
-    assert [(tmp_path / f"{name}.txt").read_text() for name in ("one", "two")] == ["one", "two"]
+    code.call("enter", str(two.directory))
+    code.call("close", str(one.directory))
+    wait_for(lambda: one.has_written("one"), "the exit function, which imports its own model's module")
+    code.call("close", str(two.directory))
+    wait_for(lambda: two.has_written("two"), "the other one's")
 
 
 def test_the_environments_own_registration_of_the_same_function_stays(code: Code, tmp_path: Path) -> None:
