@@ -134,6 +134,18 @@ def _least_needed(copies: dict[str, list[Interpreter]]) -> Iterator[Action]:
         yield Action(False, number, model)
 
 
+@dataclass(frozen=True)
+class _Step:
+    """An action and what it needs: ``run`` tells whether a model was loaded; ``close`` follows in any case."""
+
+    run: Callable[[], bool]
+    descriptors: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
 class Keeper:
     """Does what ``plan`` says, on a thread of its own. Its methods are for the host's control thread.
 
@@ -191,23 +203,30 @@ class Keeper:
         steps = [step for action in todo if (step := self._step(manager, action, serving))]
         if steps:
             self._thread = threading.Thread(target=self._run, args=(steps,), name="keeper", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:
+                for step in steps:
+                    step.close()
+                raise
 
-    def _run(self, steps: list[Callable[[], bool]]) -> None:
+    def _run(self, steps: list[_Step]) -> None:
         own_directory()
         loaded = False
         for step in steps:
             try:
-                loaded = step() or loaded
+                loaded = step.run() or loaded
             except Exception:
                 logger.exception("a model could not be loaded ahead, or not be dropped")
+            finally:
+                step.close()
         if loaded:
             self._is_over = True
             self._wake()
 
-    def _step(self, manager: Manager, action: Action, workers: list[Worker]) -> Callable[[], bool] | None:
+    def _step(self, manager: Manager, action: Action, workers: list[Worker]) -> _Step | None:
         if not action.load:
-            return lambda: _drop(manager, action)
+            return _Step(lambda: _drop(manager, action))
         worker = next(each for each in workers if each.registration.model_dir == action.model_dir)
         load_command = worker.connection.load_command if worker.connection is not None else b""
         if not load_command:
@@ -223,16 +242,13 @@ class Keeper:
             except CallTimeoutError:
                 self._lasting.add(action.model_dir)
                 raise
-            finally:
-                os.close(stdout)
-                os.close(stderr)
             if loaded is False:
                 self._failed.add((action.interpreter, action.model_dir))
             if loaded:
                 logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
             return loaded is True
 
-        return load
+        return _Step(load, (stdout, stderr))
 
 
 @contextlib.contextmanager

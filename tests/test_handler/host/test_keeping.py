@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+import pytest
 from waiting import wait_for
 
 from interpool.handler.admission import Admission
@@ -150,8 +152,8 @@ class _Pool:
         self.asked.append(("forget", affinity, interpreter))
 
 
-def _worker(model_dir: str, load_command: bytes = b"load") -> Any:
-    null = os.open(os.devnull, os.O_WRONLY)
+def _worker(model_dir: str, load_command: bytes = b"load", output: str = os.devnull) -> Any:
+    null = os.open(output, os.O_WRONLY)
     token = WorkerToken(null, null, "/m.yaml", "", False, 77, Admission())
     return SimpleNamespace(
         state="connected",
@@ -213,6 +215,28 @@ def test_a_load_ahead_that_failed_is_remembered_until_the_model_is_gone() -> Non
 def test_a_worker_whose_load_command_has_not_come_is_not_loaded_ahead() -> None:
     pool = _Pool(a=[1.0, -1.0])
     assert _keep(pool, [_worker("a", b"")], 0)._thread is None
+
+
+def test_where_no_thread_can_be_started_the_workers_descriptors_are_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "output"
+    output.touch()
+    worker = _worker("a", output=str(output))
+
+    def descriptors() -> int:
+        links = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+        return sum(link == str(output) for link in links)
+
+    def start(_thread: threading.Thread) -> None:
+        assert descriptors() == 3  # the worker's own, and two that are this load's
+        raise RuntimeError("can't start new thread")
+
+    keeper = Keeper(IDLE_S, free_memory=lambda: PLENTY)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start"):
+        keeper.keep(_Pool(a=[1.0, -1.0]), [worker])  # type: ignore[arg-type]
+    assert descriptors() == 1
 
 
 def test_parked_interpreters_keep_nothing() -> None:
