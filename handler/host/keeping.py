@@ -136,7 +136,7 @@ def _least_needed(copies: dict[str, list[Interpreter]]) -> Iterator[Action]:
 
 @dataclass(frozen=True)
 class _Step:
-    """An action and what it needs: ``run`` tells whether a model was loaded; ``close`` follows in any case."""
+    """An action and what it needs: ``run`` tells whether a model was loaded; ``close`` follows always."""
 
     run: Callable[[], bool]
     descriptors: tuple[int, ...] = ()
