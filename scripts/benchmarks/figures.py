@@ -340,10 +340,18 @@ def runs() -> str:
                 result.get("date", ""),
                 str(result.get("cores", "")),
                 size,
-                ", ".join(f"{name} {version}" for name, version in versions.items()),
+                ", ".join(f"{name} {_own(name, version)}" for name, version in versions.items()),
             ]
         )
     return markdown_table(["result", "made on", "cores", "machine", "with"], rows)
+
+
+def _own(name: str, version: str | dict[str, str]) -> str:
+    """A server's version among those of all that its environment has: ``ray``'s for Ray Serve."""
+    if isinstance(version, str):
+        return version
+    plain = name.lower().replace(" ", "")
+    return version[max((package for package in version if plain.startswith(package)), key=len)]
 
 
 Tables = dict[str, Callable[[], str]]
