@@ -52,7 +52,9 @@ class Builder:
         self._root = WORK / f"cp{python.replace('.', '')}"
         self._python = self._root / "venv" / "bin" / "python"
         commit = ["git", "log", "-1", "--format=%ct"]
-        made = subprocess.run(commit, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        made = os.environ.get("SOURCE_DATE_EPOCH") or (
+            subprocess.run(commit, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        )
         self._environment = {
             **os.environ,
             "PATH": f"{self._python.parent}{os.pathsep}{os.environ['PATH']}",

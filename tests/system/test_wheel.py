@@ -23,11 +23,13 @@ from documents import (
     wait_for_the_end,
 )
 from local_server import free_ports
+from matrix import copy_checkout
 from paths import ROOT
 from waiting import wait_for
 
 pytestmark = pytest.mark.long
 
+DATED = {"SOURCE_DATE_EPOCH": "1700000000"}
 FACTORY = """
 import torch
 
@@ -44,7 +46,8 @@ def build():
 def wheel() -> Path:
     """This Python's, made from the checkout as it is."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    subprocess.run([ROOT / "scripts" / "wheels", version], check=True, stdout=subprocess.DEVNULL)
+    command = [ROOT / "scripts" / "wheels", version]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **DATED})
     (found,) = (ROOT / "dist").glob(f"interpool-*-cp{version.replace('.', '')}-manylinux_2_28_x86_64.whl")
     return found
 
@@ -130,6 +133,21 @@ def test_a_model_is_packed_and_served_with_a_wheel_alone(
         assert pool["workers"]
     finally:
         run("torchserve", "--stop")
+
+
+def test_equal_sources_give_equal_wheels_wherever_they_lie(wheel: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    copy_checkout(copy)
+    made = Path("build", "wheels")
+    (copy / made).mkdir(parents=True)
+    for torch in (ROOT / made).glob("torch-*"):  # some gigabytes
+        (copy / made / torch.name).symlink_to(torch)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    program = copy / "scripts" / "support" / "wheels.py"
+    command = [sys.executable, program, version]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **DATED})
+    assert (copy / "dist" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
 def test_the_readmes_commands_work_with_a_wheel_alone(environment: dict[str, str]) -> None:
