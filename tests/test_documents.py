@@ -23,7 +23,7 @@ FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs" / "benchmarks.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", figures.TABLES, ids=lambda page: page.name)
 def test_a_pages_figures_are_those_of_the_benchmarks_that_are_kept(page: Path) -> None:
     assert page.read_text() == figures.with_tables(page), "run .venv/bin/python scripts/benchmarks figures"
 

@@ -1,10 +1,11 @@
-"""The tables of figures in README and docs/benchmarks.md, from the results kept in ``docs/benchmarks/``.
+"""The tables of figures in README and docs/, and the plots, from the results kept in ``docs/benchmarks/``.
 
-.venv/bin/python scripts/benchmarks figures    writes them; a test holds both pages to them
+.venv/bin/python scripts/benchmarks figures    makes them; tests hold them to the results
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
 from collections.abc import Callable
@@ -13,18 +14,32 @@ from typing import Any
 
 from marked import filled, markdown_table
 
+from benchmarks.growth import page as growth_page
+from benchmarks.growth import plot as growth_plot
+from benchmarks.memory import plot as memory_plot
+from benchmarks.rest import plot as rest_plot
+from benchmarks.serving import plot as serving_plot
+from benchmarks.shared import curves as suite_plot
 from benchmarks.shared import report
 from benchmarks.shared.checkout import ROOT
+from benchmarks.soak import plot as soak_plot
+from benchmarks.startup import plot as startup_plot
+from benchmarks.weights import plot as weights_plot
 
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
+README, PAGE, GROWTH = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "growth.md"
 BY = "scripts/benchmarks/figures.py"
 SERVERS = "stock", "pool", "at once", "bound"
 BY_WORKERS = "rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb"
 
 
+def kept_file(name: str) -> Path:
+    """Where that benchmark's last published run is kept."""
+    return ROOT / "docs" / "benchmarks" / f"{name}.json"
+
+
 def kept(name: str) -> dict[str, Any]:
     """What is kept of that benchmark's last published run."""
-    result: dict[str, Any] = json.loads((ROOT / "docs" / "benchmarks" / f"{name}.json").read_text())
+    result: dict[str, Any] = json.loads(kept_file(name).read_text())
     return result
 
 
@@ -354,6 +369,70 @@ def _own(name: str, version: str | dict[str, str]) -> str:
     return version[max((package for package in version if plain.startswith(package)), key=len)]
 
 
+def neighbours() -> str:
+    """A quiet model's latency, alone and beside a greedy one, and what the greedy one gets."""
+    result = kept("neighbour")
+    rows = []
+    for server in ("stock", "pool", "pool, share 1"):
+        for beside in ("alone", "beside a greedy one"):
+            name = f"{server}: {beside}"
+            greedy = "" if beside == "alone" else spread(result["greedy_answers_per_s"][server], 2)
+            rows.append([name, f"{result['p50'][name]:.3f} s", f"{result['p99'][name]:.3f} s", greedy])
+    return markdown_table(["what", "p50", "p99", "greedy answers a second"], rows)
+
+
+def many() -> str:
+    """One pool with many models: times and memory."""
+    rows = []
+    for name, values in kept("many")["measured"].items():
+        what, _, unit = name.rpartition(", ")
+        digits = 2 if max(values) < 1 else 1
+        rows.append([what, f"{spread(values, digits) if len(values) > 1 else f'{values[0]:.1f}'} {unit}"])
+    return markdown_table(["what", ""], rows)
+
+
+CALLS = {
+    "plain call": "plain Python call of a function that does nothing",
+    "call of a movable object": "the function as a movable object: lease, call, take the result, give back, "
+    "in one visit",
+    "call in an open session": "the function, called in an open session, and its result as a value",
+    "lease": "lease an interpreter and give it back",
+    "by hand": "by hand: lease, look the function up, call it, take the result, give back",
+    "tensor of 10": "lease, pass a tensor of ten elements in and out, give back",
+    "tensor of 1,000": "… of a thousand elements",
+    "tensor of 100,000": "… of a hundred thousand",
+    "tensor of 10,000,000": "… of ten million",
+}
+
+
+def calls() -> str:
+    """What calls and tensors cost."""
+    measured = kept("session")["measured"]
+    rows = [[what, spread(measured[name], 2 if name == "plain call" else 1)] for name, what in CALLS.items()]
+    return markdown_table(["what", "µs"], rows)
+
+
+PACKING = {
+    "torch.save": "torch.save, in a process of its own as packing is",
+    "one hash pass": "one SHA-256 pass over its file",
+    "pack: export": "pack: write the object",
+    "pack: digest": "pack: digest of every file in the archive, several at a time",
+    "pack: build": "apart from that, to find out and prove: build the model",
+    "pack: run": "… run it on its example inputs",
+    "pack: scan": "… scan what it needs",
+    "pack: trial": "… load the archive in a fresh process, and ask it again",
+    "why transformers, in BERT": "`interpool why`, a whole process, on the BERT recipe's archive",
+}
+
+
+def packing() -> str:
+    """What packing's steps take, beside torch.save and one pass over its file."""
+    measured = kept("packing")["measured"]
+    return markdown_table(
+        ["what", "s"], [[what, spread(measured[name], 2)] for name, what in PACKING.items()]
+    )
+
+
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
     README: {"figures": headlines},
@@ -376,7 +455,27 @@ TABLES: dict[Path, Tables] = {
         "servers": servers,
         "serving-bars": lambda: bars("serving"),
         "slopes": slopes,
+        "neighbours": neighbours,
+        "neighbour-bars": lambda: bars("neighbour"),
+        "many": many,
+        "many-bars": lambda: bars("many"),
+        "calls": calls,
+        "session-bars": lambda: bars("session"),
+        "packing": packing,
+        "packing-bars": lambda: bars("packing"),
     },
+    GROWTH: {"growth": lambda: growth_page.figures(kept("growth")["table"])},
+}
+# Of each kept result: what draws it into a folder, and gives the files.
+PLOTS: dict[str, Callable[[dict[str, Any], Path], list[Path]]] = {
+    "growth": lambda result, to: [growth_plot.draw(result["table"], to / "growth.svg")],
+    "memory": lambda result, to: [memory_plot.draw(result, to / "memory.svg")],
+    "rest": lambda result, to: [rest_plot.draw(result, to / "rest.svg")],
+    "scaling-suite": lambda result, to: [suite_plot.draw(result["suite"], to / "scaling-suite.svg")],
+    "serving": lambda result, to: serving_plot.draw(result["figures"], to),
+    "soak": lambda result, to: [soak_plot.draw(result["samples"], to / "soak.svg", result["counted_from"])],
+    "startup": lambda result, to: [startup_plot.draw(result, to / "startup.svg")],
+    "weights": lambda result, to: [weights_plot.draw(result, to / "weights.svg")],
 }
 
 
@@ -391,6 +490,21 @@ def with_tables(page: Path) -> str:
     return text
 
 
+def stamp(name: str) -> str:
+    """The last line of a plot: which kept result, byte for byte, it was drawn from."""
+    return f"<!-- {name}.json, sha256 {hashlib.sha256(kept_file(name).read_bytes()).hexdigest()} -->\n"
+
+
+def plots(name: str, folder: Path) -> list[Path]:
+    """Draw a kept result into a folder; gives the files."""
+    files = PLOTS[name](kept(name), folder)
+    for file in files:
+        file.write_text(file.read_text(encoding="utf-8") + stamp(name), encoding="utf-8")
+    return files
+
+
 if __name__ == "__main__":
-    for each in TABLES:
-        each.write_text(with_tables(each), encoding="utf-8")
+    for drawn in PLOTS:
+        plots(drawn, kept_file(drawn).parent)
+    for page in TABLES:
+        page.write_text(with_tables(page), encoding="utf-8")

@@ -95,9 +95,11 @@ def test_the_figure_is_drawn_alike_from_measurements_and_from_what_is_kept(tmp_p
     assert texts[0] == texts[1]
 
 
-def test_the_pages_figures_are_those_of_the_run_that_is_kept() -> None:
-    said = page.PAGE.read_text()
-    assert said == page.with_figures(), "run .venv/bin/python scripts/benchmarks growth.page"
+def test_the_page_shows_latencies_of_what_was_measured_only() -> None:
+    stock = growth.with_computed(rows("stock", STOCK, [(1, 1), (1, 2)]), STEPS)
+    written = page.figures([*rows("pool", POOL, STEPS, 2), *rows("pool", POOL, STEPS[:1], 4), *stock])
+    assert "| 1 x 2 | 360 MB | 251 MB | 2.0, 4.0 ms | 2.0, 4.0 ms |" in written
+    assert "| 1 x 8 | 1,320 MB (computed) | 251 MB |  | 2.0, 4.0 ms |" in written
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ import psutil
 import torch
 from local_server import TorchServe
 
-from benchmarks.growth.parts import MACHINE, parts_of, table
+from benchmarks.growth.parts import MACHINE, of_fewest_interpreters, parts_of, table
 from benchmarks.growth.plot import draw
 from benchmarks.shared import report, tiny_archives
 from benchmarks.shared.clients import percentile
@@ -196,10 +196,12 @@ def main() -> None:
     print(f"machines of {MACHINE.cores} cores and {MACHINE.memory / 1000:.0f} GB:")
     print(table(parts))
     report.RESULTS.mkdir(parents=True, exist_ok=True)
-    drawn = [row for row in rows if row["interpreters"] != MORE]
-    print(f"plot: {draw(drawn, report.RESULTS / 'growth.svg')}")
+    print(f"plot: {draw(rows, report.RESULTS / 'growth.svg')}")
     most = max(steps, key=lambda step: step[0] * step[1])
-    memory_of = {(row["server"], row["models"], row["workers"]): row["memory_mb"] for row in drawn}
+    memory_of = {
+        (row["server"], row["models"], row["workers"]): row["memory_mb"]
+        for row in of_fewest_interpreters(rows)
+    }
     report.finish(
         "growth",
         {

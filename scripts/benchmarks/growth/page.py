@@ -1,25 +1,20 @@
-"""The figures of docs/growth.md, from the run that is kept in ``docs/benchmarks/growth.json``.
-
-.venv/bin/python scripts/benchmarks growth.page    writes them; a test holds the page to them
-"""
+"""The figures of docs/growth.md; ``figures.py`` writes them there."""
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
-from marked import filled, markdown_table
+from marked import markdown_table
 
-from benchmarks.growth.parts import MACHINE, parts_of, table
-from benchmarks.shared.checkout import ROOT
-
-PAGE = ROOT / "docs" / "growth.md"
-KEPT = ROOT / "docs" / "benchmarks" / "growth.json"
-BY = "scripts/benchmarks/growth/page.py"
+from benchmarks.growth.parts import MACHINE, of_fewest_interpreters, parts_of, table
 
 
-def figures() -> str:
-    """The parts, some of the measured points, and the machines, in Markdown."""
-    rows = json.loads(KEPT.read_text(encoding="utf-8"))["table"]
+def figures(rows: list[dict[str, Any]]) -> str:
+    """The parts, the points, and the machines, in Markdown.
+
+    Args:
+        rows: the benchmark's table.
+    """
     parts = parts_of(rows)
     titles = (("stock", "stock TorchServe"), ("pool", "interpool"))
     taken = [
@@ -35,9 +30,7 @@ def figures() -> str:
         for name, title in titles
         for one in (parts[name],)
     ]
-    few = min(row["interpreters"] for row in rows if row["server"] == "pool")
-    shown = [row for row in rows if row["interpreters"] in (0, few)]
-    by = {(row["server"], row["models"], row["workers"]): row for row in shown}
+    by = {(row["server"], row["models"], row["workers"]): row for row in of_fewest_interpreters(rows)}
     points = []
     for server, models, workers in sorted(by):
         if server == "pool":
@@ -48,6 +41,7 @@ def figures() -> str:
                     f"{models} x {workers}",
                     f"{stock['memory_mb']:,.0f} MB{computed}",
                     f"{mine['memory_mb']:,.0f} MB",
+                    *(_latencies(row) for row in (stock, mine)),
                 ]
             )
     machines = (
@@ -55,15 +49,12 @@ def figures() -> str:
     )
     head = ["MB", "frontend", "of it, for a worker", "base", "interpreter", "model", "worker"]
     measured = ["models x workers of each", "stock TorchServe", "interpool, two interpreters"]
+    measured += ["p50, p99: stock TorchServe", "interpool"]
     return "\n\n".join(
         [markdown_table(head, taken), markdown_table(measured, points), machines, table(parts)]
     )
 
 
-def with_figures() -> str:
-    """The page's text with the figures as the kept results have them."""
-    return filled(PAGE.read_text(encoding="utf-8"), "growth", figures(), BY)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_figures(), encoding="utf-8")
+def _latencies(row: dict[str, Any]) -> str:
+    """Of one client's requests; nothing where the row is computed."""
+    return "" if row["computed"] else f"{row['p50_ms']:.1f}, {row['p99_ms']:.1f} ms"

@@ -124,6 +124,12 @@ def parts_of(rows: list[dict[str, Any]]) -> dict[str, Parts]:
     return found
 
 
+def of_fewest_interpreters(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what was measured once more, for the parts, with more interpreters."""
+    few = min(row["interpreters"] for row in rows if row["server"] == "pool")
+    return [row for row in rows if row["interpreters"] <= few]
+
+
 def _once(_row: dict[str, Any]) -> float:
     return 1.0
 

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.plots import pyplot, save
-
-COLOURS = {"pool": "#0072B2", "stock": "#D55E00"}
+from benchmarks.growth.parts import of_fewest_interpreters
+from benchmarks.shared.plots import COLOURS, logarithmic, pyplot, save
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> Path:
@@ -21,6 +20,7 @@ def draw(rows: list[dict[str, Any]], file: Path) -> Path:
     Args:
         rows: the benchmark's table; what is computed in it is drawn hollow.
     """
+    rows = of_fewest_interpreters(rows)
     figure, axes = pyplot().subplots(2, 2, figsize=(8.0, 5.6), layout="constrained")
     each = max((row["workers"] for row in rows if row["models"] > 1), default=0)
     by = {
@@ -29,7 +29,8 @@ def draw(rows: list[dict[str, Any]], file: Path) -> Path:
     }
     titles = {"models": f"models, {each} workers each", "workers": "workers of one model"}
     for column, (what, some) in enumerate(by.items()):
-        for server, colour in COLOURS.items():
+        for server in ("pool", "stock"):
+            colour = COLOURS[server]
             own = sorted((row for row in some if row["server"] == server), key=lambda row: int(row[what]))
             asked = [row for row in own if not row["computed"]]
             memory, latency = axes[0][column], axes[1][column]
@@ -62,11 +63,11 @@ def draw(rows: list[dict[str, Any]], file: Path) -> Path:
             )
         memory.set_ylabel("MB (PSS), without the frontend", fontsize=8)
         latency.set_ylabel("ms: p50, dotted p99", fontsize=8)
-        memory.set_yscale("log")
+        logarithmic(memory.yaxis)
         latency.set_ylim(bottom=0)
         latency.set_xlabel(titles[what], fontsize=9)
         for panel in (memory, latency):
-            panel.set_xscale("log")
+            logarithmic(panel.xaxis)
             panel.tick_params(labelsize=7)
             panel.grid(alpha=0.3)
         memory.legend(fontsize=7)

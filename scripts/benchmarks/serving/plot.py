@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.plots import pyplot, save
+from benchmarks.shared.plots import legend, pyplot, save
 
 # By framework. Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = {
@@ -82,12 +82,7 @@ def _panels(rows: list[list[tuple[str, dict[str, dict[str, float]]]]], file: Pat
             panel.set_title(title, fontsize=9)
             panel.tick_params(labelsize=7)
             panel.grid(axis="y", alpha=0.3)
-    handles = {
-        label: handle
-        for panel in axes.flat
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8)
+    legend(figure, 4)
     return save(figure, file)
 
 

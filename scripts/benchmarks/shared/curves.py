@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.plots import pyplot, save
+from benchmarks.shared.plots import legend, pyplot, save
 
 COLUMNS = 5
 # By way: colour, line, marker. Okabe and Ito's colours, which the colour-blind can tell apart.
@@ -31,7 +31,7 @@ NAMES = {
 }
 
 
-def draw(suite: list[dict[str, Any]], file: Path) -> None:
+def draw(suite: list[dict[str, Any]], file: Path) -> Path:
     """Write the figure, in the format that the file's suffix names.
 
     Args:
@@ -57,15 +57,10 @@ def draw(suite: list[dict[str, Any]], file: Path) -> None:
         panel.grid(alpha=0.3)
     for panel in axes.flat[len(suite) :]:
         panel.axis("off")
-    handles = {
-        label: handle
-        for panel in axes.flat
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
     figure.supxlabel("threads, or processes, that call the model at once", fontsize=9)
     figure.supylabel("calls a second", fontsize=9)
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2, fontsize=8)
-    save(figure, file)
+    legend(figure, 2)
+    return save(figure, file)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.shared.plots import pyplot, save
 
+POINTS = 50  # in a panel, at most; the lines go through all samples
 PANELS = {
     "memory_mb": "host's memory, MB (PSS)",
     "descriptors": "its descriptors",
@@ -32,10 +33,11 @@ def draw(samples: list[dict[str, Any]], file: Path, counted_from: float) -> Path
     """
     figure, axes = pyplot().subplots(2, 3, figsize=(9.0, 4.6), layout="constrained")
     minutes = [sample["seconds"] / 60 for sample in samples]
+    thinned = -(-len(samples) // POINTS)
     late = [number for number, sample in enumerate(samples) if sample["seconds"] >= counted_from]
     for panel, (what, title) in zip(axes.flat, PANELS.items(), strict=True):
         values = [float(sample[what]) for sample in samples]
-        panel.plot(minutes, values, ".", color="#0072B2", markersize=3)
+        panel.plot(minutes[::thinned], values[::thinned], ".", color="#0072B2", markersize=3)
         if len(late) > 1:
             at = [minutes[number] for number in late]
             line = statistics.linear_regression(at, [values[number] for number in late])
