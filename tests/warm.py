@@ -33,6 +33,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -57,6 +58,7 @@ is_aside = False
 # By program, and by what it may have read early: libraries that tests import set variables for good.
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 _warm: dict[_Key, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+_starting = threading.Lock()  # tests may pack on several threads at once
 
 
 def stand_in() -> Any:
@@ -81,8 +83,9 @@ def _start(command: list[str], **options: Any) -> Any:
     is_usual = early == _early({**os.environ, "PYTHONHASHSEED": "0"})
     if not (warms and is_usual and (key in _warm or len(_warm) < _MOST_WARM)):
         return subprocess.Popen(command, **options)
-    if key not in _warm:
-        _warm[key] = _start_warm(module, dict(environment))
+    with _starting:
+        if key not in _warm:
+            _warm[key] = _start_warm(module, dict(environment))
     error = 2 if options["stderr"] is None else options["stderr"].fileno()
     job = json.dumps([str(options["cwd"] or os.getcwd()), dict(environment)]).encode()
     return Forked(_warm[key][0], job, [options["stdin"].fileno(), error, error, int(results)])

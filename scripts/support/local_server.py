@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
-from waiting import wait_for
+from waiting import NOT_STUCK_S, wait_for
 
 from interpool.handler.host.status import ask_hosts_below
 
 INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main()"]
 JSON = "application/json"
+PATIENCE_S = 300.0  # more than TorchServe's own two minutes, after which it says what is wrong
 # In the environment of every server of this process, to tell what they started from what others did.
 RUN = uuid.uuid4().hex
 
@@ -118,7 +119,8 @@ class TorchServe:
     def _answers(self) -> bool:
         if not _alive(self.frontend):
             raise AssertionError(f"TorchServe ended: {(self.root / 'start.log').read_text()}")
-        return self.get("/ping").status == 200
+        # It binds its addresses one after the other, that of the management last of those that tests need.
+        return self.get("/ping").status == 200 and _listens(self.management)
 
     def stop(self) -> None:
         """Stop it as a user does, and wait until nothing of it runs."""
@@ -197,10 +199,10 @@ class TorchServe:
         return found
 
     def hosts(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "interpool.handler.host.start" in _command(p)]
+        return [p for p in self.processes() if "interpool.handler.host.start" in command_of(p)]
 
     def shims(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if "model_service_worker.py" in _command(p)]
+        return [p for p in self.processes() if "model_service_worker.py" in command_of(p)]
 
     def sockets(self) -> list[str]:
         return sorted(path.name for path in self.tmp.glob(".ts.sock.*"))
@@ -214,7 +216,7 @@ class TorchServe:
         /,
         body: bytes | None = None,
         content_type: str | None = None,
-        timeout: float = 60,
+        timeout: float = PATIENCE_S,
         **query: object,
     ) -> Answer:
         if query:
@@ -235,11 +237,11 @@ class TorchServe:
         except OSError as error:
             return Answer(0, str(error).encode(), {})
 
-    def predict(self, model: str, value: object, timeout: float = 60) -> Answer:
+    def predict(self, model: str, value: object, timeout: float = PATIENCE_S) -> Answer:
         """Post a JSON value to a model, ``name`` or ``name/version``."""
         return self.post(model, json.dumps(value).encode(), JSON, timeout)
 
-    def post(self, model: str, body: bytes, content_type: str | None, timeout: float = 60) -> Answer:
+    def post(self, model: str, body: bytes, content_type: str | None, timeout: float = PATIENCE_S) -> Answer:
         url = f"{self.inference}/predictions/{model}"
         return self.request("POST", url, body, content_type, timeout)
 
@@ -310,18 +312,27 @@ def torchserve(**options: Any) -> Iterator[TorchServe]:
 
 def _wait_for_the_end(processes: list[psutil.Process]) -> None:
     """Of all that ran when a server was told to stop; what does not end is killed, and told of."""
-    _gone, alive = psutil.wait_procs(processes, timeout=20)
+    _gone, alive = psutil.wait_procs(processes, timeout=NOT_STUCK_S)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     assert not alive, f"still running after torchserve --stop: {alive}"
 
 
+def _listens(address: str) -> bool:
+    where = urllib.parse.urlsplit(address)
+    try:
+        socket.create_connection((str(where.hostname), where.port or 0), NOT_STUCK_S).close()
+    except OSError:
+        return False
+    return True
+
+
 def _alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def _command(process: psutil.Process) -> str:
+def command_of(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from local_server import INTERPOOL, Answer, TorchServe, free_ports
+from local_server import INTERPOOL, Answer, TorchServe, command_of, free_ports
 from paths import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from promql import alerts, panels, selectors, variables
@@ -85,6 +85,7 @@ def server(mar: Mar) -> Iterator[Operated]:
         assert running.predict("inside", {}).status == 200
         assert running.predict("exits", {"exit": 3}).status == 500
         wait_for(lambda: running.value("interpool_worker_restarts_total", model="exits"), "a restart")
+        wait_for(lambda: [reasons for _, reasons in running.views("exits")] == [[]], "its worker to be ready")
         yield running
 
 
@@ -136,7 +137,8 @@ def test_counts_are_those_of_what_happened(server: Operated) -> None:
 def test_a_call_that_waits_is_seen_and_ends_the_readiness_of_its_model_only(server: Operated) -> None:
     gate = server.root / "gate"
     with ThreadPoolExecutor(3) as threads:
-        busy = [threads.submit(server.predict, "inside", {"until": str(gate)}) for _ in range(2)]
+        # One of each: a model that has an interpreter is not given another one after a while.
+        busy = [threads.submit(server.predict, name, {"until": str(gate)}) for name in ("inside", "exits")]
         wait_for(lambda: server.value("interpool_interpreters", state="leased") == 2, "two leases")
         late = threads.submit(server.predict, "exits", {})
         wait_for(lambda: server.value("interpool_calls_waiting", model="exits") == 1, "a call that waits")
@@ -189,6 +191,11 @@ def test_a_model_whose_calls_did_not_come_back_is_ready_again_once_they_are_ende
             server.register(mar(server, "inside", "inside", config=config), initial_workers=2).status == 200
         )
         assert server.get("/ping").status == 200
+
+        def pids() -> set[int]:
+            return {worker["pid"] for worker in server.describe("inside")[0]["workers"]}
+
+        hanging = pids()
         with ThreadPoolExecutor(2) as threads:
             never = str(server.root / "never")
             hung = [threads.submit(server.predict, "inside", {"until": never}) for _ in range(2)]
@@ -197,7 +204,10 @@ def test_a_model_whose_calls_did_not_come_back_is_ready_again_once_they_are_ende
         def states() -> set[str]:
             return {worker["status"] for worker in server.describe("inside")[0]["workers"]}
 
-        wait_for(lambda: states() == {"READY"}, lambda: f"workers that are ready, not {states()}")
+        wait_for(
+            lambda: states() == {"READY"} and not pids() & hanging,
+            lambda: f"other workers that are ready, not {states()}",
+        )
 
         def is_ready() -> bool:
             registered = [reasons for view, reasons in server.views("*") if view.registered]
@@ -266,7 +276,7 @@ def test_the_exporter_stays_while_hosts_go_and_leaves_with_torchserve(mar: Mar) 
         (exporter,) = [
             process
             for process in server.processes()
-            if "interpool.handler.host.exporter" in process.cmdline()
+            if "interpool.handler.host.exporter" in command_of(process)
         ]
         server.stop()
         assert not exporter.is_running()

@@ -229,7 +229,9 @@ def test_prints_and_metrics_are_the_right_workers(server: TorchServe, mar: Mar) 
         assert server.predict(name, {"say": f"word of {name}"}).status == 200
     threads = {name: server.describe(name)[0]["workers"][0]["id"] for name in ("anna", "bert")}
     for name in ("anna", "bert"):
-        wait_for_log(server, f"- word of {name}")
+        wait_for_log(server, f"{name}_1.0-stdout MODEL_LOG - word of {name}")
+        wait_for_log(server, f"{name}_1.0-stderr MODEL_LOG - word of {name}")
+        wait_for_log(server, f"a thread says word of {name}")
     log = server.model_log().splitlines()
     for name in ("anna", "bert"):
         said = [line for line in log if line.endswith(f"- word of {name}")]
@@ -243,11 +245,13 @@ def test_prints_and_metrics_are_the_right_workers(server: TorchServe, mar: Mar) 
         }
         assert by_a_thread == f"W-{threads[name]}-{name}_1.0-stdout"
 
-    text = server.request("GET", f"{server.metrics}/metrics").text
-    counts = [line for line in text.splitlines() if line.startswith("PredictionTime{")]
-    assert any('ModelName="anna"' in line for line in counts)
-    assert any('ModelName="bert"' in line for line in counts)
+    def measured(name: str) -> bool:
+        text = server.request("GET", f"{server.metrics}/metrics").text
+        label = f'ModelName="{name}"'
+        return any(line.startswith("PredictionTime{") and label in line for line in text.splitlines())
+
     for name in ("anna", "bert"):
+        wait_for(lambda name=name: measured(name), f"the metrics of {name}")
         assert server.unregister(name).status == 200
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local_server import INTERPOOL, RUN, Answer, TorchServe, torchserve
+from local_server import INTERPOOL, RUN, Answer, TorchServe, command_of, torchserve
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
 
@@ -26,7 +26,7 @@ def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: obj
 
 
 def _is_answered(server: TorchServe, name: str = "inside") -> bool:
-    return server.predict(name, {}, timeout=30).status == 200
+    return server.predict(name, {}).status == 200
 
 
 @contextlib.contextmanager
@@ -37,7 +37,7 @@ def _requests_running(server: TorchServe, name: str) -> Iterator[list[Answer]]:
 
     def ask() -> None:
         while not stop.is_set():
-            answers.append(server.predict(name, {"sleep": 0.02}, timeout=30))
+            answers.append(server.predict(name, {"sleep": 0.02}))
 
     with ThreadPoolExecutor(2) as threads:
         jobs = [threads.submit(ask) for _ in range(2)]
@@ -152,9 +152,7 @@ def test_models_have_the_environment_that_torchserves_configuration_gives_its_wo
 
 def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_START_AHEAD": "0"}) as server:
-        assert "interpool.handler.frontend.ahead" not in " ".join(
-            word for process in server.processes() for word in process.cmdline()
-        )
+        assert not any("interpool.handler.frontend.ahead" in command_of(each) for each in server.processes())
         assert server.hosts() == []
         _register(server, mar)
         assert len(server.hosts()) == 1

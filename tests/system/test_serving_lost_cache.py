@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from linked_tree import link_tree
 from local_server import TorchServe, torchserve
 from system.conftest import Mar
 from waiting import wait_for
@@ -18,7 +18,7 @@ def _own_cache(directory: Path) -> Path:
     """A cache like this one's, with files for one interpreter; gives the part that all is in."""
     made = Path(provision.notes_folder()).parent
     own = directory / "cache" / made.name
-    shutil.copytree(made, own, copy_function=os.link, symlinks=True)
+    link_tree(made, own)
     for slot in own.glob("slots/*"):
         if slot.name != "0001":
             shutil.rmtree(slot)

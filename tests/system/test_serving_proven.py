@@ -185,7 +185,7 @@ def test_a_model_whose_answers_have_changed_is_refused_when_it_is_asked_to_test_
     package = mar(server, "wrong", archive, config="interpool: {self_test: true}\n")
     reason = refusal(server, package, "wrong")
     assert "it answers its own example inputs differently than when it was made" in reason
-    assert "Greatest absolute difference: 1.0" in server.model_log()
+    wait_for_log(server, "Greatest absolute difference: 1.0")
 
 
 def test_an_archive_that_wants_an_environment_of_its_own_installs_nothing(

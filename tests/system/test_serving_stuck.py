@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from linked_tree import link_tree
 from local_server import Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
@@ -180,7 +179,7 @@ def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
 def _cache_for_one(directory: Path) -> Path:
     """A cache like this one, in which every other interpreter's libpython is damaged."""
     cache = directory / "cache"
-    shutil.copytree(cache_root(), cache, copy_function=os.link, symlinks=True)
+    link_tree(cache_root(), cache)
     name = libpython_path().name
     for whole in list(cache.glob(f"*/slots/0001/*/{name}")):
         for number in range(2, 40):

@@ -99,13 +99,12 @@ def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
     server: TorchServe, mar: Mar, packed: Pack
 ) -> None:
     _register(server, mar, packed, "alone", config="interpool: {isolation: own}")
-    retired = server.pools()["default"]["interpreters"]["interpreters"]
+    retired = _numbers(server, "retired")
     assert server.predict("alone", {"way": "patch torch"}).json == {"relu": -1.0}
     (pool,) = _served_by(server, "alone")
     assert pool.startswith("own-")
     assert server.predict("alone", {}).json == {"relu": -1.0}
-    after = server.pools()["default"]["interpreters"]["interpreters"]
-    assert [one["state"] == "retired" for one in after] == [one["state"] == "retired" for one in retired]
+    assert _numbers(server, "retired") == retired
     server.unregister("alone")
 
 

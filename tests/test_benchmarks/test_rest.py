@@ -11,7 +11,6 @@ from pathlib import Path
 
 import otf
 import pytest
-from waiting import wait_for
 
 from benchmarks.shared.checkout import BENCHMARKS
 
@@ -25,7 +24,9 @@ def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: 
         subprocess.Popen([*command, str(address)], stdout=subprocess.PIPE, env=environment) as worker,
         socket.socket(socket.AF_UNIX) as frontend,
     ):
-        wait_for(address.exists, "the worker")
+        assert worker.stdout
+        while worker.stdout.readline() != b"Python runtime: 3\n":  # it listens by then
+            assert worker.poll() is None
         frontend.settimeout(60)
         frontend.connect(str(address))
 
@@ -52,8 +53,7 @@ def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: 
             assert ask(batch) == expected
         frontend.shutdown(socket.SHUT_RDWR)
         assert worker.wait(60) == 0
-        assert worker.stdout
-        said = worker.stdout.read().decode().partition("Python runtime: 3\n")[2]
+        said = worker.stdout.read().decode()
     received = r"Backend received inference at: \d+\n"
     metric = r"\[METRICS\]PredictionTime\.Milliseconds:0\.01\|#ModelName:m,Level:Model\|#type:GAUGE\|"
     assert re.fullmatch(rf"({received}{metric}#hostname:\S+,\d+,request-0,request-1\n){{2}}" * lines, said)

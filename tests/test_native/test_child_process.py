@@ -147,7 +147,7 @@ def test_a_child_that_raises_is_told_with_its_traceback() -> None:
 
 def test_a_child_that_raises_ends_though_it_has_a_thread_that_does_not() -> None:
     with pytest.raises(ChildError, match="ended with status 1") as caught:
-        run(PROGRAM, Job("raise beside a thread"), timeout=20, capture_stderr=True)
+        run(PROGRAM, Job("raise beside a thread"), timeout=60, capture_stderr=True)
     assert "\nLookupError: of its own\n" in caught.value.stderr
 
 
@@ -190,13 +190,13 @@ def test_a_child_that_has_given_its_results_runs_its_exit_functions(
 def test_what_a_c_library_does_at_the_end_of_a_process_is_not_waited_for() -> None:
     started = time.monotonic()
     run(PROGRAM, Job("never end in C"))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
 
 
 def test_exit_functions_that_never_end_are_limited_and_told(caplog: pytest.LogCaptureFixture) -> None:
     started = time.monotonic()
     run(PROGRAM, Job("never end in Python"))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
     said = "working gave its results; its exit functions did not end within 2 s, and it was killed"
     assert [record.getMessage() for record in caplog.records] == [said]
 
@@ -215,7 +215,7 @@ def test_a_child_of_which_nothing_more_is_wanted_can_be_killed(caplog: pytest.Lo
     with start(PROGRAM, Job("go on")) as child:
         child.result()
         child.kill()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
     assert caplog.records == []
 
 
@@ -232,7 +232,7 @@ def test_a_thread_that_never_ends_does_not_keep_a_child() -> None:
         threading.Thread(target=threading.Event().wait).start()
         leave()
     """
-    assert subprocess.run([sys.executable, "-c", source], timeout=30, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", source], timeout=120, check=False).returncode == 0
 
 
 def test_a_result_of_another_type_is_refused() -> None:

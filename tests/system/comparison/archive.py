@@ -42,6 +42,10 @@ Step = Request | tuple[Request, ...]
 Files = Callable[[Path], None]
 
 
+# For what remembers: each interpreter has states of its own, and one may be looked after as a request comes.
+ONE_INTERPRETER = "interpool: {pool: one, interpreters: 1}\n"
+
+
 @dataclass(frozen=True)
 class Archive:
     """An archive as the stock archiver makes it, and what is asked of it.

@@ -96,7 +96,7 @@ def _same_words(stock: _Served, pool: _Served, archive: Archive) -> None:
             if (a != b if ordered else sorted(a) != sorted(b))
         )
 
-    wait_for(lambda: not difference(), lambda: f"the same words\n{difference()}", seconds=20, pause=0.1)
+    wait_for(lambda: not difference(), lambda: f"the same words\n{difference()}", pause=0.1)
 
 
 def _once(lines: list[str]) -> list[str]:

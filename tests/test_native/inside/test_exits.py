@@ -169,7 +169,8 @@ def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(t
             for directory in sys.argv[1:]:
                 code.call("make", directory)
             code.call("close", sys.argv[1])
-            while not Path(sys.argv[1] + ".txt").exists():
+            written = Path(sys.argv[1] + ".txt")
+            while not (written.exists() and written.read_text() == "gone"):
                 time.sleep(0.01)
         print(Path(sys.argv[2] + ".txt").exists())
         """,

@@ -23,6 +23,7 @@ from interpool_testing import (
     HOLD_THE_GIL,
     Code,
     Gate,
+    Sign,
     assert_clean,
     every_interpreter,
     nobody_leases,
@@ -197,11 +198,11 @@ def test_no_later_call_is_hit_by_what_was_meant_for_an_earlier_one(pool: Interpr
 
 
 def test_each_of_several_threads_calls_has_its_own_limit(pool: InterpreterManager) -> None:
-    with pool.acquire_session(timeout=60, call_limit=1.0) as session:
+    with pool.acquire_session(timeout=60, call_limit=2.0) as session:
         spin = Code(session, SOURCE)["spin"]
         # Together they take longer than the limit, and each waits for its turn.
-        results = together([lambda: spin(0.4).to_value() for _ in range(4)])
-        assert results == [0.4] * 4
+        results = together([lambda: spin(0.3).to_value() for _ in range(8)])
+        assert results == [0.3] * 8
         outcomes = []
 
         def call(seconds: float) -> None:
@@ -295,11 +296,9 @@ def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
             stuck = functools.partial(held, gate.fd)
         if how == "the wait for it":
             # A thread of the model's holds the GIL; the call itself never begins.
-            session.global_("_thread", "start_new_thread")(held, (gate.fd,))
-            wait_for(
-                lambda: "does not release the GIL" in losing.dump_stacks(patience=0.2),
-                "the thread that holds the GIL",
-            )
+            begun = Sign()
+            session.global_("_thread", "start_new_thread")(held, (gate.fd, begun.fd))
+            begun.wait()
             stuck = kept.to_value
         waiter = executor.submit(lambda: losing.acquire_session(timeout=60))
 
@@ -349,7 +348,8 @@ def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(losing: Interprete
     def visit() -> None:
         with losing.acquire_session(timeout=60, affinity="lost") as session:
             session.from_value(1)
-            visited.append(session.interpreter_id)
+            number = session.interpreter_id
+        visited.append(number)  # it is free again
         go.wait(60)
 
     thread = threading.Thread(target=visit)

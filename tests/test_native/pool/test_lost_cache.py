@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 from interpool_testing import assert_clean, run_program
+from linked_tree import link_tree
 
 from interpool.native import provision
 
@@ -47,21 +46,12 @@ with InterpreterManager(1, max_size=2) as manager:
 """
 
 
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One of the test's own, in which all templates are made."""
     made = Path(provision.notes_folder()).parent
     root = tmp_path / "cache"
-    shutil.copytree(
-        made, root / made.name, copy_function=_link, ignore=shutil.ignore_patterns("slots", "locks", ".new-*")
-    )
+    link_tree(made, root / made.name, "slots", "locks")
     for directory in (root, root / made.name):
         directory.chmod(0o700)
     monkeypatch.setenv("INTERPOOL_CACHE", str(root))

@@ -54,6 +54,7 @@ def test_without_a_call_there_is_nothing_to_end(manager: InterpreterManager) -> 
 def test_what_a_model_does_is_interrupted_and_the_connection_goes_on(manager: InterpreterManager) -> None:
     client = Client(manager, "interruptible")
     _call(client, b"(loop)")
+    wait_for(lambda: "loop_for_ever" in manager.dump_stacks(), "the loop")
     _interrupt(client)
     assert "loop_for_ever" in client.connection.where
     assert client.line() == b"interrupted\n"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from archives import build_scale
-from interpool_testing import Code, Gate, assert_clean, run_program, together
+from interpool_testing import HOLD_THE_GIL, Code, Gate, Sign, assert_clean, run_program, together
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -99,7 +99,8 @@ def test_a_manager_closed_under_busy_threads_lets_them_finish(tmp_path: Any) -> 
     assert not any(entry["leased"] for entry in manager.stats()["interpreters"])
 
 
-def test_a_close_names_what_was_not_given_back() -> None:
+def test_a_close_names_what_was_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interpool.native.pool.leaks.PATIENCE_S", 3.0)  # for the one that is not busy
     manager = InterpreterManager(2)
     session = manager.acquire_session(timeout=60)
     numbers = [session.global_("torch", "ones")(i) for i in range(3)]
@@ -107,13 +108,12 @@ def test_a_close_names_what_was_not_given_back() -> None:
     dropped = session.from_value({})
     del dropped
     busy = manager.acquire_session(timeout=60)
-    hold = Code(
-        busy, "import ctypes\ndef hold(fd): ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)"
-    )["hold"]
+    hold = Code(busy, HOLD_THE_GIL)["hold_the_gil"]
+    begun = Sign()
     with Gate() as gate:
-        thread = threading.Thread(target=hold, args=(gate.fd,))
+        thread = threading.Thread(target=hold, args=(gate.fd, begun.fd))
         thread.start()
-        wait_for(lambda: "does not release the GIL" in manager.dump_stacks(patience=0.2), "the call to begin")
+        begun.wait()
         with pytest.warns(ResourceWarning) as caught:
             manager.close()
         manager.close()  # says it once
@@ -174,11 +174,13 @@ def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() ->
         warnings.simplefilter("always", ResourceWarning)
         from interpool import InterpreterManager
         from interpool.native.errors import CallTimeoutError
+        from interpool.native.pool import leaks
         from interpool_testing import Code
 
+        leaks.PATIENCE_S = 30.0
         manager = InterpreterManager(2, grace=0.2)
         # One interpreter's GIL is held for ever, and one that is leased is left behind.
-        with manager.acquire_session(call_limit=0.1) as session:
+        with manager.acquire_session(call_limit=2) as session:  # for what comes before, on a busy machine
             hold = Code(session, "import ctypes\\ndef hold(): ctypes.PyDLL(None).sleep(1000)")["hold"]
             try:
                 hold()
@@ -207,7 +209,7 @@ def test_a_process_ends_with_a_gil_that_is_never_released(state: str) -> None:
 
         state = sys.argv[1]
         manager = InterpreterManager(2, grace=0.2)
-        session = manager.acquire_session(call_limit=0.1 if state == "retired" else None)
+        session = manager.acquire_session(call_limit=2 if state == "retired" else None)
         hold = Code(session, "import ctypes\\ndef hold(): ctypes.PyDLL(None).sleep(1000)")["hold"]
         def call():
             try:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from interpool_testing import HOLD_THE_GIL, Code, Gate, every_interpreter
+from interpool_testing import HOLD_THE_GIL, Code, Gate, Sign, every_interpreter
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -82,7 +82,13 @@ def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: Interpr
             compute,
             sleep,
         ):
-            wait_for(lambda: "inner (" in manager.dump_stacks(), "the call to begin")
+            begun = ("inner (", "in native code, called by no Python code", "Event.wait (")
+
+            def have_begun() -> bool:
+                told = manager.dump_stacks()
+                return all(each in told for each in begun)
+
+            wait_for(have_begun, "the calls to begin")
             start = time.monotonic()
             # While both gates are shut: nobody's call is waited for, nor how patient one is.
             text = manager.dump_stacks(patience=120)
@@ -92,14 +98,14 @@ def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: Interpr
         # Under the host's name for the thread, innermost first.
         assert re.search(
             r"thread \d+ \"a caller of the test's\"\n    inner \(<string>:\d+\)\n"
-            r"    outer \(<string>:12\)(?=\n  thread|\Z)",
+            r"    outer \(<string>:18\)(?=\n  thread|\Z)",
             computing,
         )
         assert "in native code, called by no Python code" in paragraph(text, native)
         waiting = paragraph(text, idle)
         assert "a helper of the model's" in waiting
         assert "Event.wait (" in waiting
-        assert "waits (<string>:23)" in waiting
+        assert "waits (<string>:29)" in waiting
         assert text.count("interpreter ") == len(manager)
         helpers["end"]()
 
@@ -110,8 +116,9 @@ def test_an_interpreter_whose_gil_cannot_be_had_is_named_and_not_waited_for(
     gate = Gate()
     with every_interpreter(manager, 2) as (stuck, free):
         hold = Code(stuck, SOURCE)["hold_the_gil"]
-        with in_a_thread(hold, gate.fd), gate:
-            wait_for(lambda: HELD in manager.dump_stacks(patience=0.3), "the call to begin")
+        begun = Sign()
+        with in_a_thread(hold, gate.fd, begun.fd), gate:
+            begun.wait()
             start = time.monotonic()
             text = manager.dump_stacks(patience=1.5)  # for the free one to answer in
             assert time.monotonic() - start >= 1.5

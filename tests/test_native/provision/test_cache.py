@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import NOT_STUCK_S
 
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
@@ -78,7 +79,7 @@ def test_processes_starting_at_once_end_with_one_whole_cache(cache: Path, extens
     shared = str(next(SITE.glob("numpy/linalg/_umath_linalg.*.so")))
     jobs = [(path, slot) for slot in range(3) for path in (shared, str(extension)) for _ in range(4)]
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        answers = pool.starmap_async(provision.private_copy, jobs, chunksize=1).get(60)
+        answers = pool.starmap_async(provision.private_copy, jobs, chunksize=1).get(NOT_STUCK_S)
     assert answers == [provision.private_copy(*job) for job in jobs]
     assert not list(cache.rglob(".new-*"))
     assert len(templates(cache, extension.name)) == 1

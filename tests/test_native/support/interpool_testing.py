@@ -103,11 +103,29 @@ class Gate:
             self._write = -1
 
 
-# Native code in an interpreter that reads from a gate, and keeps the GIL.
+class Sign:
+    """Given by code in an interpreter, which writes a byte to ``fd``, and awaited by a test, once."""
+
+    def __init__(self) -> None:
+        self._read, self.fd = os.pipe()
+
+    def wait(self) -> None:
+        os.read(self._read, 1)
+        os.close(self._read)
+        os.close(self.fd)
+
+
+# Native code in an interpreter that reads from a gate, and keeps the GIL; it gives a sign that it has it.
 HOLD_THE_GIL = """
-import ctypes
-def hold_the_gil(fd):
-    ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
+import ctypes, sys
+def hold_the_gil(fd, begun=-1):
+    libc, buffer, interval = ctypes.PyDLL(None), ctypes.create_string_buffer(1), sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # nobody gets it between the two
+    try:
+        libc.write(begun, buffer, 1)
+        libc.read(fd, buffer, 1)
+    finally:
+        sys.setswitchinterval(interval)
 """
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from system.comparison.archive import Archive, post
+from system.comparison.archive import ONE_INTERPRETER, Archive, post
 
 ARCHIVES = [
     Archive(
         "talkative",
         handler="handler.py",
+        config=ONE_INTERPRETER,
         requests=[
             post({"levels": [10, 20, 30, 40, 50], "print": ["one", "two\nlines", "größe"]}),
             post({"stderr": ["to stderr"], "warn": ["careful", "careful"]}),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from system.comparison.archive import Archive, post
+from system.comparison.archive import ONE_INTERPRETER, Archive, post
 
 ARCHIVES = [
     Archive(
         "counter",
         handler="handler.py",
+        config=ONE_INTERPRETER,
         extra=["lines.txt"],
         requests=[post(1)] * 5,
         statuses=[200] * 5,
@@ -15,6 +16,7 @@ ARCHIVES = [
     Archive(
         "environment",
         handler="handler.py",
+        config=ONE_INTERPRETER,
         requests=[
             post({"random": True}),
             post({"write": "a"}),

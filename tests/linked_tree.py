@@ -1,0 +1,28 @@
+"""A copy of the cache, by links: it is everybody's, and others make and remove files in it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def link_tree(source: Path, target: Path, *left_out: str) -> None:
+    """What is whole there, and was not removed meanwhile, linked where that can be.
+
+    Args:
+        source: a folder.
+        target: a new one.
+        left_out: patterns of names, besides drafts and what is on its way out.
+    """
+    ignore = shutil.ignore_patterns(".*", *left_out)
+    shutil.copytree(source, target, copy_function=_link, symlinks=True, ignore=ignore)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        pass  # it was removed
+    except OSError:
+        shutil.copy2(source, target)
