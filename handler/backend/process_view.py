@@ -16,6 +16,7 @@ import asyncio
 import gc
 import logging
 import os
+import socket
 import sys
 import threading
 import warnings
@@ -101,6 +102,7 @@ _KEPT = (
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
     _Kept(get_event_loop_policy, set_event_loop_policy),
     _Kept(start_method, set_start_method),
+    _Kept(socket.getdefaulttimeout, socket.setdefaulttimeout),
 )
 _initial: tuple[Any, ...] = ()  # before any model
 _current: ProcessView | None = None

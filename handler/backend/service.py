@@ -349,7 +349,8 @@ def _model(key: _Key, token: WorkerToken) -> _Loaded:
         _unload([k for k, m in _models.items() if m.directory == directory and m.state < token.state])
     if model is None:
         sweep()  # what was unregistered is in nobody's way
-        model = _models[key] = _load(key, token)
+        with stdio.loading():
+            model = _models[key] = _load(key, token)
     return model
 
 

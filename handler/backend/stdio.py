@@ -24,10 +24,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 _PIPE_LIMIT = 1 << 20
 _HELD_LIMIT = 1 << 14
@@ -122,6 +122,7 @@ class to_worker:  # noqa: N801 - a context manager
     def __init__(self, stdout: int, stderr: int, model: object = None) -> None:
         self.model = model
         self.lines = (_Lines(stdout), _Lines(stderr))
+        self.is_loading = False  # see loading()
         self._began = 0.0
 
     def __enter__(self) -> None:
@@ -174,8 +175,26 @@ def _calls() -> Iterator[to_worker]:
         yield running
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Have nobody told the running call's descriptors meanwhile: a model is being loaded.
+
+    What it opens with one it keeps, and the number is soon another file's: a trial's, a load ahead's and
+    a worker's descriptors are closed before the model is unloaded.
+    """
+    call = _current.get()
+    if call is None:
+        yield
+        return
+    call.is_loading = True
+    try:
+        yield
+    finally:
+        call.is_loading = False
+
+
 class _RoutedBytes(io.RawIOBase):
-    """The bytes below ``sys.stdout`` or ``sys.stderr``."""
+    """The bytes below ``sys.stdout`` or ``sys.stderr``: all models', so none of them closes it."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -185,7 +204,10 @@ class _RoutedBytes(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        for lines in (call.lines[self._index] for call in _calls()):
+        for call in _calls():
+            if call.is_loading:
+                raise io.UnsupportedOperation("fileno: while a model is loaded, it has no descriptor to keep")
+            lines = call.lines[self._index]
             if not lines.ended:
                 lines.flush_if_idle()  # whoever asks may write there
                 return lines.descriptor
@@ -201,6 +223,21 @@ class _RoutedBytes(io.RawIOBase):
     def flush(self) -> None:
         for call in _calls():
             call.lines[self._index].flush()
+
+    def close(self) -> None:
+        # A wrapper that a model has made closes it, at the latest when it is collected with the model.
+        self.flush()
+
+
+class _RoutedText(io.TextIOWrapper):
+    """``sys.stdout`` or ``sys.stderr``: one object for all models, which goes on whatever one does to it."""
+
+    def close(self) -> None:
+        self.flush()
+
+    def detach(self) -> Any:
+        self.flush()
+        return self.buffer
 
 
 def install() -> None:
@@ -226,7 +263,7 @@ def _note_threads() -> None:
 def _text(index: int, errors: str) -> TextIO:
     # Written through at once: a buffer here would mix the lines of different calls.
     buffer = cast("io.BufferedWriter", _RoutedBytes(index))
-    return io.TextIOWrapper(buffer, encoding="utf-8", errors=errors, write_through=True)
+    return _RoutedText(buffer, encoding="utf-8", errors=errors, write_through=True)
 
 
 def hold(line: str) -> bool:

@@ -54,6 +54,8 @@ class FramePeeker:
         begin, end = len(self.frame), len(self.frame) + length
         give_up = time.monotonic() + _PEEK_PATIENCE_S
         with socket.socket(fileno=os.dup(self._descriptor)) as stream:
+            # A default timeout that a model has set makes it non-blocking, and with it the connection.
+            stream.settimeout(None)
             while len(self.frame) < end:
                 self.frame = stream.recv(end, socket.MSG_PEEK)
                 if len(self.frame) < end:  # there is no waiting for more than what is there already

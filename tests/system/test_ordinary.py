@@ -187,6 +187,18 @@ ONCE = """
 """
 
 
+KEEPS = """
+    import os
+    import sys
+
+    sys.stdout = os.fdopen(sys.stdout.fileno(), "w", buffering=1)
+
+    def handle(data, context):
+        if data is None:
+            return
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "handler", "reason"),
     [
@@ -198,6 +210,7 @@ ONCE = """
         ("swallows", SWALLOWS, "Model 'swallows' could not be loaded: fork inside a private interpreter"),
         ("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
         ("once", ONCE, "OSError: [Errno 98] Address already in use"),
+        ("keeps", KEEPS, "UnsupportedOperation: fileno: while a model is loaded"),
     ],
 )
 def test_a_model_that_needs_a_process_is_served_by_stock_workers(

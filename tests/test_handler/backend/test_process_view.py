@@ -89,6 +89,24 @@ found.append(multiprocessing.get_start_method(allow_none=True))
         assert _run(session, source) == ["spawn", "forkserver", "spawn", None]
 
 
+def test_each_model_chooses_how_long_its_sockets_wait(session: InterpreterSession) -> None:
+    source = f"""
+import socket
+from {VIEW} import ProcessView
+hasty, other = ProcessView(None), ProcessView(None)
+with hasty.entered():
+    socket.setdefaulttimeout(5)
+found = []
+for view in (other, hasty, other):
+    with view.entered():
+        found.append(socket.getdefaulttimeout())
+hasty.close()
+other.close()
+found.append(socket.getdefaulttimeout())
+"""
+    assert _run(session, source) == [None, 5.0, None, None]
+
+
 def test_a_view_imports_nothing_that_no_model_asks_for() -> None:
     source = f"""
 import sys

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextvars
+import gc
+import io
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from interpool.handler.backend import stdio
-from interpool.handler.backend.wire import FrameReader, ReplyWriter, TruncatedFrameError
+from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter, TruncatedFrameError
 
 
 @contextmanager
@@ -113,6 +117,64 @@ def test_log_records_and_raw_bytes_follow(tmp_path: Path, capfd: pytest.CaptureF
             assert worker.out == "a record\nbytes\n"
         finally:
             logger.removeHandler(handler)
+
+
+def test_a_model_is_told_no_descriptor_while_it_is_loaded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            sys.stderr.fileno()
+        except io.UnsupportedOperation as error:
+            asked.append(error)
+
+    with _installed(), _workers(tmp_path, 1) as (worker,):
+        with stdio.to_worker(*worker.fds, "mine"):
+            with stdio.loading():
+                for stream in (sys.stdout, sys.stderr, sys.stdout.buffer):
+                    with pytest.raises(io.UnsupportedOperation, match="fileno"):
+                        stream.fileno()
+                thread = threading.Thread(target=ask)
+                thread.start()
+                thread.join()
+                print("loading")
+            assert (sys.stdout.fileno(), sys.stderr.fileno()) == worker.fds
+        assert (worker.out, len(asked)) == ("loading\n", 1)
+
+
+def _close() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.close()
+        stream.buffer.close()
+
+
+def _wrap() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        io.TextIOWrapper(stream.buffer, encoding="utf-8").write("wrapped\n")
+    gc.collect()
+
+
+def _detach() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        codecs.getwriter("utf-8")(stream.detach()).write("wrapped\n")
+    gc.collect()
+
+
+@pytest.mark.parametrize(("end", "says"), [(_close, ""), (_wrap, "wrapped\n"), (_detach, "wrapped\n")])
+def test_a_model_ends_the_streams_for_nobody_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], end: Callable[[], None], says: str
+) -> None:
+    with _installed(), _workers(tmp_path, 2) as (first, second):
+        with stdio.to_worker(*first.fds, "first"):
+            print("before", end="")
+            end()
+        with stdio.to_worker(*second.fds, "second"):
+            print("out")
+            print("err", file=sys.stderr)
+        assert (first.out, first.err) == ("before" + says, says)
+        assert (second.out, second.err) == ("out\n", "err\n")
 
 
 def test_asyncio_follows_its_call_and_threads_of_nobody_print_for_the_host(
@@ -216,6 +278,22 @@ def test_a_frame_is_read_like_a_socket() -> None:
     assert bytes(reader.recv(4)) == b"cdef"
     with pytest.raises(TruncatedFrameError, match="7 or more"):
         reader.recv(1)
+
+
+def test_a_frame_is_peeked_at_in_a_connection_that_goes_on_to_block() -> None:
+    """Whatever timeout a model has made every new socket's: others read the connection, too."""
+    near, far = socket.socketpair()
+    before = socket.getdefaulttimeout()
+    with near, far:
+        far.sendall(b"abcdef")
+        peeker = FramePeeker(near.fileno())
+        socket.setdefaulttimeout(5)
+        try:
+            assert (peeker.recv(2), peeker.recv(4)) == (b"ab", b"cdef")
+        finally:
+            socket.setdefaulttimeout(before)
+        assert os.get_blocking(near.fileno())
+        assert near.recv(6) == b"abcdef"
 
 
 def test_a_reply_is_written_whole_even_if_the_socket_is_slow() -> None:
