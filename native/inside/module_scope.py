@@ -438,7 +438,8 @@ def _guard_import_module() -> None:
 
     @functools.wraps(stock)  # pickles know it by its name
     def import_module(name: str, package: str | None = None) -> ModuleType:
-        scope = _scope_out_of_place(sys._getframe(1).f_globals)
+        caller = sys._getframe().f_back  # None: called by C++ code
+        scope = _scope_out_of_place(caller.f_globals if caller is not None else None)
         if scope is None or (not name.startswith(".") and _is_standard(name, scope)):
             return stock(name, package)
         return scope.lookup(importlib.util.resolve_name(name, package))
