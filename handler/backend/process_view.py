@@ -93,8 +93,13 @@ def _put_streams(streams: tuple[Any, Any]) -> None:
     sys.stdout, sys.stderr = streams
 
 
+def _put_environ(environ: Any) -> None:
+    os.environ = environ  # noqa: B003 - what the name means, and not the environment
+
+
 _KEPT = (
     _Kept(lambda: (sys.stdout, sys.stderr), _put_streams),
+    _Kept(lambda: os.environ, _put_environ),  # the name: a model may bind it to a dict of its own
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
@@ -146,13 +151,15 @@ class ProcessView:
         self._changes: tuple[own_changes.Changes, ...] = ()
         self._grad = True
         self._device: torch.device | None = None
+        self._arguments: Sequence[str] = ()  # what its latest call was given
+        self._argv: Any = []  # what it has as sys.argv: these, or what it has made of them
 
     @contextmanager
     def entered(self, arguments: Sequence[str] = ()) -> Iterator[None]:
         """Have it in place for a call. For the thread that has leased the interpreter.
 
         Args:
-            arguments: the worker's ``sys.argv``; none: as it is.
+            arguments: the worker's ``sys.argv``, unless the model has changed its own; none: as it is.
         """
         self.enter(arguments)
         try:
@@ -166,8 +173,10 @@ class ProcessView:
         if _current is not self:
             self._put_in_place()
         _calling_thread = threading.get_ident()
-        if arguments:
-            sys.argv[:] = arguments
+        if arguments and arguments is not self._arguments:
+            self._give(arguments)
+        if self._arguments:
+            sys.argv = self._argv
         if self._directory is not None:
             os.chdir(self._directory)
         if not self._grad:
@@ -179,6 +188,8 @@ class ProcessView:
         """End it."""
         global _calling_thread
         _calling_thread = 0
+        if self._arguments:
+            self._argv = getattr(sys, "argv", [])
         if self._directory is not None:
             try:  # noqa: SIM105 - it is done for each request
                 self._directory = os.getcwd()
@@ -212,13 +223,20 @@ class ProcessView:
         if self.modules is not None:
             self.modules.close()
 
+    def _give(self, arguments: Sequence[str]) -> None:
+        """Have another worker's arguments, which differ by its socket, unless the model has its own."""
+        if type(self._argv) is list and self._argv == list(self._arguments):
+            self._argv[:] = arguments
+        self._arguments = arguments
+
     def _put_in_place(self) -> None:
         global _current, _initial
+        # Before anything moves: where one cannot be read, the model that is in place stays so as a whole.
+        found = tuple(kept.get() for kept in _KEPT)
         if _current is not None:
             for changes in _current._changes:
                 changes.take_back()
         module_scope.enter(self.modules)
-        found = tuple(kept.get() for kept in _KEPT)
         if _current is not None:
             _current._state = found
         elif not _initial:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 
-_CLONE_FS = 0x200
+from interpool.native.directories import own_directory
 
-
-def own_directory() -> bool:
-    """Give the calling thread a working directory of its own; False where the system forbids it.
-
-    The threads that it starts afterwards share it. A container's rules for system calls may forbid
-    ``unshare``: Docker's do.
-    """
-    return bool(ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0)
+__all__ = ["own_directory", "threads_have_directories"]
 
 
 def threads_have_directories() -> bool:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _NATIVE = Path(__file__).resolve().parents[1]
 # Of interpool.native, what interpreters import; ``inside/__init__.py`` says so.
-_INSIDE = ("__init__.py", "errors.py", "movable.py", "archive", "inside", "upstream")
+_INSIDE = ("__init__.py", "errors.py", "movable.py", "directories.py", "archive", "inside", "upstream")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What runs inside a private interpreter.
 
-Imports ``native.archive``, ``native.upstream`` and ``native.errors``. It never imports the host's
-half of ``interpool.native``: a private interpreter has its own copy of every compiled module, and
-would start a second pool inside the pool.
+Imports ``native.archive``, ``native.upstream``, ``native.directories`` and ``native.errors``. It never
+imports the host's half of ``interpool.native``: a private interpreter has its own copy of every compiled
+module, and would start a second pool inside the pool.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ called when the interpreter ends, and so are those of models that are still ther
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import sys
 import threading
@@ -14,6 +15,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from interpool.native.directories import own_directory
 from interpool.native.inside.owners import Owner, owner_of
 
 if TYPE_CHECKING:
@@ -82,8 +84,9 @@ def waits(key: object) -> bool:
 def call(key: object, then: Callable[[], object] = lambda: None) -> None:
     """Have those of the model of that scope, or archive, called in a thread of their own, the last one first.
 
-    They may wait for threads of the model's, and whoever unloads it serves others. Where one raises, that is
-    said on ``sys.stderr``, as when a Python ends, and the next one is called.
+    They may wait for threads of the model's, and whoever unloads it serves others, in working directories
+    of those. Where one raises, that is said on ``sys.stderr``, as when a Python ends, and the next one is
+    called.
 
     Args:
         key: the scope, or the archive's name.
@@ -101,6 +104,7 @@ def call(key: object, then: Callable[[], object] = lambda: None) -> None:
 
 
 def _call(own: list[_Exit], then: Callable[[], object]) -> None:
+    _leave_directory(own[0].owner.path)
     while own:
         made = own.pop()
         try:
@@ -110,3 +114,18 @@ def _call(own: list[_Exit], then: Callable[[], object]) -> None:
             traceback.print_exc()
         _unregister(made)
     then()
+
+
+def _leave_directory(path: str) -> None:
+    """Have the calling thread go to that directory: it shares that of whoever started it, another model's.
+
+    Where there is none, as of an archive, or none any more, it goes to the process's.
+    """
+    if not own_directory():
+        return  # the process's is everybody's, and stays
+    for directory in (path, "/proc/self/cwd", "/"):
+        try:
+            os.chdir(directory)
+        except OSError:
+            continue
+        return

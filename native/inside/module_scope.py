@@ -13,13 +13,15 @@ modules that its code puts into ``sys.modules`` by hand; and modules of the envi
 these, such as a handler of TorchServe's that uses the torchvision in the model's directory. All else is
 the environment's, imported once for all scopes.
 
-A thread that a model started may import while another model's scope is entered. Its import statements
-are led to its own scope, once there is such a thread (``_guard_statements``).
+A thread that a model started may import while another model's scope is entered. What its own code asks
+for is led to its own scope: import statements, once there is such a thread (``_guard_statements``), and
+``importlib.import_module``. What others' code imports for it, pickles too, is not.
 """
 
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -149,20 +151,21 @@ class ModuleScope:
         return made
 
     def find(self, name: str, fromlist: Sequence[str] | None) -> ModuleType:
-        """What an import statement of this scope's means while another one is entered.
+        """What an import statement of this scope's means while another one is entered; see ``lookup``."""
+        module = self.lookup(name)
+        for part in fromlist or ():
+            if not hasattr(module, part):
+                self.lookup(f"{name}.{part}")
+        return module if fromlist else self.lookup(name.partition(".")[0])
+
+    def lookup(self, name: str) -> ModuleType:
+        """The module that a name means to this scope while another one is entered.
 
         Not of Python's own library, which is everybody's. Anything else may use modules of this scope's.
 
         Raises:
             ImportError: it was not imported before.
         """
-        module = self._lookup(name)
-        for part in fromlist or ():
-            if not hasattr(module, part):
-                self._lookup(f"{name}.{part}")
-        return module if fromlist else self._lookup(name.partition(".")[0])
-
-    def _lookup(self, name: str) -> ModuleType:
         module = self._modules.get(name)
         if module is None and name.partition(".")[0] not in self._names:
             module = _environment.get(name)
@@ -282,6 +285,7 @@ def _install() -> None:
     _baseline = frozenset(sys.modules) | lean_imports.known_names()
     sys.path_hooks.insert(0, _hook)
     _guard_threads()
+    _guard_import_module()
     owners.find_owners(_owner)
 
 
@@ -421,6 +425,28 @@ def _is_standard(name: str, scope: ModuleScope) -> bool:
     return top in sys.stdlib_module_names and not own
 
 
+def _scope_out_of_place(globals_: dict[str, Any] | None) -> ModuleScope | None:
+    """The scope whose module's globals these are, unless it is the one that is entered."""
+    spec = globals_.get("__spec__") if globals_ else None
+    scope: ModuleScope | None = getattr(getattr(spec, "loader", None), "scope", None)
+    return None if scope is _entered else scope
+
+
+def _guard_import_module() -> None:
+    """Let ``importlib.import_module`` mean its caller's own modules; before a model takes it by its name."""
+    stock = importlib.import_module
+
+    @functools.wraps(stock)  # pickles know it by its name
+    def import_module(name: str, package: str | None = None) -> ModuleType:
+        caller = sys._getframe().f_back  # None: called by C++ code
+        scope = _scope_out_of_place(caller.f_globals if caller is not None else None)
+        if scope is None or (not name.startswith(".") and _is_standard(name, scope)):
+            return stock(name, package)
+        return scope.lookup(importlib.util.resolve_name(name, package))
+
+    importlib.import_module = import_module
+
+
 _are_guarded = False
 
 
@@ -440,16 +466,14 @@ def _guard_statements() -> None:
         level: int = 0,
     ) -> ModuleType:
         """Stands in for ``builtins.__import__``."""
-        spec = globals.get("__spec__") if globals else None
-        scope = getattr(getattr(spec, "loader", None), "scope", None)
-        if scope is None or scope is _entered:
+        scope = _scope_out_of_place(globals)
+        if scope is None:
             return stock(name, globals, locals, fromlist, level)
         if level:
             assert globals is not None
             name = importlib.util.resolve_name("." * level + name, globals.get("__package__"))
         elif _is_standard(name, scope):
             return stock(name, globals, locals, fromlist, level)
-        found: ModuleType = scope.find(name, fromlist)
-        return found
+        return scope.find(name, fromlist)
 
     builtins.__import__ = import_  # type: ignore[assignment]

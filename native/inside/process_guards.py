@@ -1,8 +1,9 @@
 """Keeps a model in a private interpreter from changing the process for its neighbours.
 
-Signals, timers, faulthandler, the recursion limit, the locale, the standard descriptors and autograd's
-anomaly mode: each is refused, left without effect, limited, or kept apart per interpreter. Settings that
-libtorch keeps for the whole process are kept apart by C++ code. ``docs/settings.md`` has the whole table.
+Signals, timers, faulthandler, the recursion limit, the locale, the time zone, the standard descriptors and
+autograd's anomaly mode: each is refused, left without effect, limited, or kept apart per interpreter.
+Settings that libtorch keeps for the whole process are kept apart by C++ code. ``docs/settings.md`` has the
+whole table.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,6 +23,8 @@ from interpool.native.upstream.torch_private import replace_anomaly_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    _Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 # Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which ends the process: a
 # sort whose key sorts takes 2.5 KiB for each level of Python's count, and 5 on 3.13. (3.12 and 3.14 look
@@ -35,6 +39,7 @@ def install() -> None:
     _guard_faulthandler()
     _guard_recursion()
     _guard_locale()
+    _guard_time_zone()
     _guard_standard_descriptors()
 
 
@@ -220,3 +225,33 @@ def _guard_locale() -> None:
         return setlocale
 
     replace_setlocale(only_tell)
+
+
+def _guard_time_zone() -> None:
+    """Keep a model's ``TZ`` in its ``os.environ``: C code reads the process's at any time (``mktime``)."""
+    stock_putenv, stock_unsetenv, stock_tzset = os.putenv, os.unsetenv, time.tzset
+    now = os.environ.get("TZ")
+
+    def putenv(name: _Text, value: _Text, /) -> None:
+        """Stands in for ``os.putenv``, which ``os.environ`` calls."""
+        if os.fsdecode(name) != "TZ":
+            stock_putenv(name, value)
+
+    def unsetenv(name: _Text, /) -> None:
+        """Stands in for ``os.unsetenv``, likewise."""
+        if os.fsdecode(name) != "TZ":
+            stock_unsetenv(name)
+
+    def tzset() -> None:
+        """Stands in for ``time.tzset``."""
+        wished = os.environ.get("TZ")
+        if wished != now:
+            raise RuntimeError(
+                refused(
+                    f"the time zone {wished!r} would be that of the whole process, and of all its models; it "
+                    f"is {now!r}. Set TZ in the host, before the pool starts, or use zoneinfo."
+                )
+            )
+        stock_tzset()
+
+    os.putenv, os.unsetenv, time.tzset = putenv, unsetenv, tzset

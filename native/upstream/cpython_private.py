@@ -10,6 +10,7 @@ from __future__ import annotations
 import _compat_pickle
 import importlib._bootstrap
 import linecache
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +25,8 @@ PREEXEC_ARGUMENT = -1 if sys.version_info >= (3, 14) else -2
 """Where subprocess puts ``preexec_fn`` among the arguments of ``_posixsubprocess.fork_exec``."""
 
 _UTF8_NAME = 1 << 11
+
+_ENVIRON: Any = os.environ  # a model may have the name mean something else
 
 RENAMED_GLOBALS = _compat_pickle.NAME_MAPPING
 """What module and name in a pickle of Python 2 are called now."""
@@ -83,6 +86,11 @@ NAMES = (
         "os:_Environ.__setitem__",
         "inside/inductor.py: os.environ asks the module for putenv",
         mentions=("putenv",),
+    ),
+    PrivateName(
+        "os:_Environ.__delitem__",
+        "inside/process_guards.py: likewise for unsetenv",
+        mentions=("unsetenv",),
     ),
     PrivateName("os:_Environ.__iter__", "the view of each model has its own variables", mentions=("_data",)),
     PrivateName("locale:_setlocale", "inside/process_guards.py: the process's locale is the host's"),
@@ -225,18 +233,14 @@ def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Call
 
 
 def replace_environ(variables: dict[bytes, bytes]) -> None:
-    """Have ``os.environ`` hold these, as ``environ_data`` gave them; the process's own stay as they are."""
-    import os
-
-    os.environ._data.clear()  # type: ignore[attr-defined]
-    os.environ._data.update(variables)  # type: ignore[attr-defined]
+    """Have Python's ``os.environ`` hold these, as ``environ_data`` gave them; the process's own stay."""
+    _ENVIRON._data.clear()
+    _ENVIRON._data.update(variables)
 
 
 def environ_data() -> dict[bytes, bytes]:
-    """A copy of what ``os.environ`` holds."""
-    import os
-
-    return dict(os.environ._data)  # type: ignore[attr-defined]
+    """A copy of what Python's ``os.environ`` holds, whatever goes by that name now."""
+    return dict(_ENVIRON._data)
 
 
 def filter_warnings(options: str) -> None:

@@ -175,6 +175,15 @@ SIGNALS = """
             s.signal(s.SIGUSR1, print)
             return
 """
+ZONE = """
+    import os
+    import time
+
+    def handle(data, context):
+        if data is None:
+            os.environ["TZ"] = "Asia/Tokyo"
+            return getattr(time, "tz" "set")()
+"""
 ONCE = """
     import os
     import socket
@@ -209,6 +218,11 @@ KEEPS = """
         ),
         ("swallows", SWALLOWS, "Model 'swallows' could not be loaded: fork inside a private interpreter"),
         ("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
+        (
+            "zone",
+            ZONE,
+            "Model 'zone' could not be loaded: RuntimeError: the time zone 'Asia/Tokyo' would be that",
+        ),
         ("once", ONCE, "OSError: [Errno 98] Address already in use"),
         ("keeps", KEEPS, "UnsupportedOperation: fileno: while a model is loaded"),
     ],

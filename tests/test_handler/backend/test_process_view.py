@@ -53,6 +53,82 @@ def test_a_model_begins_with_the_environment_that_the_process_was_started_with()
             assert _run(session, source) == [True, False, True]
 
 
+def test_a_model_may_bind_os_environ_to_a_dictionary_of_its_own(session: InterpreterSession) -> None:
+    source = f"""
+import os
+from {VIEW} import ProcessView
+one, two = ProcessView(None), ProcessView(None)
+with one.entered():
+    os.environ = dict(os.environ, OWN="1")
+found = []
+for view in (two, one, two, one):
+    with view.entered():
+        found.append([os.environ.get("OWN"), "PATH" in os.environ, type(os.environ).__name__])
+one.close()
+two.close()
+found.append(type(os.environ).__name__)
+"""
+    own, others = ["1", True, "dict"], [None, True, "_Environ"]
+    assert _run(session, source) == [others, own, others, own, "_Environ"]
+
+
+def test_what_cannot_be_read_leaves_the_model_that_is_there_in_place(session: InterpreterSession) -> None:
+    source = f"""
+import tempfile
+import {VIEW} as process_view
+from interpool.native.inside.module_scope import ModuleScope
+with tempfile.TemporaryDirectory() as one_s, tempfile.TemporaryDirectory() as two_s:
+    one = process_view.ProcessView(None, ModuleScope(one_s))
+    two = process_view.ProcessView(None, ModuleScope(two_s))
+    with one.entered():
+        pass
+    kept = process_view._KEPT
+    process_view._KEPT = (*kept, process_view._Kept(lambda: 1 / 0, print))
+    try:
+        two.enter([])
+    except ZeroDivisionError:
+        found = [one.modules.entered, two.modules.entered]
+    finally:
+        process_view._KEPT = kept
+    with two.entered():
+        found.append(two.modules.entered)
+    one.close()
+    two.close()
+"""
+    assert _run(session, source) == [True, False, True]
+
+
+def test_what_a_model_makes_of_its_arguments_stays(session: InterpreterSession) -> None:
+    source = f"""
+import sys
+from {VIEW} import ProcessView
+before = sys.argv
+views = [ProcessView(None) for _ in range(4)]
+plain, binds, adds, odd = views
+
+def given(number):
+    return ["worker.py", "--sock-name", str(number)]
+
+with binds.entered(given(1)):
+    sys.argv = [sys.argv[0], "--config", "x.yaml"]
+with adds.entered(given(1)):
+    sys.argv += ["--fast"]
+with odd.entered(given(1)):
+    sys.argv = ("worker.py",)
+found = []
+for number, view in enumerate([plain, *views, *views], 2):
+    with view.entered(given(number)):
+        found.append(list(sys.argv))
+for view in views:
+    view.close()
+sys.argv = before
+"""
+    binds, odd = ["worker.py", "--config", "x.yaml"], ["worker.py"]
+    adds = ["worker.py", "--sock-name", "1", "--fast"]
+    plain = [["worker.py", "--sock-name", number] for number in ("2", "3", "7")]
+    assert _run(session, source) == [plain[0], plain[1], binds, adds, odd, plain[2], binds, adds, odd]
+
+
 def test_models_that_make_errors_of_all_warnings_are_exchanged_as_others_are() -> None:
     source = f"""
 import warnings

@@ -134,6 +134,42 @@ import utils
     wait_for(lambda: two.has_written("two"), "the other one's")
 
 
+def test_they_neither_run_in_the_directory_of_whoever_unloads_it_nor_move_it(tmp_path: Path) -> None:
+    source = """
+import os
+
+@atexit.register
+def leave():
+    open("left", "w").close()
+    os.chdir("/")
+    write("moved")
+"""
+    model = Model(tmp_path, "one", source)
+    (served := tmp_path / "served").mkdir()
+    done = run_program(
+        f"""
+        import os, sys, time
+        from pathlib import Path
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        directory, served = sys.argv[1:]
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            code = Code(session, {SCOPES!r})
+            code.call("make", directory)
+            os.chdir(served)
+            code.call("close", directory)
+            while not Path(directory + ".txt").exists():
+                time.sleep(0.01)
+            print(os.path.samefile(os.getcwd(), served), os.listdir(served))
+        """,
+        str(model.directory),
+        str(served),
+    )
+    assert (done.returncode, done.stdout) == (0, "True []\n"), done.stderr
+    assert (model.directory / "left").exists()
+
+
 def test_the_environments_own_registration_of_the_same_function_stays(code: Code, tmp_path: Path) -> None:
     model = Model(tmp_path, "one", "import colorsys\natexit.register(colorsys.shut)\nwrite('loaded')")
     assert code.call("with_the_same_function", str(model.directory)) == [True, 0]  # it is held as before

@@ -216,15 +216,25 @@ def test_a_module_that_interpool_has_imported_cannot_be_replaced(scopes: Scopes)
         scopes.make("one", torch="")
 
 
-def test_a_models_thread_imports_its_own_modules_while_another_model_is_served(scopes: Scopes) -> None:
-    thread = """
-        import queue, threading
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import utils; from pack import part",
+        "utils = importlib.import_module('utils'); part = importlib.import_module('pack.part')",
+        "utils = import_module('utils'); part = import_module('.part', 'pack')",
+    ],
+)
+def test_a_models_thread_imports_its_own_modules_while_another_model_is_served(
+    scopes: Scopes, imports: str
+) -> None:
+    thread = f"""
+        import importlib, queue, threading
+        from importlib import import_module
         asked, told = queue.Queue(), queue.Queue()
         def run():
             while asked.get():
                 try:
-                    import utils
-                    from pack import part
+                    {imports}
                     told.put([utils.NAME, part.NAME])
                 except ImportError as error:
                     told.put(str(error))

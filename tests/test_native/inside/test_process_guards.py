@@ -299,6 +299,46 @@ def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:
         code["change"]("de_DE.UTF-8")
 
 
+def test_the_time_zone_is_the_hosts() -> None:
+    done = run_program("""
+        import os, time
+        from interpool import InterpreterManager
+        from interpool.native.errors import RemoteError
+        from interpool_testing import Code
+
+        SOURCE = '''
+        import os, time
+        def change(value): os.environ["TZ"] = value
+        def remove(): del os.environ["TZ"]
+        def told(): return os.environ.get("TZ")
+        '''
+        os.environ["TZ"] = "UTC0"
+        time.tzset()
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            code = Code(session, SOURCE)
+            tzset = session.global_("time", "tzset")
+
+            def attempt():
+                try:
+                    tzset()
+                    print("taken")
+                except RemoteError as error:
+                    print(error.type_name, "would be that of the whole process" in error.message)
+                print(code.call("told"), time.mktime((1970, 1, 1, 0, 0, 0, 0, 0, 0)))  # it reads TZ each time
+
+            attempt()
+            code.call("change", "JST-9")
+            attempt()
+            code.call("remove")
+            attempt()
+            code.call("change", "UTC0")
+            attempt()
+        """)
+    assert_clean(done)
+    refused = "RuntimeError True\n"
+    assert done.stdout == f"taken\nUTC0 0.0\n{refused}JST-9 0.0\n{refused}None 0.0\ntaken\nUTC0 0.0\n"
+
+
 def test_the_processs_standard_descriptors_stay_its_own() -> None:
     done = run_program("""
         import os
