@@ -55,19 +55,21 @@ class _MappedReader(PyTorchFileReader):
     def once(self, work: str, do: Callable[[], str]) -> str:
         """What ``do`` returned in the one interpreter that did this work for this snapshot.
 
-        The others wait. If it raises, the next interpreter that asks does the work.
+        The others wait. If it raises, or does not return for a minute, the next interpreter that asks
+        does the work.
         """
-        # In short turns: an interpreter that waits can be interrupted.
-        while (turn := _interpool.begin_once(self._mapping, work, 0.2)) is False:
+        # In short waits: an interpreter that waits can be interrupted.
+        while (turn := _interpool.begin_once(self._mapping, work, 0.2)) is None:
             pass
         if isinstance(turn, str):
             return turn
+        # A turn that an interruption loses before this ends by itself.
         result = None
         try:
             result = do()
             return result
         finally:
-            _interpool.end_once(self._mapping, work, result)
+            _interpool.end_once(turn, result)
 
     @contextmanager
     def map_again(self) -> Iterator[None]:

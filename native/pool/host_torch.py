@@ -7,14 +7,31 @@ know of the host's libtorch_python before a slot's tensors and its own can meet.
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interpool.native.upstream.cpython_private import ModuleLock
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+
+@contextmanager
+def without_torch_imports() -> Iterator[None]:
+    """Meanwhile, no other thread of the host is about to import torch.
+
+    One that has looked for ``torch._C`` already would load the stock library beside a router that does
+    not know of it.
+    """
+    with ExitStack() as held:
+        # As in any circle of imports, this thread goes on if the other one waits for it.
+        with suppress(RuntimeError):
+            held.enter_context(ModuleLock("torch"))
+        yield
 
 
 def watch_host_torch(torch_lib: Path) -> None:

@@ -25,7 +25,7 @@ if interpreter_id() is not None:
 from interpool.native import _native, provision
 from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
 from interpool.native.archive.reader import read_manifest, read_records
-from interpool.native.pool.host_torch import watch_host_torch
+from interpool.native.pool.host_torch import watch_host_torch, without_torch_imports
 from interpool.native.pool.leaks import warn_of_open_leases, watch_process_end
 from interpool.native.pool.stacks import describe_stacks
 from interpool.native.pool.untested import refuse_untested
@@ -423,18 +423,24 @@ def installation() -> dict[str, Any]:
 
 def _prepare() -> None:
     """Load what all interpreters of this process share, once."""
+    if not _prepared:
+        # In this order: an import of torch that makes a manager has the first one already.
+        with without_torch_imports(), _preparing:
+            _prepare_alone()
+
+
+def _prepare_alone() -> None:
     global _prepared
-    with _preparing:
-        if _prepared:
-            return
-        found = installation()
-        # The process's variables and its directory may change, and the cache's place with them.
-        copies = provision.present_copies()
-        _native.prepare(**found, private_copy=copies.private_copy, libpython_copy=copies.libpython_copy)
-        watch_host_torch(Path(found["torch_lib"]))
-        watch_process_end()
-        provision.sweep_later()
-        _prepared = True
+    if _prepared:
+        return
+    found = installation()
+    # The process's variables and its directory may change, and the cache's place with them.
+    copies = provision.present_copies()
+    _native.prepare(**found, private_copy=copies.private_copy, libpython_copy=copies.libpython_copy)
+    watch_host_torch(Path(found["torch_lib"]))
+    watch_process_end()
+    provision.sweep_later()
+    _prepared = True
 
 
 def _search_path() -> list[str]:

@@ -111,7 +111,9 @@ NAMES = (
     ),
     # Imports from archives.
     PrivateName(
-        "importlib._bootstrap:_ModuleLockManager", "archive/importer.py: two threads, one import", ("name",)
+        "importlib._bootstrap:_ModuleLockManager",
+        "archive/importer.py, pool/host_torch.py: two threads, one import",
+        ("name",),
     ),
     PrivateName("linecache:cache", "the sources of a model that is gone are dropped from it"),
     # Pickles.

@@ -382,6 +382,9 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
 
 std::optional<int> Pool::settle() {
   std::unique_lock lock(mutex_);
+  if (is_filling() && growing_ == 0) {
+    wake_autoscaler();  // for want of a thread it may not run
+  }
   Slot* best = nullptr;
   started_.wait(lock, [&] {
     best = nullptr;

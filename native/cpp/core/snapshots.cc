@@ -40,8 +40,16 @@ int unnamed_file(const std::string& beside) {
   return fd >= 0 ? fd : ::memfd_create("interpool-archive", MFD_CLOEXEC);
 }
 
+[[noreturn]] void refuse_shorter(const std::string& path) {
+  refuse(path, "became shorter while it was being opened; somebody is writing to it.");
+}
+
 void copy(int from, int to, size_t bytes, const std::string& path) {
   if (::ioctl(to, FICLONE, from) == 0) {
+    struct stat cloned{};
+    if (::fstat(to, &cloned) != 0 || static_cast<size_t>(cloned.st_size) < bytes) {
+      refuse_shorter(path);  // the clone is of the file as it is now
+    }
     return;
   }
   size_t done = 0;
@@ -58,7 +66,7 @@ void copy(int from, int to, size_t bytes, const std::string& path) {
                        ". There must be room for one more copy of the archive beside it.");
     }
     if (count == 0) {
-      refuse(path, "became shorter while it was being opened; somebody is writing to it.");
+      refuse_shorter(path);
     }
     done += static_cast<size_t>(count);
   }

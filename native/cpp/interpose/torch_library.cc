@@ -46,8 +46,8 @@ bool host_came_first(InterpreterId id) {
 c10::RegistrationHandleRAII hold(const std::string& key, InterpreterId id) {
   table()[key].holders.insert(id);
   return c10::RegistrationHandleRAII([key, id] {
-    std::optional<c10::RegistrationHandleRAII> last;
     const std::lock_guard lock(registration_mutex());
+    std::optional<c10::RegistrationHandleRAII> last;  // taken back under the lock
     auto found = table().find(key);
     if (found == table().end()) {
       return;

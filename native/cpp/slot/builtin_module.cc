@@ -252,10 +252,32 @@ const Mapping* mapping_of(PyObject* capsule) {
   return owner == nullptr ? nullptr : owner->get();
 }
 
-// begin_once(mapping, work: str, patience: float) -> str | bool
+// The caller's turn of Once. One that gets lost, as an interruption may lose it before the caller has it,
+// ends by that.
+struct OnceTurn {
+  OnceTurn(std::shared_ptr<const Snapshot> of, std::string what)
+      : snapshot(std::move(of)), work(std::move(what)) {}
+  ~OnceTurn() { end(std::nullopt); }
+  OnceTurn(const OnceTurn&) = delete;
+  OnceTurn& operator=(const OnceTurn&) = delete;
+
+  void end(std::optional<std::string> result) { snapshot->once.end(work, number, std::move(result)); }
+
+  const std::shared_ptr<const Snapshot> snapshot;
+  const std::string work;
+  uint64_t number = 0;  // nobody's
+};
+
+constexpr const char* kTurn = "interpool.turn";
+
+void drop_turn(PyObject* capsule) {
+  delete static_cast<OnceTurn*>(PyCapsule_GetPointer(capsule, kTurn));
+}
+
+// begin_once(mapping, work: str, patience: float) -> str | turn | None
 //
-// For what one interpreter does for all that map the same snapshot: what came of it, True
-// if the caller is to do it and then to call end_once, False if another was still at it
+// For what one interpreter does for all that map the same snapshot: what came of it, a turn
+// if the caller is to do it and then to call end_once, None if another was still at it
 // after `patience` seconds. The GIL is not held meanwhile; the caller holds the capsule.
 PyObject* begin_once(PyObject*, PyObject* args) {
   PyObject* capsule = nullptr;
@@ -269,36 +291,47 @@ PyObject* begin_once(PyObject*, PyObject* args) {
     return nullptr;
   }
   Once::Answer answer;
+  std::unique_ptr<OnceTurn> turn;
   if (!without_gil([&] {
+        turn = std::make_unique<OnceTurn>(mapping->snapshot, work);
         answer = mapping->snapshot->once.begin(work, std::chrono::milliseconds(int64_t(patience * 1000)));
+        turn->number = answer.number;
       })) {
     return nullptr;
   }
-  if (answer.turn != Once::Turn::kDone) {
-    return PyBool_FromLong(answer.turn == Once::Turn::kYours);
+  switch (answer.turn) {
+    case Once::Turn::kDone:
+      return PyUnicode_FromStringAndSize(answer.result.data(), static_cast<Py_ssize_t>(answer.result.size()));
+    case Once::Turn::kBusy:
+      Py_RETURN_NONE;
+    case Once::Turn::kYours:
+      break;
   }
-  return PyUnicode_FromStringAndSize(answer.result.data(), static_cast<Py_ssize_t>(answer.result.size()));
+  PyObject* mine = PyCapsule_New(turn.get(), kTurn, drop_turn);
+  if (mine != nullptr) {
+    static_cast<void>(turn.release());
+  }
+  return mine;
 }
 
-// end_once(mapping, work: str, result: str | None) -> None
+// end_once(turn, result: str | None) -> None
 //
-// After begin_once gave True. None: it was not done, and is the next caller's to do.
+// Of begin_once. None: it was not done, and is the next caller's to do.
 PyObject* end_once(PyObject*, PyObject* args) {
   PyObject* capsule = nullptr;
-  const char* work = nullptr;
   const char* result = nullptr;
-  if (PyArg_ParseTuple(args, "Osz", &capsule, &work, &result) == 0) {
+  if (PyArg_ParseTuple(args, "Oz", &capsule, &result) == 0) {
     return nullptr;
   }
-  const Mapping* mapping = mapping_of(capsule);
-  if (mapping == nullptr) {
+  auto* turn = static_cast<OnceTurn*>(PyCapsule_GetPointer(capsule, kTurn));
+  if (turn == nullptr) {
     return nullptr;
   }
   std::optional<std::string> found;
   if (result != nullptr) {
     found = result;
   }
-  if (!without_gil([&] { mapping->snapshot->once.end(work, std::move(found)); })) {
+  if (!without_gil([&] { turn->end(std::move(found)); })) {
     return nullptr;
   }
   Py_RETURN_NONE;
@@ -460,8 +493,8 @@ PyMethodDef functions[] = {
     {"retire_interpreter", retire_interpreter, METH_NOARGS, "retire_interpreter() -> None"},
     {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
-    {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str or bool"},
-    {"end_once", end_once, METH_VARARGS, "end_once(mapping, work, result) -> None"},
+    {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str, turn or None"},
+    {"end_once", end_once, METH_VARARGS, "end_once(turn, result) -> None"},
     {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
     {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
     {"share_storages", share, METH_VARARGS,

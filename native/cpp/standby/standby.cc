@@ -68,9 +68,16 @@ std::vector<char*> next_host() {
 // Starts the next host, which has the lock from here on, until it listens. False if another worker's program
 // or shim has the lock.
 bool start_successor(const std::vector<char*>& how) {
-  const int lock = open(how[0], O_RDWR | O_CLOEXEC);
-  if (lock < 0) {
+  const int opened = open(how[0], O_RDWR | O_CLOEXEC);
+  if (opened < 0) {
     return true;  // the host has left
+  }
+  // By another number than the host's: before glibc 2.29 a descriptor that posix_spawn is to give its own
+  // number stays one that an exec closes.
+  const int lock = fcntl(opened, F_DUPFD_CLOEXEC, kLock + 1);
+  close(opened);
+  if (lock < 0) {
+    return false;
   }
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     close(lock);

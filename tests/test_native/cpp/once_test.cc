@@ -18,7 +18,7 @@ std::string ask(Once& once, const std::string& work,
     if (answer.turn == Turn::kDone) return answer.result;
     if (answer.turn == Turn::kYours) {
       const auto result = done();
-      once.end(work, result);
+      once.end(work, answer.number, result);
       if (result.has_value()) return *result;
     }
   }
@@ -55,10 +55,11 @@ TEST(OnceTest, WhatFailedIsTheNextOnesToDo) {
 
 TEST(OnceTest, WhoWaitsIsToldInTimeThatItIsStillBeingDone) {
   Once once;
-  EXPECT_EQ(once.begin("work", 0ms).turn, Turn::kYours);
+  const Once::Answer mine = once.begin("work", 0ms);
+  EXPECT_EQ(mine.turn, Turn::kYours);
   EXPECT_EQ(once.begin("work", 5ms).turn, Turn::kBusy);
   EXPECT_EQ(once.begin("other work", 0ms).turn, Turn::kYours);
-  once.end("work", "");
+  once.end("work", mine.number, "");
   const Once::Answer answer = once.begin("work", 0ms);
   EXPECT_EQ(answer.turn, Turn::kDone);
   EXPECT_EQ(answer.result, "");
@@ -66,13 +67,41 @@ TEST(OnceTest, WhoWaitsIsToldInTimeThatItIsStillBeingDone) {
 
 TEST(OnceTest, WhoWaitsIsWokenAtOnce) {
   Once once;
-  EXPECT_EQ(once.begin("work", 0ms).turn, Turn::kYours);
+  const Once::Answer mine = once.begin("work", 0ms);
+  EXPECT_EQ(mine.turn, Turn::kYours);
   std::thread waiter([&] { EXPECT_EQ(once.begin("work", 20s).result, "done"); });
   std::this_thread::sleep_for(5ms);
   const auto before = std::chrono::steady_clock::now();
-  once.end("work", "done");
+  once.end("work", mine.number, "done");
   waiter.join();
   EXPECT_LT(std::chrono::steady_clock::now() - before, 10s);
+}
+
+TEST(OnceTest, WhoNeverEndsKeepsNobodyElseFromTheWork) {
+  Once once;
+  const Once::Answer lost = once.begin("work", 0ms);
+  EXPECT_EQ(lost.turn, Turn::kYours);
+  EXPECT_EQ(once.begin("work", 0ms, 1h).turn, Turn::kBusy);
+  const Once::Answer next = once.begin("work", 0ms, 0ms);
+  EXPECT_EQ(next.turn, Turn::kYours);
+  EXPECT_NE(next.number, lost.number);
+  EXPECT_EQ(once.begin("work", 0ms, 1h).turn, Turn::kBusy);  // one at a time takes it over
+  once.end("work", next.number, "done");
+  EXPECT_EQ(once.begin("work", 0ms).result, "done");
+}
+
+TEST(OnceTest, ATurnThatHasEndedOrPassedOnEndsNoOther) {
+  Once once;
+  const uint64_t first = once.begin("work", 0ms).number;
+  once.end("work", 0, std::nullopt);  // nobody's
+  EXPECT_EQ(once.begin("work", 0ms).turn, Turn::kBusy);
+  const uint64_t second = once.begin("work", 0ms, 0ms).number;
+  once.end("work", first, std::nullopt);
+  EXPECT_EQ(once.begin("work", 0ms).turn, Turn::kBusy);
+  once.end("work", first, "done after all");
+  once.end("work", second, std::nullopt);
+  once.end("work", second, "too late");
+  EXPECT_EQ(once.begin("work", 0ms).result, "done after all");
 }
 
 }  // namespace

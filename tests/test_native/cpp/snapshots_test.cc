@@ -3,13 +3,37 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "threads.h"
+
+namespace {
+
+// What a clone of a file is, where not the kernel is to make it.
+std::optional<std::string> cloned;
+
+}  // namespace
+
+// In the place of the C library's.
+extern "C" int ioctl(int file, unsigned long request, ...) noexcept {
+  va_list rest;
+  va_start(rest, request);
+  const long argument = va_arg(rest, long);
+  va_end(rest);
+  if (request == FICLONE && cloned.has_value()) {
+    return ::write(file, cloned->data(), cloned->size()) == static_cast<ssize_t>(cloned->size()) ? 0 : -1;
+  }
+  return static_cast<int>(::syscall(SYS_ioctl, file, request, argument));
+}
 
 namespace interpool::testing {
 namespace {
@@ -129,6 +153,14 @@ TEST_F(SnapshotsTest, RefuseWhatIsNoFile) {
   EXPECT_NE(refusal(folder_ / "pipe").find("is not a file"), std::string::npos);  // and does not wait for it
   write("");
   EXPECT_NE(refusal(path()).find("is empty"), std::string::npos);
+}
+
+TEST_F(SnapshotsTest, RefuseACloneOfWhatBecameShorter) {
+  cloned = "as it";
+  EXPECT_NE(refusal(path()).find("became shorter while it was being opened"), std::string::npos);
+  cloned = "as it was, and more";
+  EXPECT_EQ(bytes_of(*snapshots_.take(path())), "as it was");
+  cloned.reset();
 }
 
 TEST_F(SnapshotsTest, AreTakenOnceByManyThreads) {

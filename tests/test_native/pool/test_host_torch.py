@@ -144,6 +144,53 @@ print(results == [[600.0] * 4] * 2)
     assert done.stdout == "True\n"
 
 
+def test_torch_on_a_thread_that_has_looked_for_it_when_the_pool_is_made() -> None:
+    done = run_program(
+        CROSSING
+        + """
+from importlib.machinery import PathFinder
+from interpool.native.pool import host_torch, manager as making
+
+looking, go_on = threading.Event(), threading.Event()
+find_spec = PathFinder.find_spec
+
+def look(name, *rest):
+    if name == "torch._C":
+        looking.set()
+        assert go_on.wait(120)
+    return find_spec(name, *rest)
+
+PathFinder.find_spec = look
+
+# It goes on once the pool's thread is about to wait for it, or has not waited.
+def tell(module, name):
+    stock = getattr(module, name)
+
+    def told(*arguments):
+        try:
+            return stock(*arguments)
+        finally:
+            go_on.set()
+
+    setattr(module, name, told)
+
+tell(host_torch, "ModuleLock")
+tell(making, "watch_host_torch")
+
+imports = threading.Thread(target=lambda: __import__("torch"))
+imports.start()
+assert looking.wait(120)
+with InterpreterManager(2) as manager:
+    imports.join()
+    kept = crossing(manager)
+    host_works()
+print(kept.tolist())
+"""
+    )
+    assert_clean(done)
+    assert done.stdout == "[7.0, 7.0, 7.0]\n"
+
+
 def test_torch_never_until_a_tensor_brings_it() -> None:
     done = run_program(
         """

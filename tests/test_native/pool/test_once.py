@@ -54,6 +54,15 @@ def test_what_was_not_done_is_the_next_ones_to_do(
     assert log.read_text() == "done\n" * 5
 
 
+def test_a_turn_that_an_interruption_loses_is_the_next_ones(
+    manager: InterpreterManager, archive: Path, tmp_path: Path
+) -> None:
+    """It may come as the turn is handed over, when nobody can give it back."""
+    with manager.acquire_session(timeout=60) as session:
+        assert session.global_("once_work", "lose_turn")(str(archive)).to_value()
+    assert in_each(manager, str(archive), str(tmp_path / "log"), 0.0, False) == ["größe"] * 4
+
+
 def test_another_state_of_the_file_is_another_matter(
     manager: InterpreterManager, archive: Path, tmp_path: Path
 ) -> None:

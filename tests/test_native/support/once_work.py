@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import _interpool
 from interpool.native.inside.packages import open_package
 
 
@@ -24,3 +25,10 @@ def do_once(archive: str, log: str, seconds: float, fail: bool) -> str:
 
 def record(archive: str, name: str) -> bytes:
     return open_package(archive).reader.get_record(name)
+
+
+def lose_turn(archive: str) -> bool:
+    """Whether the work is free again after a turn that nobody has kept."""
+    mapping = open_package(archive).reader._mapping
+    _interpool.begin_once(mapping, "test", 0)
+    return _interpool.begin_once(mapping, "test", 0) is not None
