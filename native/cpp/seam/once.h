@@ -53,7 +53,7 @@ class Once {
 
   // The turn of that number. Without a result it was not done: the next caller does it. Nothing if it has
   // ended; a result counts, whoever has the turn by now.
-  void end(const std::string& work, uint64_t number, std::optional<std::string> result) {
+  void end(const std::string& work, uint64_t number, const std::optional<std::string>& result) {
     {
       const std::lock_guard lock(mutex_);
       State& state = states_[work];
@@ -61,7 +61,7 @@ class Once {
         return;
       }
       state.busy = false;
-      state.result = std::move(result);
+      state.result = result;
     }
     changed_.notify_all();
   }

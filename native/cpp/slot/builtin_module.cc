@@ -261,7 +261,7 @@ struct OnceTurn {
   OnceTurn(const OnceTurn&) = delete;
   OnceTurn& operator=(const OnceTurn&) = delete;
 
-  void end(std::optional<std::string> result) { snapshot->once.end(work, number, std::move(result)); }
+  void end(const std::optional<std::string>& result) { snapshot->once.end(work, number, result); }
 
   const std::shared_ptr<const Snapshot> snapshot;
   const std::string work;
@@ -331,7 +331,7 @@ PyObject* end_once(PyObject*, PyObject* args) {
   if (result != nullptr) {
     found = result;
   }
-  if (!without_gil([&] { turn->end(std::move(found)); })) {
+  if (!without_gil([&] { turn->end(found); })) {
     return nullptr;
   }
   Py_RETURN_NONE;

@@ -61,7 +61,7 @@ bool has_own_memory(const c10::StorageImpl& storage) {
 std::optional<Content> content_of(const void* data, size_t bytes) {
   const auto* at = static_cast<const char*>(data);
   Hash hash;
-  size_t zero_pages = 0;
+  size_t zeros = 0;  // bytes, in pages of nothing else
   for (size_t begin = 0; begin < bytes; begin += kPage) {
     const size_t end = std::min(begin + kPage, bytes);
     bool zero = true;
@@ -76,9 +76,9 @@ std::optional<Content> content_of(const void* data, size_t bytes) {
       std::memcpy(words.data(), at + offset, end - offset);
       zero = hash.add(words) && zero;
     }
-    zero_pages += zero ? 1 : 0;
+    zeros += zero ? end - begin : 0;
   }
-  if (zero_pages * 2 * kPage >= bytes) {
+  if (zeros * 2 >= bytes) {
     return std::nullopt;
   }
   return Content{bytes, hash.result(bytes)};
