@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -38,17 +40,49 @@ std::string own_file() {
              : "";
 }
 
+// Without links; nothing where there is no such file. This and what follows is not std::filesystem's, as that
+// looks at files in a libstdc++ of GCC 9 or later, and wheels have to do with that of GCC 8.
+std::optional<std::string> resolved(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> found(::realpath(path.c_str(), nullptr), &std::free);
+  return found ? std::optional<std::string>(found.get()) : std::nullopt;
+}
+
+// As much of it as is there without links, and then what is not.
+std::string resolved_in_part(const std::string& path) {
+  fs::path rest;
+  for (fs::path at = path; at != at.parent_path(); at = at.parent_path()) {
+    if (const auto found = resolved(at)) {
+      return rest.empty() ? *found : (fs::path(*found) / rest).lexically_normal().string();
+    }
+    rest = rest.empty() ? at.filename() : at.filename() / rest;
+  }
+  return fs::path(path).lexically_normal().string();
+}
+
+bool is_directory(const std::string& path) {
+  struct stat found{};
+  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+bool is_same_file(const std::string& one, const std::string& other) {
+  struct stat found{};
+  struct stat others{};
+  return ::stat(one.c_str(), &found) == 0 && ::stat(other.c_str(), &others) == 0 &&
+         found.st_dev == others.st_dev && found.st_ino == others.st_ino;
+}
+
 // That of the bundle around this library, which lies in the bundle's lib/; "" outside of one.
 std::string file_around() {
-  std::error_code error;
-  const fs::path own = fs::canonical(own_file(), error);
-  const fs::path file = own.parent_path().parent_path() / kFile;
-  return !error && fs::exists(file, error) ? file.string() : "";
+  const std::optional<std::string> own = resolved(own_file());
+  if (!own) {
+    return "";
+  }
+  const fs::path file = fs::path(*own).parent_path().parent_path() / kFile;
+  return ::access(file.c_str(), F_OK) == 0 ? file.string() : "";
 }
 
 std::string file_of(const std::string& named) {
-  std::error_code error;
-  return fs::is_directory(named, error) ? (fs::path(named) / kFile).string() : named;
+  return is_directory(named) ? (fs::path(named) / kFile).string() : named;
 }
 
 std::string default_file() {
@@ -99,9 +133,8 @@ struct Prepared {
     if (path.find('/') == std::string::npos) {
       return {path};  // the dynamic linker finds it, as always
     }
-    std::error_code error;  // some write folder/../library.so
-    const auto found = copies.find({fs::weakly_canonical(path, error).string(), slot});
-    if (!error && found != copies.end()) {
+    // Some write folder/../library.so.
+    if (const auto found = copies.find({resolved_in_part(path), slot}); found != copies.end()) {
       return found->second;
     }
     throw ProvisioningError(path + " was not prepared for interpreter " + std::to_string(slot) + ": " + file +
@@ -142,7 +175,7 @@ std::pair<Installation, Provisioner> read_prepared(const std::string& named) {
     throw ProvisioningError(prepared->file + " was not written by this version of interpool." + kHow);
   }
   // Without links, as code likes to resolve them and then asks for libraries by what that gives.
-  prepared->root = fs::weakly_canonical(prepared->file).parent_path();
+  prepared->root = fs::path(resolved_in_part(prepared->file)).parent_path();
   Installation installation;
   std::string version;
   const std::map<std::string, std::string*> names = {
@@ -203,9 +236,8 @@ void require_no_other_torch(const std::string& torch_lib) {
     }
     const std::string file = map->l_name;
     dlclose(loaded);
-    std::error_code error;
     const fs::path ours = fs::path(torch_lib) / name;
-    if (fs::exists(ours, error) && !fs::equivalent(file, ours, error)) {
+    if (::access(ours.c_str(), F_OK) == 0 && !is_same_file(file, ours)) {
       throw ProvisioningError("this program has loaded " + file + ", and what was prepared is for " +
                               ours.string() +
                               ": a process has one libtorch. Have the program find the latter first "
