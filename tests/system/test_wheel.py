@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import shutil
@@ -45,6 +46,7 @@ def build():
 @pytest.fixture(scope="module")
 def wheel() -> Path:
     """This Python's, made from the checkout as it is."""
+    faulthandler.cancel_dump_traceback_later()  # two of them take longer than what is stuck elsewhere
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     command = [ROOT / "scripts" / "wheels", version]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **DATED})
