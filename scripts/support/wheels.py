@@ -62,7 +62,8 @@ class Builder:
             "SOURCE_DATE_EPOCH": made or "1700000000",
             "CXXFLAGS": f"-ffile-prefix-map={ROOT}=.",
         }
-        for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        # By the last one, ccache would have files named by paths that depend on where they are made.
+        for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CCACHE_BASEDIR"):
             self._environment.pop(name, None)
 
     def build(self) -> Path:
@@ -111,6 +112,8 @@ class Builder:
             "INTERPOOL_PORTABLE=ON",
             f"INTERPOOL_TORCH_DIR={torch_folder(torch)}",
             f"Python_EXECUTABLE={self._python}",
+            # What is linked has no path of this machine's, not even one that would be taken out again.
+            "CMAKE_BUILD_WITH_INSTALL_RPATH=ON",
         ]
 
     def _add(self, torch: str, unpacked: Path) -> None:
