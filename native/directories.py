@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 
 _CLONE_FS = 0x200
 
@@ -14,3 +15,12 @@ def own_directory() -> bool:
     ``unshare``: Docker's do.
     """
     return bool(ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0)
+
+
+def threads_have_directories() -> bool:
+    """Whether threads of this process can have working directories of their own."""
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(own_directory()), name="directory")
+    thread.start()
+    thread.join()
+    return found[0]

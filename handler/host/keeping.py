@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from interpool.handler.host import memory
-from interpool.handler.host.directories import own_directory
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
+from interpool.native.directories import own_directory
 from interpool.native.errors import CallTimeoutError, InterpoolError
 
 EVERY_S = 1.0

@@ -24,7 +24,6 @@ from interpool.handler.admission import Admission
 from interpool.handler.config import ModelSettings, model_manifest
 from interpool.handler.errors import ServeError
 from interpool.handler.frontend.shim import is_hermetic
-from interpool.handler.host.directories import own_directory, threads_have_directories
 from interpool.handler.host.manager import SERVICE_MODULE
 from interpool.handler.pooling import obstacles
 from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
@@ -32,6 +31,7 @@ from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.diagnostics.import_trial import ending
+from interpool.native.directories import own_directory, threads_have_directories
 from interpool.native.errors import InterpoolError
 
 _INTERPRETERS = 2

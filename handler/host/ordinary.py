@@ -11,12 +11,12 @@ from pathlib import Path
 from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
-from interpool.handler.host.directories import threads_have_directories
 from interpool.handler.host.manager import Manager
 from interpool.handler.host.trial import Trial
 from interpool.handler.host.worker import Worker
 from interpool.handler.pooling import obstacles
 from interpool.handler.torchserve import MANIFEST
+from interpool.native.directories import threads_have_directories
 
 logger = logging.getLogger("interpool.host")
 

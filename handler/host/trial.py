@@ -19,9 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interpool.handler.host.directories import own_directory
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
+from interpool.native.directories import own_directory
 
 logger = logging.getLogger("interpool.host")
 

@@ -391,6 +391,14 @@ def many() -> str:
     return markdown_table(["what", ""], rows)
 
 
+def described(result: str, rows: dict[str, str], unit: str, digits: Callable[[str], int]) -> str:
+    """What a benchmark measured under each name, with the name's meaning, and so many digits."""
+    measured = kept(result)["measured"]
+    return markdown_table(
+        ["what", unit], [[what, spread(measured[name], digits(name))] for name, what in rows.items()]
+    )
+
+
 CALLS = {
     "plain call": "plain Python call of a function that does nothing",
     "call of a movable object": "the function as a movable object: lease, call, take the result, give back, "
@@ -407,9 +415,7 @@ CALLS = {
 
 def calls() -> str:
     """What calls and tensors cost."""
-    measured = kept("session")["measured"]
-    rows = [[what, spread(measured[name], 2 if name == "plain call" else 1)] for name, what in CALLS.items()]
-    return markdown_table(["what", "µs"], rows)
+    return described("session", CALLS, "µs", lambda name: 2 if name == "plain call" else 1)
 
 
 PACKING = {
@@ -427,10 +433,7 @@ PACKING = {
 
 def packing() -> str:
     """What packing's steps take, beside torch.save and one pass over its file."""
-    measured = kept("packing")["measured"]
-    return markdown_table(
-        ["what", "s"], [[what, spread(measured[name], 2)] for name, what in PACKING.items()]
-    )
+    return described("packing", PACKING, "s", lambda _name: 2)
 
 
 Tables = dict[str, Callable[[], str]]
