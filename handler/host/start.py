@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from interpool.handler.frontend import shim
-from interpool.handler.host.allocator import keep_freed_memory
+from interpool.handler.host.allocator import limit_arenas
 from interpool.handler.host.pool import Pool
 from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     # A worker takes five descriptors, and the usual limit would do for two hundred workers.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    keep_freed_memory()
+    limit_arenas()
     try:
         # The frontend's working directory is what relative paths in its environment refer to.
         os.chdir(f"/proc/{options.frontend}/cwd")

@@ -19,6 +19,7 @@
 #include "../seam/guest_modules.h"
 #include "../seam/thread.h"
 #include "../upstream/torch_words.h"
+#include "allocator.h"
 #include "code_pages.h"
 #include "prepared.h"
 
@@ -125,6 +126,7 @@ bool Process::prepare(Installation installation, Provisioner provisioner) {
     load(installation.torch_lib + "/" + name);
   }
   load(installation.interposer);
+  keep_freed_memory();
   prepared_.store(new Prepared{std::move(installation), std::move(provisioner), ::getpid()},
                   std::memory_order_release);
   return true;
