@@ -145,7 +145,8 @@ class Forked:
 
 def _serve(module: str, control: socket.socket) -> None:
     """Fork a child for each job, until the pytest process closes its end, or is no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when pytest does, which may have more to do first
+    # It ends when pytest does, which may have more to do first.
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     runpy.run_module(module, run_name="__warm__", alter_sys=True)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for who waits for a child
     _check_threads()
@@ -153,7 +154,7 @@ def _serve(module: str, control: socket.socket) -> None:
         job, descriptors, _, _ = received
         if not os.fork():
             control.close()
-            _supervise(module, job, *descriptors)
+            _supervise(module, interrupt, job, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -168,13 +169,14 @@ def _check_threads() -> None:
         time.sleep(0.001)
 
 
-def _supervise(module: str, job: bytes, word: int, *descriptors: int) -> NoReturn:
+def _supervise(module: str, interrupt: Any, job: bytes, word: int, *descriptors: int) -> NoReturn:
     """Fork the child, and say how it ended."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         child = os.fork()
         if not child:
             os.close(word)
+            signal.signal(signal.SIGINT, interrupt)
             _become(module, job, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -195,7 +197,6 @@ def _become(module: str, job: bytes, *descriptors: int) -> None:
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     importlib.invalidate_caches()
     sys.argv = [module, str(results)]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -21,9 +21,10 @@ from pathlib import Path
 from benchmarks.scaling import suite
 from benchmarks.shared import archiving, report
 from benchmarks.shared.checkout import ROOT
-from benchmarks.shared.model_list import RECIPES
+from benchmarks.shared.model_list import RECIPES, WIDE
 from benchmarks.shared.worker import Worker, counted
 
+MODELS = *RECIPES, *WIDE
 PLOT = ROOT / "results" / "scaling-suite.svg"
 SCALES = 1.8  # two processes below this times one: the machine itself does not scale
 
@@ -69,7 +70,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=9, help="rounds, all configurations in each")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
-    names = [model.name for model in RECIPES]
+    names = [model.name for model in MODELS]
     parser.add_argument(
         "--models", nargs="+", choices=["all", *names], metavar="NAME", help=f"all, or of {', '.join(names)}"
     )
@@ -83,7 +84,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, default=PLOT, help="the figure of --models")
     options = parser.parse_args()
     if options.models:
-        models = [model for model in RECIPES if {"all", model.name} & {*options.models}]
+        models = [model for model in MODELS if {"all", model.name} & {*options.models}]
         widths = sorted({1, *options.threads})
         suite.run(models, widths, cores, options.rounds, options.seconds, options.plot)
 

@@ -44,6 +44,10 @@ def _recipe(name: str, paper: str, what: str, *needs: str, build: tuple[str, ...
     return Model(name, what, STORE / name, "project.factory:build", needs, build, paper=paper)
 
 
+def _wide(recipe: str, what: str) -> Model:
+    return Model(f"{recipe}, wide", what, STORE / recipe, "project.wide:build")
+
+
 def _zoo(name: str, what: str, *needs: str, by_hand: str = "") -> Model:
     return Model(name, what, STORE / "third_party", f"{name}:build", needs, by_hand=by_hand)
 
@@ -68,6 +72,12 @@ RECIPES = (
     _recipe("matting", "Background Matting", "people cut out: context switching network"),
     _recipe("moco", "MoCo", "views of the same image: MoCo with its queue"),
 )  # fmt: skip
+
+# What TorchScript takes of these, at sizes at which a call is nearly all arithmetic, as the paper's big models.
+WIDE = (
+    _wide("demucs", "sources of music: 37 million weights, two seconds of sound"),
+    _wide("matting", "people cut out: 3 million weights"),
+)
 
 THIRD_PARTY = (
     _zoo("efficientnet_b0", "efficientnet_pytorch: EfficientNet-B0", "efficientnet_pytorch"),
