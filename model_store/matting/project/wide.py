@@ -1,4 +1,4 @@
-"""Builds the matting network at a size that leaves Python little to do; nothing here goes into the archive."""
+"""Builds the matting network so wide that Python has little to do; nothing here goes into the archive."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ RECIPES = (
     _recipe("moco", "MoCo", "views of the same image: MoCo with its queue"),
 )  # fmt: skip
 
-# What TorchScript takes of these, at sizes at which a call is nearly all arithmetic, as the paper's big models.
+# Those that TorchScript takes, so wide that a call is nearly all arithmetic, as of the paper's big models.
 WIDE = (
     _wide("demucs", "sources of music: 37 million weights, two seconds of sound"),
     _wide("matting", "people cut out: 3 million weights"),
