@@ -1,14 +1,17 @@
 // glibc's getenv takes no lock, and libraries call it at any time (tzset, OpenMP, each
 // Python's start), while glibc's setenv may move the array that it walks. In one Python, the GIL
-// keeps the two apart. Here an array is never moved under its readers: a value is exchanged by one
-// store; where there are more or fewer entries than before, a new array takes the old one's place,
-// which is freed some time after everybody has left it. Entries are kept for ever, as glibc's are.
+// keeps the two apart. Here the array stays where it is: CPython 3.13's posix_spawn, for one, takes another
+// array than the one it began with for its own, and frees it. Every change is one store to a place that a
+// reader meets before or after: a value is exchanged, a variable more stands at the end, and one that
+// goes leaves no hole, but is replaced by a repetition of another until there is a new one for its place:
+// child processes may see one twice, with one value. Entries are kept for ever, as glibc's are.
 #include "environment.h"
 
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -32,6 +35,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kReaders{10};  // nobody takes as long to walk an array
+constexpr size_t kRoom = 4096;                // for variables more, before the array has to move
 
 class Environment {
  public:
@@ -40,39 +44,62 @@ class Environment {
     return *environment;
   }
 
+  // Takes the place of an array that is not this one's.
+  void own() {
+    const std::lock_guard lock(mutex_);
+    owned();
+  }
+
   void set(std::string_view name, std::string_view value, bool overwrite) {
     const std::lock_guard lock(mutex_);
-    const size_t size = count();
+    const size_t size = owned();
+    char* const text = entry(name, value);
+    bool there = false;
     for (size_t i = 0; i < size; ++i) {
       if (names(environ[i], name)) {
-        if (overwrite) {
-          __atomic_store_n(&environ[i], entry(name, value), __ATOMIC_RELEASE);
+        if (!overwrite) {
+          return;
         }
+        store(i, text);
+        there = true;  // and goes on, to its repetitions
+      }
+    }
+    if (there) {
+      return;
+    }
+    for (size_t i = 0; i < size; ++i) {
+      if (is_repeated(i, size)) {  // the first of them: who is past it has met it, or will meet the next
+        store(i, text);
         return;
       }
     }
-    char* const added = entry(name, value);
-    if (environ != array_.get() || size + 1 >= capacity_) {
-      exchange(2 * size + 16, [](const char*) { return true; });
+    if (size + 1 >= capacity_) {
+      move(size);
     }
     // The array ends with zeros: a reader sees the end here, or the entry and the end behind it.
-    __atomic_store_n(&environ[size], added, __ATOMIC_RELEASE);
+    store(size, text);
   }
 
   void unset(std::string_view name) {
     const std::lock_guard lock(mutex_);
-    const size_t size = count();
+    const size_t size = owned();
+    char* const* const stays =
+        std::find_if_not(environ, environ + size, [name](const char* text) { return names(text, name); });
+    if (stays == environ + size) {
+      remove_all(size);
+      return;
+    }
     for (size_t i = 0; i < size; ++i) {
       if (names(environ[i], name)) {
-        exchange(size + 16, [name](const char* other) { return !names(other, name); });
-        return;
+        // The entry before it, which readers have met already. No end moves: execve counts before it reads.
+        store(i, i > 0 ? environ[i - 1] : *stays);
       }
     }
   }
 
   void clear() {
     const std::lock_guard lock(mutex_);
-    exchange(16, [](const char*) { return false; });
+    remove_all(owned());
   }
 
  private:
@@ -94,15 +121,32 @@ class Environment {
     return const_cast<char*>(entries_.insert(std::move(text)).first->c_str());
   }
 
-  template <typename Keep>
-  void exchange(size_t capacity, const Keep& keep) {
-    auto fresh = std::make_unique<char*[]>(capacity);
-    size_t size = 0;
-    for (size_t i = 0; environ != nullptr && environ[i] != nullptr; ++i) {
-      if (keep(environ[i])) {
-        fresh[size++] = environ[i];
-      }
+  static void store(size_t place, char* text) { __atomic_store_n(&environ[place], text, __ATOMIC_RELEASE); }
+
+  static void remove_all(size_t size) {
+    for (; size > 0; --size) {
+      store(size - 1, nullptr);
     }
+  }
+
+  // Told by what is there, as others' unsetenv may have moved entries in this array.
+  static bool is_repeated(size_t place, size_t size) {
+    return std::count(environ, environ + size, environ[place]) > 1;
+  }
+
+  // How many entries there are, in an array of this one's.
+  size_t owned() {
+    const size_t size = count();
+    if (environ == nullptr || environ != array_.get()) {
+      move(size);
+    }
+    return size;
+  }
+
+  void move(size_t size) {
+    const size_t capacity = 2 * size + kRoom;
+    auto fresh = std::make_unique<char*[]>(capacity);
+    std::copy_n(environ, size, fresh.get());
     const auto now = Clock::now();
     while (!old_.empty() && now - old_.front().first > kReaders) {
       old_.pop_front();
@@ -198,6 +242,10 @@ void guard(const char* file) {
 }
 
 }  // namespace
+
+void own_environment() {
+  Environment::get().own();
+}
 
 void guard_environment() {
   static std::once_flag once;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "../interpose/environment.h"
 #include "../interpose/interpreters.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
@@ -107,6 +108,7 @@ class PythonInterpreter final : public Interpreter {
   void attach() {
     announce();
     install_router();
+    own_environment();
     MainThread::get().start([] {});
   }
 
