@@ -410,15 +410,3 @@ def test_functions_that_ask_a_class_or_cpp_ask_nothing_else(where: tuple[str, st
     for function in [each for each in _functions(code) if each.co_name == where[1]]:  # not in every release
         assert set(function.co_names) <= {"isinstance", "FakeTensor", "Tensor", "torch", "_C", asked}
         assert asked in function.co_names
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("guest", "least"), [("operators_guest", 400), ("modules_guest", 100)])
-def test_torchs_own_samples_have_the_same_answers_while_imports_are_late(
-    lean: InterpreterSession, full: InterpreterSession, tmp_path: Path, guest: str, least: int
-) -> None:
-    path = str(tmp_path / "samples")
-    assert full.global_(guest, "record")(path, 3).to_value() > least
-    still_late = lean.global_(guest, "answer")(path).to_value()
-    assert still_late > 300 or guest == "operators_guest"  # some operators are the compiler's own
-    assert lean.global_(guest, "compare")().to_value() == []

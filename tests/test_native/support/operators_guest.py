@@ -1,84 +1,93 @@
-"""torch's own operator samples (OpInfo), answered in one interpreter and asked again in another."""
+"""torch's own samples of operators (OpInfo): answers, gradients of first and second order, and tangents."""
 
 from __future__ import annotations
 
 import functools
-import itertools
-import sys
-import types
-import unittest
-import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from namespaces import late
+from own_samples import Asking, Entries, Samples, gradients, tensors
+from torch.autograd import forward_ad
 
 
-def record(path: str, samples: int) -> int:
-    """Writes samples of each operator with their answers; returns how many operators."""
-    stub = types.ModuleType("expecttest")  # which torch's tests want, and its samples do not
-    stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
-    sys.modules.setdefault("expecttest", stub)
+def operators(*, requires_grad: bool = False) -> Iterator[tuple[str, Any, Iterator[Any]]]:
+    """Names, descriptions and samples of those that have a function of their name, or a method."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    warnings.simplefilter("ignore")
-    found = {}
     for op in op_db:
-        cases = []
-        if _resolve(op.name) is None or torch.float32 not in op.dtypes or "empty" in op.name:
-            continue
-        torch.manual_seed(0)
-        try:
-            for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), samples):
-                arguments = (sample.input, *sample.args), sample.kwargs
-                cases.append((*arguments, _answer(op.name, *arguments)))
-            torch.save(cases, path + ".try")
-        except Exception:  # noqa: BLE001 (not all can be written, or have a function of their name)
-            continue
-        found[op.name, op.variant_test_name] = cases
-    torch.save(found, path)
-    return len(found)
+        if _function(op.name) is not None and torch.float32 in op.dtypes and "empty" not in op.name:
+            differentiable = requires_grad and op.supports_autograd
+            samples = op.sample_inputs("cpu", torch.float32, requires_grad=differentiable)
+            yield f"{op.name} {op.variant_test_name}", op, samples
 
 
-def answer(path: str) -> int:
-    """Answers all samples again; returns how many modules of torch's are late then."""
-    warnings.simplefilter("ignore")
-    for (name, variant), cases in torch.load(path, weights_only=False).items():
-        for args, kwargs, expected in cases:
-            try:
-                found = _answer(name, args, kwargs)
-            except Exception as error:  # noqa: BLE001
-                found = error
-            _answers.append((f"{name} {variant}", found, expected))
-    return late()
+def _samples() -> Entries:
+    for name, op, samples in operators():
+        yield name, (_asking(op, sample) for sample in samples)
 
 
-def compare() -> list[str]:
-    """What of these answers is not as it was. Comparing them imports what is late."""
-    wrong = []
-    for name, found, expected in _answers:
-        try:
-            torch.testing.assert_close(found, expected, equal_nan=True)
-        except Exception as error:  # noqa: BLE001
-            wrong.append(f"{name}: {found if isinstance(found, Exception) else error}")
-    return wrong
+def _differentiable_samples() -> Entries:
+    for name, op, samples in operators(requires_grad=True):
+        if op.supports_autograd:
+            yield name, ((*_asking(op, sample), op.supports_gradgrad) for sample in samples)
 
 
-_answers: list[tuple[str, Any, Any]] = []
+def _forward_samples() -> Entries:
+    for name, op, samples in operators(requires_grad=True):
+        if op.supports_forward_ad:
+            yield name, (_asking(op, sample) for sample in samples)
 
 
-def _answer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    torch.manual_seed(0)
-    function = _resolve(name)
+def _asking(op: Any, sample: Any) -> Asking:
+    return op.name, (sample.input, *sample.args), sample.kwargs
+
+
+def _answer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    function = _function(name)
     assert function is not None
     answer = function(*args, **kwargs)
     # Answers as plain tensors: named tuples of theirs are compared alike.
-    return list(answer) if isinstance(answer, tuple | list) else answer
+    return list(answer) if isinstance(answer, tuple | list) else [answer]
 
 
-def _resolve(name: str) -> Any:
+def _gradients(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], twice: bool) -> list[Any]:
+    answer = _answer(name, args, kwargs)
+    found = gradients(answer, [args, kwargs], twice=twice)
+    assert found
+    return answer + found
+
+
+def _tangents(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    with forward_ad.dual_level():
+
+        def dual(value: Any) -> Any:
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                value = value.detach()
+                return forward_ad.make_dual(value, torch.rand_like(value))
+            if isinstance(value, tuple | list):
+                return type(value)(dual(each) for each in value)
+            return {key: dual(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+        answer = _answer(name, dual(args), dual(kwargs))
+        found = [forward_ad.unpack_dual(each).tangent for each in tensors(answer)]
+        assert any(each is not None for each in found)
+        return found
+
+
+def _function(name: str) -> Any:
+    return function_of(torch, name) or function_of(torch.Tensor, name)
+
+
+def function_of(owner: Any, name: str) -> Any:
+    """What has this name there, if it can be called."""
     try:
-        function = functools.reduce(getattr, name.split("."), torch)
+        function = functools.reduce(getattr, name.split("."), owner)
     except AttributeError:
         return None
     return function if callable(function) else None
+
+
+answers = Samples(_samples, _answer)
+first_and_second = Samples(_differentiable_samples, _gradients)
+forward = Samples(_forward_samples, _tangents, needs_all=True)
