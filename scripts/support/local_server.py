@@ -268,6 +268,10 @@ class TorchServe:
     def describe(self, model: str, **query: object) -> Any:
         return self.request("GET", f"{self.management}/models/{model}", **query).json
 
+    def ready_workers(self, model: str) -> list[int]:
+        """The processes of its workers that are ready, as TorchServe tells."""
+        return [worker["pid"] for worker in self.describe(model)[0]["workers"] if worker["status"] == "READY"]
+
     def unregister(self, model: str) -> Answer:
         return self.request("DELETE", f"{self.management}/models/{model}")
 

@@ -55,8 +55,7 @@ def _worker_pids(server: TorchServe) -> set[int]:
 
 def _are_new(server: TorchServe, old: set[int]) -> bool:
     """Whether as many other workers are ready as there were."""
-    workers = server.describe("inside")[0]["workers"]
-    ready = {worker["pid"] for worker in workers if worker["status"] == "READY"}
+    ready = set(server.ready_workers("inside"))
     return len(ready) == len(old) and not ready & old
 
 

@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import random
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,8 +22,8 @@ from paths import ROOT
 from waiting import wait_for
 
 from benchmarks.soak import benchmark as soak
-from benchmarks.soak import handlers, plot
-from benchmarks.soak.clients import Client
+from benchmarks.soak import clients, handlers, plot
+from benchmarks.soak.clients import BAD_INPUT, Client
 from benchmarks.soak.slopes import HOUR, slope_of, verdict
 
 
@@ -137,14 +138,18 @@ def test_the_first_part_of_the_time_does_not_count() -> None:
 
 @contextmanager
 def serving(answer: Callable[[dict[str, Any]], tuple[int, object]], times: int = 1) -> Iterator[str]:
-    """The address of a server that answers so, each request so many times."""
+    """The address of a server that answers so, each request so many times, and 500 to what is no JSON."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, said = answer(request)
+            try:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            except ValueError:
+                status, said = 500, "no JSON"
+            else:
+                status, said = answer(request)
             body = json.dumps(said).encode()
             for _ in range(times):
                 self.send_response(status)
@@ -178,18 +183,36 @@ def model() -> handlers.Steady:
     return made
 
 
-def test_a_client_counts_right_answers_and_errors_that_were_asked_for() -> None:
+def test_a_client_counts_right_answers_and_what_its_model_refuses_of_bad_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "FAIL_EVERY", 2)
     own = model()
 
     def answer(request: dict[str, Any]) -> tuple[int, object]:
-        return (500, "no") if request.get("fail") else (200, own.one(request))
+        try:
+            return 200, own.one(request)
+        except Exception as error:  # noqa: BLE001 -- as a server does
+            return 500, str(error)
 
     with serving(answer) as address, Client(address, "m", own.one, failing=True) as client:
-        wait_for(lambda: client.right > 20 and client.errors > 1, "answers")
+        wait_for(lambda: client.errors > len(BAD_INPUT), "answers to each kind of bad input")
+    assert client.right >= client.errors
     assert client.wrong == client.faults == []
     assert client.failed == 0
     assert len(client.take_seconds()) == client.right
     assert client.take_seconds() == []
+
+
+def test_bad_input_that_is_answered_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "FAIL_EVERY", 2)
+    own = model()
+    with (
+        serving(lambda request: (200, own.one({"x": 1}))) as address,
+        Client(address, "m", own.one, failing=True) as client,
+    ):
+        wait_for(lambda: client.faults, "bad input")
+    assert client.errors == 0
 
 
 @pytest.mark.parametrize(
@@ -301,6 +324,107 @@ def test_a_connection_that_the_server_says_it_closes_is_not_used_again() -> None
     assert client.faults == []
 
 
+class Losing:
+    """A server with two workers. That one is dead it sees when a request has failed; until then others do.
+
+    Args:
+        replaces: whether there is a new worker now, asked once the dead one is missed.
+        alone: whether the other worker answers meanwhile.
+    """
+
+    client: Client
+
+    def __init__(self, stack: ExitStack, replaces: Callable[[Client], object], alone: bool = True) -> None:
+        self._stack = stack
+        self._replaces = replaces
+        self._alone = alone
+        self._failed = 0  # requests before the death
+        self._workers = [self._start() for _ in range(soak.WORKERS)]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        worker = self._stack.enter_context(subprocess.Popen(["sleep", "600"]))
+        self._stack.callback(worker.kill)
+        return worker
+
+    def _alive(self) -> list[int]:
+        return [worker.pid for worker in self._workers if worker.poll() is None]
+
+    def _misses(self) -> bool:
+        return self.client.failed > self._failed
+
+    def answers(self) -> bool:
+        return len(self._alive()) == soak.WORKERS or (self._alone and self._misses())
+
+    def ready_workers(self, model: str) -> list[int]:
+        assert model == soak.KILLED
+        alive = self._alive()
+        if len(alive) == soak.WORKERS or not self._misses():
+            return [worker.pid for worker in self._workers]
+        if self._replaces(self.client):
+            self._workers = [each if each.pid in alive else self._start() for each in self._workers]
+            self._failed = self.client.failed
+        return alive
+
+
+@contextmanager
+def losing(replaces: Callable[[Client], object], **how: Any) -> Iterator[tuple[soak.Soaked, Losing]]:
+    own = model()
+    with ExitStack() as stack:
+        server = Losing(stack, replaces, **how)
+        address = stack.enter_context(
+            serving(lambda request: (200, own.one(request)) if server.answers() else (500, "Worker died."))
+        )
+        server.client = stack.enter_context(Client(address, soak.KILLED, own.one, failing=False))
+        soaked = soak.Soaked(cast(Any, server), stack)
+        soaked.clients[soak.KILLED] = server.client
+        wait_for(lambda: server.client.right, "an answer")
+        yield soaked, server
+
+
+def test_each_worker_is_killed_in_turn_and_what_fails_before_the_server_misses_it_is_counted_apart() -> None:
+    answered: list[int] = []
+
+    def replaces(client: Client) -> bool:
+        answered.append(client.right)
+        return answered[-1] > answered[0] + 3  # by the worker that is left
+
+    with losing(replaces) as (soaked, server):
+        first, second = server.ready_workers(soak.KILLED)
+        soaked._kill_worker()
+        new, left = server.ready_workers(soak.KILLED)
+        assert (left, soaked.kills) == (second, 1)
+        assert new != first
+        assert server.client.failed == 1
+        answered.clear()
+        soaked._kill_worker()
+        assert server.ready_workers(soak.KILLED)[0] == new
+        assert second not in server.ready_workers(soak.KILLED)
+        assert server.client.failed == 2
+    assert soaked.told()["kills"] == 2
+    assert soaked.told()["faults"] == []
+    assert all(bar.met for bar in soaked.certain())
+
+
+def test_a_request_that_fails_though_the_server_has_another_worker_is_a_fault() -> None:
+    with losing(lambda client: client.faults, alone=False) as (soaked, _):
+        soaked._kill_worker()
+    assert "Worker died." in soaked.told()["faults"][0]
+    missed = [bar.name for bar in soaked.certain() if not bar.met]
+    assert missed == ["no request failed but as it was to"]
+
+
+def test_a_soak_whose_killed_worker_is_not_replaced_ends_and_tells_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def replaces(_client: Client) -> bool:
+        monkeypatch.setattr(soak, "PATIENCE_S", 0.0)  # from now on
+        return False
+
+    with losing(replaces) as (soaked, _):
+        assert soaked.run(3600, lambda _sample: None) == []
+    assert soaked.ended.endswith("waited 0 s for 2 workers of killed")
+
+
 @dataclass
 class Racing:
     """A server whose frontend always fails as it races with itself."""
@@ -378,5 +502,6 @@ def test_a_short_soak_catches_the_leak_and_finds_no_fault(tmp_path: Path) -> Non
     assert result["leak"]["verdict"] == "grows", printed
     assert result["faults"] == result["twice"] == []
     assert result["answers"]["failing"]["errors"] > 0
+    assert result["kills"] >= len(result["samples"])
     assert min(one["right"] for one in result["answers"].values()) > 0
     assert (tmp_path / "soak.svg").stat().st_size > 1000

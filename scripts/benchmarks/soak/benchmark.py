@@ -1,10 +1,11 @@
 """Does anything grow, or go wrong, in a pool that is used and changed for a long time?
 
-Three models under checked load: one is scaled up and down, one, with four megabytes of weights, is
-unregistered and registered again, one fails on every tenth request. After each such round, with the same
-number of workers as after the others, the host is sampled: memory (proportional, and its own), descriptors,
-mappings, threads, the latency of the model that is only scaled. A least-squares line through the samples
-after the first part of the time says how much each grows in an hour.
+Four models under checked load: one is scaled up and down, one, with four megabytes of weights, is
+unregistered and registered again, one gets bad input in every tenth request, and of one a worker is killed
+while it has a request. After each such round, with the same number of workers as after the others, the host
+is sampled: memory (proportional, and its own), descriptors, mappings, threads, the latency of the model that
+is only scaled. A least-squares line through the samples after the first part of the time says how much each
+grows in an hour.
 
 Then a model is added that keeps 100 kB of each request: the same check must find it.
 """
@@ -23,6 +24,7 @@ from typing import Any
 import psutil
 import torch
 from local_server import Answer, TorchServe
+from waiting import NOT_STUCK_S, wait_for
 
 from benchmarks.shared import archiving, report
 from benchmarks.shared.clients import percentile
@@ -32,8 +34,8 @@ from benchmarks.soak.plot import draw
 from benchmarks.soak.slopes import HOUR, Slope, slope_of, verdict
 
 MB = 1e6
-SCALED, CHANGED, FAILING, LEAKING = "scaled", "changed", "failing", "leaking"
-MADE_BY = {SCALED: "steady", CHANGED: "weighty", FAILING: "steady", LEAKING: "leaking"}
+SCALED, CHANGED, FAILING, KILLED, LEAKING = "scaled", "changed", "failing", "killed", "leaking"
+MADE_BY = {SCALED: "steady", CHANGED: "weighty", FAILING: "steady", KILLED: "steady", LEAKING: "leaking"}
 WORKERS, MORE_WORKERS = 2, 4
 PAUSE_S = 1.0  # after a change, before the sample: what was freed is gone
 WARM = 0.25  # part of the time whose samples do not count
@@ -47,6 +49,7 @@ LEAST_SAMPLES = 8
 # TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one.
 TORCHSERVES_RACE = "Job.isControlCmd()"
 TRIES = 5
+PATIENCE_S = NOT_STUCK_S  # for a worker in place of a killed one
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Ended(Exception):
 
 
 class Soaked:
-    """A server with three models and their clients."""
+    """A server with models and their clients."""
 
     def __init__(self, server: TorchServe, stack: ExitStack) -> None:
         self.server = server
@@ -79,6 +82,7 @@ class Soaked:
         self._stack = stack
         self._begun = time.monotonic()
         self._host: psutil.Process | None = None  # since the first sample
+        self.kills = 0
         self.races = 0  # of TorchServe's frontend with itself
         self.ended = ""  # why it could not go on
 
@@ -120,8 +124,47 @@ class Soaked:
             self.races += 1
         raise Ended(f"{otherwise}, asked {TRIES} times at most: {answer.status} {answer.text}")
 
+    def _kill_worker(self) -> None:
+        """Kill one of the workers while their model has a request, and wait until there are as many again.
+
+        What is under way may fail until TorchServe has seen the death; then another worker is there for it.
+        TorchServe waits a second before it starts the next one, and no longer after many deaths: each
+        worker that has loaded its model begins anew.
+        """
+        killed = psutil.Process(self._workers()[self.kills % WORKERS])  # each in turn
+        client = self.clients[KILLED]
+        self._wait(lambda: client.under_way, f"a request to {KILLED}", pause=0.0005)
+        with client.changing():
+            killed.kill()
+            self._wait(
+                lambda: killed.pid not in self.server.ready_workers(KILLED),
+                f"TorchServe to see that worker {killed.pid} of {KILLED} is dead",
+            )
+        self.kills += 1
+        self._workers()
+
+    def _workers(self) -> list[int]:
+        """The processes that are killed in turn, once all of them are ready; raises Ended."""
+        found: list[int] = []
+
+        def complete() -> bool:
+            found[:] = self.server.ready_workers(KILLED)
+            return len(found) == WORKERS
+
+        self._wait(complete, f"{WORKERS} workers of {KILLED}")
+        return found
+
+    def _wait(self, condition: Callable[[], bool], what: str, pause: float = 0.02) -> None:
+        """Until it holds; raises Ended."""
+        try:
+            wait_for(condition, what, PATIENCE_S, pause)
+        except AssertionError as error:
+            raise Ended(str(error)) from error
+
     def change(self) -> None:
-        """Scale one up and down, and register another one anew."""
+        """Kill a worker of one, scale another one up and down, and register a third anew."""
+        # First, so that what the pool does after a death has most time to be done with before the sample.
+        self._kill_worker()
         with self.clients[SCALED].changing():
             for workers in (MORE_WORKERS, WORKERS):
                 self._scale(SCALED, workers)
@@ -204,6 +247,7 @@ class Soaked:
             },
             "faults": [*self.texts("wrong"), *self.texts("faults")],
             "twice": self.texts("twice"),
+            "kills": self.kills,
             "races": self.races,
             "ended": self.ended,
         }
@@ -279,7 +323,7 @@ def main() -> None:
     environment = {"INTERPOOL_INTERPRETERS": "2"}
     with TorchServe(environment=environment) as server, ExitStack() as stack:
         soaked = Soaked(server, stack)
-        for name in (SCALED, CHANGED, FAILING):
+        for name in (SCALED, CHANGED, FAILING, KILLED):
             soaked.add(name)
         samples = soaked.run(60 * minutes, said)
         control = []
@@ -294,6 +338,8 @@ def main() -> None:
         "options": vars(options),
     }
     latencies = {"p50": [sample.p50_ms for sample in samples], "p99": [sample.p99_ms for sample in samples]}
+    failed = sum(client.failed for client in soaked.clients.values())
+    print(f"  {soaked.kills} workers killed; {failed} requests failed while their model was changed")
     for text in [*soaked.texts("wrong"), *soaked.texts("twice"), *soaked.texts("faults")][:10]:
         print(f"  FAULT {text}")
     if soaked.ended:

@@ -13,19 +13,33 @@ from keep_alive import KeptConnection
 
 PAUSE_S = 0.01  # a load that a small machine carries for an hour
 FAIL_EVERY = 10
+# What a model that adds up {"x": NUMBER} cannot answer, each for a reason of its own.
+BAD_INPUT = (
+    b'{"x": 1, "fail": true}',
+    b'{"y": 1}',
+    b'{"x": "one"}',
+    b'{"x": null}',
+    b'{"x": 1e999}',
+    b"[1, 2]",
+    b'{"x": 1',
+    b"\xff\x00",
+    b"",
+)
 
 
 class Client:
-    """Asks until it is stopped.
+    """Asks until it is stopped; a client of a failing model gives each tenth request bad input.
 
     Attributes:
+        under_way: whether a request is, now.
         right: how many answers were right.
         wrong: those that were not, as text.
         twice: answers to requests that had theirs, on the same connection, as text. TorchServe's frontend can
             send one while workers of the model end.
         closed: errors that nobody had asked for, with which the server closed a connection.
-        failed: requests without an answer while the model was being changed, as is to be expected.
-        errors: requests that were to fail, and did.
+        failed: requests without an answer while the model was being changed, or had lost a worker that
+            TorchServe did not miss yet, as is to be expected.
+        errors: requests with bad input, which were to fail, and did.
         faults: requests without an answer, or that were to fail and did not, while nobody changed the model;
             and what has ended the client before it was stopped.
     """
@@ -43,6 +57,7 @@ class Client:
         self._over = threading.Event()
         self._changed = 0  # odd: being changed now
         self._thread = threading.Thread(target=self._run, name=f"client of {model}")
+        self.under_way = False
         self.right = self.failed = self.errors = self.closed = 0
         self.wrong: list[str] = []
         self.twice: list[str] = []
@@ -59,7 +74,7 @@ class Client:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """The model is being changed: what is asked meanwhile may have no answer, but no wrong one."""
+        """The model is being changed, or loses a worker: requests may have no answer, but no wrong one."""
         self._changed += 1
         try:
             yield
@@ -87,22 +102,24 @@ class Client:
     def _one(self, number: int) -> None:
         request: dict[str, Any] = {"x": number % 100}
         to_fail = self._failing and number % FAIL_EVERY == 0
-        if to_fail:
-            request["fail"] = True
+        body = BAD_INPUT[number // FAIL_EVERY % len(BAD_INPUT)] if to_fail else json.dumps(request).encode()
         changed = self._changed
         begun = time.perf_counter()
         try:
             if self._connection is None:
                 self._connection = KeptConnection(self._inference)
-            answer = self._connection.post(f"/predictions/{self._model}", json.dumps(request).encode())
+            self.under_way = True
+            answer = self._connection.post(f"/predictions/{self._model}", body)
             status, text = answer.status, answer.body
         except OSError as error:
             self._disconnect()
             status, text = 0, repr(error).encode()
         else:
             self._ends = answer.headers.get("connection", "").lower() == "close"
+        finally:
+            self.under_way = False
         took = time.perf_counter() - begun
-        told = f"{self._model} of {request}: {text[:200]!r}"
+        told = f"{self._model} of {body!r}: {status} {text[:200]!r}"
         if status == 200 and not to_fail:
             found = json.loads(text)
             if found == self._answer(request):
@@ -119,7 +136,7 @@ class Client:
         elif self._changed != changed or changed % 2:
             self.failed += 1
         else:
-            self.faults.append(f"{self._model} of {request}: {status} {text[:200]!r}")
+            self.faults.append(told)
 
     def _look_for_more(self) -> None:
         """What came though nobody asked. The connection is given up then, as more may come."""

@@ -1,4 +1,4 @@
-"""The soak's models: what each answers can be checked. One of them fails on request, one leaks."""
+"""The soak's models: what each answers can be checked, bad input is an error, and one leaks."""
 
 from __future__ import annotations
 
