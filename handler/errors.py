@@ -74,11 +74,12 @@ def out_of_memory(error: BaseException) -> bool:
 def load_failure_code(error: BaseException) -> int:
     """The status of a load that raised ``error``: TorchServe answers a registration with it.
 
-    507 for lack of memory, as TorchServe does; 400 for an archive or a setting that is at
+    507 for lack of memory, as TorchServe does, which looks at a RuntimeError's text only: a torch
+    without CUDA says so by an AssertionError. 400 for an archive or a setting that is at
     fault, as TorchServe answers a damaged .mar; 500 otherwise. The text of that answer is TorchServe's
     own, whatever the worker says: the reason stands in the model log.
     """
-    if out_of_memory(error):
+    if isinstance(error, (MemoryError, RuntimeError)) and out_of_memory(error):
         return 507
     return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500
 

@@ -64,6 +64,26 @@ class Replaces(Handler):
     def initialize(self, context):
         super().initialize(context)
         self.handle = lambda data, context: ["replaced"] * len(data)
+
+
+class TakesGpu(Handler):
+    def initialize(self, context):
+        self.gpu = context.system_properties["gpu_id"]
+        takes = torch.cuda.is_available() and self.gpu is not None
+        self.weight = torch.ones(1, device=f"cuda:{{self.gpu}}" if takes else "cpu")
+
+    def handle(self, data, context):
+        return [f"{{self.gpu}} {{self.weight.device}}"] * len(data)
+
+
+class NeedsGpu(Handler):
+    def initialize(self, context):
+        self.weight = torch.ones(1).cuda()
+
+
+class DefaultsToGpu(Handler):
+    def initialize(self, context):
+        torch.set_default_device("cuda")
 """
 
 
@@ -82,7 +102,7 @@ def build_archive(
     Args:
         path: of the archive; its stem is the zip's root folder.
         canary: exists once code of the archive has run.
-        entry: ``Model`` (a module: three numbers to two), ``Handler``, ``Replaces``, ``Raises`` or ``Dies``.
+        entry: ``Model`` (a module: three numbers to two), ``Raises`` or ``Dies``, or one of the handlers.
         expected: the self-test's answer; None for an archive without a self-test.
         args: the self-test's arguments.
         seed: of the self-test.
@@ -104,13 +124,7 @@ def build_archive(
                 exporter.save_pickle(MANIFEST_PACKAGE, SELF_TEST_RESOURCE, held)
     finally:
         del sys.modules[MODULE]
-    kind = {
-        "Model": "module",
-        "Handler": "handler",
-        "Replaces": "handler",
-        "Raises": "callable",
-        "Dies": "callable",
-    }[entry]
+    kind = {"Model": "module", "Raises": "callable", "Dies": "callable"}.get(entry, "handler")
     self_test = {
         "package": MANIFEST_PACKAGE,
         "resource": SELF_TEST_RESOURCE,

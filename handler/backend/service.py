@@ -442,7 +442,11 @@ def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> _L
     view = ProcessView(request.model_dir if token.own_directory else None)
     with view.entered(token.arguments):
         model, context = _interpool.call_interruptible(load_model, request, token.admission)
-        view.loaded()
+        try:
+            view.loaded()
+        except BaseException:  # it has chosen a default device that is not here, say
+            model.close()
+            raise
     service = _PoolService(model, context, wrapper)
 
     def close() -> None:

@@ -39,7 +39,7 @@ from interpool.native.archive.pickle_policy import (
     unwrapped,
 )
 from interpool.native.archive.typed_json import shown
-from interpool.native.errors import PickleError
+from interpool.native.errors import ArchiveError, PickleError
 from interpool.native.upstream.torch_private import (
     DTYPE_ARGUMENT,
     OWN_MODULES,
@@ -353,8 +353,18 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     # What is asked of the archive.
 
     def _load_binpersid(self) -> None:
-        self._check_persistent(self.stack[-1] if self.stack else None)
-        super().load_binpersid()
+        saved = self.stack[-1] if self.stack else None
+        self._check_persistent(saved)
+        try:
+            super().load_binpersid()
+        except RuntimeError as error:  # torch's advice is for those who have called torch.load
+            if type(saved) is tuple and saved[0] == "storage" and not _has_device(saved[3]):
+                raise ArchiveError(
+                    f"{self._path}: its weights were packed on {saved[3]}, which torch does not find here. "
+                    "Pack the model on the CPU: a handler can take it to its worker's GPU",
+                    "device",
+                ) from error
+            raise
 
     def _load_persid(self) -> NoReturn:
         self._refuse(
@@ -508,6 +518,12 @@ def _may_be_given(obj: Any, name: str, value: Any) -> bool:
     if top == "torch" or is_standard(top):
         return top == owner.__module__.partition(".")[0] or allows_name(home, str(maker.__name__))
     return top != "numpy" and _RISKY.search(name) is None
+
+
+def _has_device(location: str) -> bool:
+    """Whether torch has the device that a storage was on: GPUs differ from machine to machine."""
+    kind, _, number = location.partition(":")
+    return kind != "cuda" or (number or "0") in map(str, range(torch.cuda.device_count()))
 
 
 def _raised_by_pickle(error: BaseException) -> bool:

@@ -26,6 +26,7 @@ from interpool.native.errors import DigestError, SignatureError
         (ServeError("its directory is gone"), 500, 503),
         (MemoryError(), 507, 507),
         (RuntimeError("CUDA out of memory"), 507, 507),
+        (AssertionError("Torch not compiled with CUDA enabled"), 500, 507),
         (ValueError("other"), 500, 503),
     ],
 )

@@ -252,6 +252,33 @@ def test_an_object_whose_class_is_missing_elsewhere_says_so_there(manager: Inter
         assert other.from_value(1).to_value() == 1
 
 
+def test_a_gpu_that_is_not_here_is_missed_where_it_is_needed(manager: InterpreterManager) -> None:
+    manager.register_module_source(
+        "moved_away",
+        """
+import torch
+class Away:
+    def __init__(self):
+        self.weight, self.device = torch.ones(2), torch.device("cuda:99")
+    def __setstate__(self, state):
+        self.weight = state["weight"].to(state["device"])
+""",
+    )
+    with pytest.raises(Exception) as here:  # noqa: PT011 - whichever it is, with whichever words
+        torch.ones(2).to("cuda:99")
+    with every_interpreter(manager, 2) as sessions:
+        moved = sessions[0].create_movable(sessions[0].global_("moved_away", "Away")())
+        named = manager.create_movable(torch.device("cuda:99"))
+        for session in sessions:
+            with pytest.raises(RemoteError) as caught:
+                session.from_movable(moved)
+            assert caught.value.type_name == type(here.value).__name__
+            assert caught.value.message == str(here.value)
+            # A name crosses, and who needs no GPU goes on.
+            assert session.from_movable(named).attr("__str__")().to_value() == "cuda:99"
+            assert session.from_value(torch.ones(2)).attr("sum")().attr("item")().to_value() == 2
+
+
 def test_a_session_for_an_object_has_its_time_limit_too(manager: InterpreterManager) -> None:
     moved = manager.create_movable([1])
     with every_interpreter(manager), pytest.raises(LeaseTimeoutError):

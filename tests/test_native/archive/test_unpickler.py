@@ -31,7 +31,7 @@ from torch.package import PackageExporter, PackageImporter
 from interpool.archiver_ext.packing.pickle_globals import pickle_globals
 from interpool.archiver_ext.pickle_reading import globals_of
 from interpool.native.archive.unpickler import restrict
-from interpool.native.errors import PickleError
+from interpool.native.errors import ArchiveError, PickleError
 
 linear = torch.nn.Linear(2, 3)
 
@@ -179,6 +179,21 @@ def test_an_error_of_the_models_own_code_stays_itself(tmp_path: Path) -> None:
     """And is not taken for a damaged pickle."""
     with pytest.raises(ZeroDivisionError):
         through_a_package(tmp_path / "m.pt", Failing())
+
+
+def test_weights_of_a_gpu_that_is_not_here_are_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.package.package_exporter.location_tag", lambda _storage: "cuda:99")
+    with pytest.raises(
+        ArchiveError, match=r"m\.pt: its weights were packed on cuda:99, .* \[device\]"
+    ) as caught:
+        through_a_package(tmp_path / "m.pt", linear.weight)
+    assert type(caught.value) is ArchiveError  # no pickle's fault
+    importer = PackageImporter(str(tmp_path / "m.pt"))
+    restrict(importer, None, "m.pt")
+    weight = importer.load_pickle("m", "value.pkl", map_location="cpu")  # as an archive's own code may
+    assert torch.equal(weight, linear.weight)
 
 
 def _fail() -> None:
