@@ -50,7 +50,7 @@ def test_variables_may_be_set_while_c_code_reads_them_and_interpreters_start() -
 
 
 def test_processes_are_started_while_another_interpreter_changes_the_environment() -> None:
-    """CPython 3.13's posix_spawn frees the array that it began with where ``environ`` is another one by now."""
+    """CPython 3.13's posix_spawn frees the array that it began with, if ``environ`` is another one by now."""
     done = run_program(
         """
         import subprocess, threading
