@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "got_patching.h"
@@ -43,6 +45,10 @@ class Environment {
     static auto* const environment = new Environment;  // threads may outlive static destructors
     return *environment;
   }
+
+  // Across a fork: the child has no other thread that could let go of it.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
   // Takes the place of an array that is not this one's.
   void own() {
@@ -257,6 +263,12 @@ void guard_environment() {
     if (python != nullptr && dladdr1(python, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0 &&
         map->l_name[0] != '\0') {
       guard(map->l_name);
+    }
+    // Last: what throws is tried again, and this must not be done twice.
+    const auto lock = [] { Environment::get().lock(); };
+    const auto unlock = [] { Environment::get().unlock(); };
+    if (const int error = pthread_atfork(lock, unlock, unlock); error != 0) {
+      throw std::system_error(error, std::generic_category(), "pthread_atfork");
     }
   });
 }

@@ -2,6 +2,7 @@
 #include "interpose/environment.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -140,6 +141,30 @@ TEST_F(EnvironmentTest, IsNoLongerThanItsVariablesEverWere) {
     EXPECT_EQ(value_of("IP_A"), "1");
     EXPECT_EQ(length(), most);
   }
+}
+
+// Whoever was about to change it is not in the child, and holds nothing there.
+TEST_F(EnvironmentTest, IsChangedInChildrenThatWereForkedMeanwhile) {
+  constexpr int kWriters = 2;
+  std::atomic<bool> over{false};
+  together(kWriters + 1, [&](int me) {
+    for (int i = 0; me < kWriters && !over; ++i) {
+      ip_setenv(("IP_" + std::to_string(i % 50)).c_str(), "x", 1);
+      ip_unsetenv(("IP_" + std::to_string(i * 7 % 50)).c_str());
+    }
+    for (int i = 0; me == kWriters && i < 100; ++i) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(60);  // ends it, if it waits
+        _exit(ip_setenv("IP_CHILD", "1", 1));
+      }
+      int status = -1;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+      over = i == 99 || status != 0;
+      if (over) return;
+    }
+  });
 }
 
 // A reader sees each variable as it was, or is: never a part of a value, and never less than those that stay.
