@@ -42,7 +42,8 @@ class Report:
         """Tell the host; for a thread inside an interpreter. Never raises, never waits."""
         fields = {**asdict(self), "reason": self.reason[:_TEXT_LIMIT]}
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
-            end.send(json.dumps(fields).encode(), socket.MSG_DONTWAIT)
+            end.setblocking(False)  # a model may have set a default timeout
+            end.send(json.dumps(fields).encode())
 
     @classmethod
     def receive(cls, end: socket.socket) -> Self:

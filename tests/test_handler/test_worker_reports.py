@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,10 @@ def test_a_report_arrives_as_it_was_sent() -> None:
             Report.receive(host)
 
 
-def test_a_report_never_waits_nor_raises() -> None:
+@pytest.mark.parametrize("default", [None, 600.0])
+def test_a_report_never_waits_nor_raises(monkeypatch: pytest.MonkeyPatch, default: float | None) -> None:
+    """Whatever a model has chosen as the default timeout of sockets."""
+    monkeypatch.setattr(socket, "socket", _with_timeout(default))
     host, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with host, inside:
         for _ in range(10_000):  # more than any buffer holds
@@ -31,3 +35,12 @@ def test_a_report_never_waits_nor_raises() -> None:
     closed = os.dup(0)
     os.close(closed)
     Report("loaded", 7, 2).send(closed)
+
+
+def _with_timeout(default: float | None) -> type[socket.socket]:
+    class Socket(socket.socket):
+        def __init__(self, *args: Any, **keywords: Any) -> None:
+            super().__init__(*args, **keywords)
+            self.settimeout(default)  # the process's is everybody's
+
+    return Socket
