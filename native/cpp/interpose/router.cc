@@ -205,6 +205,7 @@ void install_router() {
     resolve_torch_symbols();
     install_settings();
     guard_environment();
+    own_environment();
     auto* registry = torch_symbols.hooks_registry();
     // A host that imported torch registered its own hooks already; adopt_torch
     // then swaps the vtable of its PyInterpreter, which c10 may hold on to.

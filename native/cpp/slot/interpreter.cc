@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 
-#include "../interpose/environment.h"
 #include "../interpose/interpreters.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
@@ -108,7 +107,6 @@ class PythonInterpreter final : public Interpreter {
   void attach() {
     announce();
     install_router();
-    own_environment();
     MainThread::get().start([] {});
   }
 
