@@ -313,6 +313,8 @@ Origin Process::origin(const std::vector<std::string>& search_path, const std::v
     origin.environment.emplace_back(*variable);
   }
   std::sort(origin.environment.begin(), origin.environment.end());
+  const auto repeated = std::ranges::unique(origin.environment);  // as interpose/environment.cc leaves them
+  origin.environment.erase(repeated.begin(), repeated.end());
   return origin;
 }
 

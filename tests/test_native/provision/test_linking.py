@@ -27,6 +27,8 @@ extern "C" int count() { return ++counter(); }
 extern "C" void *PyInit_counting() { return nullptr; }
 """
 
+INTERPOSER = provision.environment.interposer_path
+
 
 @pytest.fixture(autouse=True)
 def no_interposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +238,29 @@ def test_torch_needs_the_interposer_first(tmp_path: Path, monkeypatch: pytest.Mo
         names = {symbol.name: symbol.defined for symbol in library.symbols()}
         assert names[f"ip_{name}".encode()] is False
         assert name.encode() not in names
+
+
+def test_nothing_that_a_copy_has_made_is_destroyed_at_the_process_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of its interpreter may still be at work."""
+    monkeypatch.setattr(provision.environment, "interposer_path", INTERPOSER)
+    source = """
+    #include <cstdio>
+    #include <cstdlib>
+    struct Told { ~Told() { std::puts("destroyed"); } } told;
+    extern "C" void *PyInit__told() { return nullptr; }
+    const int registered = std::atexit([] { std::puts("called"); });
+    """
+    path = build(tmp_path / "_told.so", source)
+    program = "import ctypes, sys, torch; libraries = [ctypes.CDLL(path) for path in sys.argv[1:]]"
+
+    def said(*paths: str) -> str:
+        command = [sys.executable, "-c", program, *paths]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert said(path) == "called\ndestroyed\n"
+    assert said(str(INTERPOSER()), *provision.private_copy(path, 0)) == ""
 
 
 def test_a_new_interposed_name_makes_a_new_environment(

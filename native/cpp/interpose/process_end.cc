@@ -1,0 +1,9 @@
+// Private copies register nothing for the process's end: their interpreters, and threads that a model has
+// started, may be at work until the very last, and use what static destructors would destroy. A program's own
+// exit functions run, and those of libraries that it has loaded itself.
+#include "interpreters.h"
+
+// What C++ compilers call for each static object with a destructor, and atexit for its functions.
+extern "C" INTERPOOL_API int ip___cxa_atexit(void (*)(void*), void*, void*) {
+  return 0;
+}
