@@ -63,8 +63,7 @@ def ask(running: TorchServe, names: list[str], times: int) -> int:
 
 
 def is_ready(running: TorchServe, name: str, workers: int) -> bool:
-    (described,) = running.describe(name)
-    return sum(worker["status"] == "READY" for worker in described["workers"]) == workers
+    return len(running.ready_workers(name)) == workers
 
 
 def main() -> None:

@@ -104,8 +104,7 @@ class OnTorchServe:
             raise RuntimeError(f"the workers were not started: {answer.text}")
 
     def all_answer(self, workers: int) -> bool:
-        (described,) = self._running.describe(self._model)
-        ready = sum(worker["status"] == "READY" for worker in described["workers"])
+        ready = len(self._running.ready_workers(self._model))
         with ThreadPoolExecutor(workers) as threads:
             answers = list(threads.map(ask, [self.url] * workers, [models.WHO] * workers))
         return ready == workers and len(answers) == workers

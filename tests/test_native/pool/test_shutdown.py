@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 import torch
 from archives import build_scale
-from interpool_testing import HOLD_THE_GIL, Code, Gate, Sign, assert_clean, run_program, together
+from interpool_testing import (
+    HOLD_THE_GIL,
+    Code,
+    Gate,
+    Sign,
+    assert_clean,
+    nobody_leases,
+    run_program,
+    together,
+)
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -97,10 +106,7 @@ def test_a_manager_closed_under_busy_threads_lets_them_finish(tmp_path: Any) -> 
     results = together([*[work] * 8, close])
     assert all(ended_after for _, ended_after in results)
     # What was open in it is forgotten by a visit of the pool's own.
-    wait_for(
-        lambda: not any(entry["leased"] for entry in manager.stats()["interpreters"]),
-        "the interpreter's rest",
-    )
+    wait_for(lambda: nobody_leases(manager), "the interpreter's rest")
 
 
 def test_a_close_names_what_was_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
