@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from compile import build
-from interpool_testing import every_interpreter, run_program, together
+from interpool_testing import Code, every_interpreter, run_program, together
 from paths import EXTENSIONS
 from waiting import wait_for
 
@@ -53,6 +53,27 @@ def test_functions_of_tensors_compute_in_every_interpreter_at_once(
 
     works = [lambda i=i, session=session: work(i, session) for i, session in enumerate(sessions)]  # type: ignore[misc]
     assert together(works) == [True] * len(sessions)
+
+
+def test_operators_of_an_interpreter_compute_on_a_thread_that_its_extension_starts(
+    sessions: list[InterpreterSession],
+) -> None:
+    source = """
+import torch
+library = torch.library.Library("interpool_on_a_thread", "FRAGMENT")
+library.define("plus(Tensor x) -> Tensor")
+library.impl("plus", lambda x: x + {number}, "CPU")
+plus = torch.ops.interpool_on_a_thread.plus
+"""
+
+    def work(i: int, session: InterpreterSession) -> list[float]:
+        operator = Code(session, source.format(number=i))
+        apply = session.global_(NAME, "apply_on_a_thread")
+        answers = {apply(operator["plus"], torch.zeros(1)).to_value().item() for _ in range(50)}
+        return [*answers]
+
+    works = [lambda i=i, session=session: work(i, session) for i, session in enumerate(sessions)]  # type: ignore[misc]
+    assert together(works) == [[float(i)] for i in range(len(sessions))]
 
 
 def test_static_state_is_each_interpreters_own(sessions: list[InterpreterSession]) -> None:
