@@ -28,7 +28,7 @@ class Packages(NamedTuple):
     conda: str
 
 
-JAVA = Packages("openjdk-17-jre-headless", "java-17-openjdk-headless", "openjdk")
+JAVA = Packages("default-jre-headless", "java-21-openjdk-headless", "openjdk")
 _COMMANDS = Packages("apt install", "dnf install", "conda install -c conda-forge")
 
 

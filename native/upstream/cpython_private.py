@@ -276,7 +276,8 @@ def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]
             events._get_event_loop_policy,
             events._set_event_loop_policy,
         )
-    return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
+    else:  # noqa: RET505 - without it, mypy takes what follows for unreachable
+        return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
 
 
 def start_method() -> Any:

@@ -37,6 +37,13 @@ def in_each(
     return found
 
 
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    """Interpreters of this file's own: who shares looks through all that has been imported."""
+    with InterpreterManager(SOME + 1) as pool:
+        yield pool
+
+
 @pytest.fixture
 def key(manager: InterpreterManager, tmp_path: Path) -> Iterator[str]:
     # What other tests have left in an interpreter is shared, too: before this one begins.
@@ -166,7 +173,6 @@ KINDS = {  # how many storages are shared, and how many are not
     "old weight norm": None,
     "parametrized": None,
     "quantized": None,
-    "compiled": (5, 0),
     "warm": None,
     "inference": (5, 0),
 }
@@ -176,12 +182,11 @@ KINDS = {  # how many storages are shared, and how many are not
 def test_models_of_all_kinds_answer_bitwise_as_before(
     manager: InterpreterManager, key: str, kind: str
 ) -> None:
-    some = 1 if kind == "compiled" else SOME  # importing the compiler takes seconds
-    for before, after, storages, private in in_each(manager, "make_and_share", key, kind, some=some):
+    for before, after, storages, private in in_each(manager, "make_and_share", key, kind):
         assert after == before
         if KINDS[kind]:
             assert (storages, private) == KINDS[kind]
-    assert len(set(in_each(manager, "run", key, some=some))) == 1
+    assert len(set(in_each(manager, "run", key))) == 1
 
 
 @pytest.mark.parametrize("writer", [0, 1])
@@ -451,3 +456,10 @@ def _weights_files() -> list[str]:
         if name == FILE:
             found.append(str(descriptor))
     return sorted(found)
+
+
+# The last one: the compiler takes seconds to be imported, and all who share look through it from then on.
+def test_a_compiled_model_answers_bitwise_as_before(manager: InterpreterManager, key: str) -> None:
+    (before, after, storages, private), *_ = in_each(manager, "make_and_share", key, "compiled", some=1)
+    assert after == before
+    assert (storages, private) == (5, 0)

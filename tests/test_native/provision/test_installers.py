@@ -68,10 +68,10 @@ def test_condas_python_is_told_by_its_folder(here: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("release", "command"),
     [
-        (DEBIAN, "apt install openjdk-17-jre-headless"),
-        (UBUNTU, "apt install openjdk-17-jre-headless"),
-        (FEDORA, "dnf install java-17-openjdk-headless"),
-        (ROCKY, "dnf install java-17-openjdk-headless"),
+        (DEBIAN, "apt install default-jre-headless"),
+        (UBUNTU, "apt install default-jre-headless"),
+        (FEDORA, "dnf install java-21-openjdk-headless"),
+        (ROCKY, "dnf install java-21-openjdk-headless"),
     ],
 )
 def test_a_program_is_installed_by_the_systems_own_command(
@@ -85,8 +85,8 @@ def test_a_system_that_nobody_knows_gets_each_command(here: Any) -> None:
     here("/usr", OTHER)
     said = installers.install(installers.JAVA)
     assert said == (
-        "Debian and Ubuntu: apt install openjdk-17-jre-headless; "
-        "Fedora: dnf install java-17-openjdk-headless; conda: conda install -c conda-forge openjdk"
+        "Debian and Ubuntu: apt install default-jre-headless; "
+        "Fedora: dnf install java-21-openjdk-headless; conda: conda install -c conda-forge openjdk"
     )
 
 
