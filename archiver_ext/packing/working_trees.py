@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _INSTALLED_DIRECTORIES = {"site-packages", "dist-packages"}
-_NEVER = ("__main__", "__mp_main__", "interpool")
+# The last two Python imports at its start; Debian's link to /etc.
+_NEVER = ("__main__", "__mp_main__", "interpool", "sitecustomize", "usercustomize")
 
 
 class WorkingTrees:

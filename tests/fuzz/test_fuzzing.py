@@ -7,10 +7,12 @@ import re
 import resource
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this Python")
 TESTS = Path(__file__).parents[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+import matplotlib.font_manager  # noqa: F401 - a user's first process to import it, and no other, logs that it lists fonts
 import pytest
 from local_server import TorchServe
 from system.comparison.archive import Archive

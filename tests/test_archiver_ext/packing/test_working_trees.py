@@ -8,6 +8,7 @@ import textwrap
 import zipfile
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,6 +146,19 @@ def test_what_is_no_file_is_nobodys_even_in_the_projects_directory(
     (tmp_path / "m.py").touch()
     assert trees.owns(Path("m.py"))
     assert trees.owns(tmp_path / "not_yet.py")
+
+
+@pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
+def test_what_python_imports_at_its_start_is_not_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = tmp_path / "etc" / f"{name}.py"
+    file.parent.mkdir()
+    file.touch()
+    started = ModuleType(name)
+    started.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, name, started)
+    assert not Rules(tmp_path / "project").trees.owns(file)
 
 
 @pytest.mark.usefixtures("fresh_metadata")

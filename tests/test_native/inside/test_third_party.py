@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ from interpool.native import InterpreterManager
 SEEDS = list(range(6))
 SOME = 2  # interpreters: what is new in the second, a third does as it does; each imports for seconds
 COUNTS = [SOME, pytest.param(4, marks=pytest.mark.long)]
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    """Interpreters of this file's own: what is imported here would make collections long in others' tests."""
+    with InterpreterManager(4) as pool:
+        yield pool
 
 
 @pytest.mark.parametrize("interpreters", COUNTS)

@@ -39,7 +39,7 @@ def in_each(
 
 @pytest.fixture(scope="module")
 def manager() -> Iterator[InterpreterManager]:
-    """Interpreters of this file's own: who shares looks through all that has been imported."""
+    """Interpreters of this file's own: whoever shares looks through all that has been imported there."""
     with InterpreterManager(SOME + 1) as pool:
         yield pool
 

@@ -18,7 +18,8 @@ from waiting import wait_for
 from interpool.native import InterpreterManager, InterpreterSession
 
 MIB = 2**20
-SIZE = 16 * MIB  # floats: 64 MiB
+SIZE = 4 * MIB  # floats
+BYTES = 4 * SIZE
 ARCHIVE = "interpool.native.inside.packages"
 
 
@@ -57,10 +58,10 @@ def test_four_interpreters_hold_one_copy_of_the_weights(
     with every_interpreter(manager) as sessions:
         models = [load(session, archive) for session in sessions]
         assert [total(model) for model in models] == [2.0 * SIZE] * len(models)  # every page is touched
-        maps = snapshots(64 * MIB)
+        maps = snapshots(BYTES)
         assert len(maps) == len(sessions)
         assert sum(mapping.kib["Private_Dirty"] for mapping in maps) <= 64
-        one_copy = 64 * 1024
+        one_copy = BYTES // 1024
         assert one_copy <= sum(mapping.kib["Pss"] for mapping in maps) <= 1.05 * one_copy
         # The control: without sharing, each would count for all of it.
         assert sum(mapping.kib["Rss"] for mapping in maps) >= len(sessions) * one_copy
@@ -89,12 +90,12 @@ def test_torchscript_modules_in_an_archive_have_mapped_weights_too(
         models = [load(session, path) for session in sessions]
         answers = [model(torch.zeros(1)).to_value().item() for model in models]
         assert answers == [2.0 * SIZE] * len(models)
-        maps = snapshots(64 * MIB)
-        assert sum(mapping.kib["Pss"] for mapping in maps) >= 64 * 1024  # every page was read, from there
+        maps = snapshots(BYTES)
+        assert sum(mapping.kib["Pss"] for mapping in maps) >= BYTES // 1024  # every page was read, from there
         assert sum(mapping.kib["Private_Dirty"] for mapping in maps) <= 64
     del models
     forget(manager, path)
-    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
+    wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
 
 
 def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
@@ -109,7 +110,7 @@ def test_a_write_in_one_interpreter_is_seen_in_no_other_and_not_in_the_file(
         assert firsts == [100] + [2] * (len(models) - 1)
         for model in models[1:]:
             assert total(model) == 2.0 * SIZE
-        dirty = sorted(mapping.kib["Private_Dirty"] for mapping in snapshots(64 * MIB))
+        dirty = sorted(mapping.kib["Private_Dirty"] for mapping in snapshots(BYTES))
         assert dirty[:-1] == [0] * (len(models) - 1)
         assert 0 < dirty[-1] <= 64  # a page, and not the whole
     assert hashlib.sha256(archive.read_bytes()).digest() == before
@@ -146,10 +147,10 @@ def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
         del model
     forget(manager, archive)
     assert weight[-1].item() == 2.0
-    assert len(snapshots(64 * MIB)) == 1
+    assert len(snapshots(BYTES)) == 1
     del weight
     gc.collect()
-    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
+    wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
 
 
 def test_forgetting_a_package_gives_its_memory_and_files_back(
@@ -159,9 +160,9 @@ def test_forgetting_a_package_gives_its_memory_and_files_back(
     with every_interpreter(manager) as sessions:
         for session in sessions:
             total(load(session, archive))
-    assert len(snapshots(64 * MIB)) == len(manager)
+    assert len(snapshots(BYTES)) == len(manager)
     forget(manager, archive)
-    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
+    wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
     wait_for(lambda: open_files() <= files, "its files to be closed")
 
 
@@ -174,9 +175,9 @@ def test_a_package_that_nobody_holds_gives_its_memory_and_files_back(
     model = package.load_pickle("model", "model.pkl")
     del package
     assert model(torch.ones(2)).tolist() == [2, 2]
-    assert snapshots(64 * MIB)
+    assert snapshots(BYTES)
     del model
-    wait_for(lambda: not snapshots(64 * MIB), "its memory to be given back")
+    wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
     wait_for(lambda: open_files() <= files, "its files to be closed")
 
 
@@ -185,7 +186,7 @@ def test_an_archive_opened_twice_is_copied_and_mapped_once(
 ) -> None:
     with manager.acquire_session(timeout=60) as session:
         assert session.global_("operator", "is_")(load(session, archive), load(session, archive)).to_value()
-    assert len(snapshots(64 * MIB)) == 1
+    assert len(snapshots(BYTES)) == 1
 
 
 def test_tied_weights_views_and_dtypes_survive_the_archive(
