@@ -111,7 +111,7 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
     server.unregister(name)
 
 
-@pytest.mark.parametrize("way", ["nap", "hold the GIL"])
+@pytest.mark.parametrize("way", ["hold the GIL", pytest.param("nap", marks=pytest.mark.long)])
 @pytest.mark.parametrize("interpreters", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
     mar: Mar, packed: Pack, way: str, interpreters: int

@@ -37,6 +37,7 @@ def test_every_kept_result_has_a_table_or_a_plot(monkeypatch: pytest.MonkeyPatch
     assert {file.stem for file in FOLDER.glob("*.json")} == shown
 
 
+@pytest.mark.long
 def test_every_kept_plot_is_drawn_from_a_kept_result_and_is_on_a_page(tmp_path: Path) -> None:
     drawn = {file.name: name for name in figures.PLOTS for file in figures.plots(name, tmp_path)}
     assert {file.name for file in FOLDER.glob("*.svg")} == drawn.keys()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from test_model_store.recipes import build_operators, run_in
+
+# They show that recipes are right, and change with these alone. Their archives are asked in test_recipes.py.
+pytestmark = pytest.mark.long
 
 
 def test_tacotron_draws_random_numbers_when_it_speaks() -> None:

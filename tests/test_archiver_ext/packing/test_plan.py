@@ -149,7 +149,7 @@ FUSSY_PROJECT = {
     ("source", "why"),
     [
         (FUSSY, "its code does not work from an archive (RuntimeError)"),
-        (FUSSY_WHEN_SCANNED, "fussy14 importing it failed (SystemExit)"),
+        pytest.param(FUSSY_WHEN_SCANNED, "fussy14 importing it failed (SystemExit)", marks=pytest.mark.long),
     ],
 )
 def test_what_an_error_says_is_told_and_not_in_the_archive(
