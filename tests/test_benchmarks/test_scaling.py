@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from bench import measured
+from paths import ROOT
 
 from benchmarks.scaling import benchmark, suite
-from benchmarks.shared import curves
+from benchmarks.shared import curves, shared_python
 
 SCALING = {
     "model": "m",
@@ -41,6 +45,18 @@ def test_scaling_is_judged_by_what_the_same_number_of_processes_reach() -> None:
         "interpreters over TorchScript, big models": pytest.approx(0.975),  # of the big one
     }
     assert [bar.met for bar in bars] == [True, True, True, False]
+
+
+def test_processes_can_run_the_shared_library_of_a_python_that_has_python_linked_in(tmp_path: Path) -> None:
+    program = shared_python.embedding(tmp_path / "python")
+    asked = """if True:
+        import sys, numpy
+        from benchmarks.shared import shared_python
+        print(shared_python.is_linked_in(), sys.version, sys.prefix, numpy.__file__.startswith(sys.prefix))
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run([program, "-c", asked], capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == f"False {sys.version} {tmp_path / 'python'} True", done.stderr
 
 
 def test_the_widths_of_scaling_go_to_twice_the_cores() -> None:

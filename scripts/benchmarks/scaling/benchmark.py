@@ -8,6 +8,9 @@ Then the same of a packaged module that two threads of the process call, in thei
 inference mode, as ``load_pickle`` gives it and as a movable object, beside two
 processes that have the module themselves.
 
+Where Python's program has Python linked in, processes are compared that run the shared libpython, as
+interpreters do (shared/shared_python.py); what the program itself reaches is measured beside them.
+
 With ``--models`` it is the paper's figure for models of the store: see scaling/suite.py.
 """
 
@@ -19,19 +22,20 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.scaling import suite
-from benchmarks.shared import archiving, report
+from benchmarks.shared import archiving, report, shared_python
 from benchmarks.shared.checkout import ROOT
 from benchmarks.shared.model_list import RECIPES, WIDE
 from benchmarks.shared.worker import Worker, counted
 
 MODELS = *RECIPES, *WIDE
 PLOT = ROOT / "results" / "scaling-suite.svg"
+LINKED_IN = "two processes, Python linked in"
 SCALES = 1.8  # two processes below this times one: the machine itself does not scale
 
 
-def started(*arguments: object) -> Worker:
+def started(*arguments: object, python: Path | None = None) -> Worker:
     """A process of the benchmark that has begun to wait."""
-    worker = Worker("scaling.worker", *map(str, arguments))
+    worker = Worker("scaling.worker", *map(str, arguments), python=python)
     worker.wait_ready()
     return worker
 
@@ -88,19 +92,22 @@ def main() -> None:
         widths = sorted({1, *options.threads})
         suite.run(models, widths, cores, options.rounds, options.seconds, options.plot)
 
-    first, second = started("process", 1), started("process", 1)
-    configurations = {
-        "one process": [first],
-        "two processes": [first, second],
-        "two interpreters": [started("pool", 2)],
-        "two threads": [started("threads", 2)],
-    }
-    measured = measure(configurations, options.rounds, options.seconds)
     with tempfile.TemporaryDirectory() as folder:
+        python = shared_python.embedding(Path(folder, "python")) if shared_python.is_linked_in() else None
+        first, second = (started("process", 1, python=python) for _ in range(2))
+        configurations = {
+            "one process": [first],
+            "two processes": [first, second],
+            "two interpreters": [started("pool", 2)],
+            "two threads": [started("threads", 2)],
+        }
+        if python:
+            configurations[LINKED_IN] = [started("process", 1) for _ in range(2)]
+        measured = measure(configurations, options.rounds, options.seconds)
         archive = pack(folder)
         packaged = {
-            "packaged: one process": [tower := started("tower", 1)],
-            "packaged: two processes": [tower, started("tower", 1)],
+            "packaged: one process": [tower := started("tower", 1, python=python)],
+            "packaged: two processes": [tower, started("tower", 1, python=python)],
             "packaged: load_pickle": [started("load_pickle", 2, archive)],
             "packaged: movable object": [started("movable", 2, archive)],
         }

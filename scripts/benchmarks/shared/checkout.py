@@ -11,10 +11,13 @@ SUPPORT = SCRIPTS / "support"
 BENCHMARKS = SCRIPTS / "benchmarks"
 
 
-def program(module: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+def program(
+    module: str, *arguments: str, flags: tuple[str, ...] = (), python: Path | None = None
+) -> list[str]:
     """The command that runs a module, named as in ``rest.benchmark``, in a process of its own.
 
     Args:
         flags: Python's own.
+        python: another program than this process's.
     """
-    return [sys.executable, *flags, str(BENCHMARKS), module, *arguments]
+    return [str(python or sys.executable), *flags, str(BENCHMARKS), module, *arguments]

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from pathlib import Path
 
 from benchmarks.shared.checkout import program
 
 
 class Worker:
-    """A process that runs loops on demand: told ``SECONDS START ...`` in a line, it says ``count`` in one."""
+    """A process that runs loops on demand: told ``SECONDS START ...`` in a line, it says ``count`` in one.
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    Args:
+        module: what it runs.
+        arguments: the module's.
+        python: the program, if not this process's.
+    """
+
+    def __init__(self, module: str, *arguments: str, python: Path | None = None) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         environment["TOKENIZERS_PARALLELISM"] = "false"  # as many threads as are measured, and no more
         self._name = " ".join([module, *arguments[:1]])
         self._process = subprocess.Popen(
-            program(module, *arguments, flags=("-W", "ignore")),
+            program(module, *arguments, flags=("-W", "ignore"), python=python),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
