@@ -19,7 +19,9 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from benchmarks.scaling import suite
 from benchmarks.shared import archiving, report, shared_python
@@ -30,6 +32,8 @@ from benchmarks.shared.worker import Worker, counted
 MODELS = *RECIPES, *WIDE
 PLOT = ROOT / "results" / "scaling-suite.svg"
 LINKED_IN = "two processes, Python linked in"
+GENERATIONS = 3  # of processes
+Configurations: TypeAlias = dict[str, list[Worker]]
 SCALES = 1.8  # two processes below this times one: the machine itself does not scale
 
 
@@ -40,16 +44,23 @@ def started(*arguments: object, python: Path | None = None) -> Worker:
     return worker
 
 
-def measure(configurations: dict[str, list[Worker]], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Each configuration's rates; a machine's speed drifts, so nobody is always first."""
-    measured: dict[str, list[float]] = {name: [] for name in configurations}
-    order = list(configurations)
-    for round_number in range(rounds):
-        turn = round_number % len(order)
-        for name in order[turn:] + order[:turn]:
-            measured[name].append(counted(configurations[name], seconds) / seconds)
-    for worker in {id(w): w for group in configurations.values() for w in group}.values():
-        worker.stop()
+def measure(start: Callable[[], Configurations], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Each configuration's rates; a machine's speed drifts, so nobody is always first.
+
+    Where a process's memory happens to lie makes it a little faster or slower for as long as it lives: each
+    third of the rounds has processes of its own.
+    """
+    measured: dict[str, list[float]] = {}
+    for generation in range(min(GENERATIONS, rounds)):
+        configurations = start()
+        order = list(configurations)
+        for round_number in range(generation, rounds, GENERATIONS):
+            turn = round_number % len(order)
+            for name in order[turn:] + order[:turn]:
+                rate = counted(configurations[name], seconds) / seconds
+                measured.setdefault(name, []).append(rate)
+        for worker in {id(w): w for group in configurations.values() for w in group}.values():
+            worker.stop()
     return measured
 
 
@@ -94,23 +105,29 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         python = shared_python.embedding(Path(folder, "python")) if shared_python.is_linked_in() else None
-        first, second = (started("process", 1, python=python) for _ in range(2))
-        configurations = {
-            "one process": [first],
-            "two processes": [first, second],
-            "two interpreters": [started("pool", 2)],
-            "two threads": [started("threads", 2)],
-        }
-        if python:
-            configurations[LINKED_IN] = [started("process", 1) for _ in range(2)]
-        measured = measure(configurations, options.rounds, options.seconds)
         archive = pack(folder)
-        packaged = {
-            "packaged: one process": [tower := started("tower", 1, python=python)],
-            "packaged: two processes": [tower, started("tower", 1, python=python)],
-            "packaged: load_pickle": [started("load_pickle", 2, archive)],
-            "packaged: movable object": [started("movable", 2, archive)],
-        }
+
+        def tiny() -> Configurations:
+            first, second = (started("process", 1, python=python) for _ in range(2))
+            linked_in = [started("process", 1) for _ in range(2)] if python else []
+            return {
+                "one process": [first],
+                "two processes": [first, second],
+                "two interpreters": [started("pool", 2)],
+                "two threads": [started("threads", 2)],
+                **({LINKED_IN: linked_in} if linked_in else {}),
+            }
+
+        def packaged() -> Configurations:
+            first, second = (started("tower", 1, python=python) for _ in range(2))
+            return {
+                "packaged: one process": [first],
+                "packaged: two processes": [first, second],
+                "packaged: load_pickle": [started("load_pickle", 2, archive)],
+                "packaged: movable object": [started("movable", 2, archive)],
+            }
+
+        measured = measure(tiny, options.rounds, options.seconds)
         measured |= measure(packaged, options.rounds, options.seconds)
 
     def ratio(over: str, under: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 import sys
@@ -86,6 +87,12 @@ def test_thread_local_values_stay_with_the_calling_thread(session: InterpreterSe
 
     assert together([lambda i=i: work(i) for i in range(3)]) == [0, 1, 2]  # type: ignore[misc]
     assert code.call("recall") is None
+
+
+def test_garbage_is_collected_as_in_any_python(session: InterpreterSession) -> None:
+    assert session.global_("gc", "isenabled")().to_value() is True
+    assert session.global_("gc", "get_threshold")().to_value() == gc.get_threshold()
+    assert session.global_("gc", "get_freeze_count")().to_value() == 0
 
 
 def test_the_state_of_threads_that_ended_does_not_pile_up(session: InterpreterSession) -> None:
