@@ -109,14 +109,15 @@ def main() -> None:
 
         def tiny() -> Configurations:
             first, second = (started("process", 1, python=python) for _ in range(2))
-            linked_in = [started("process", 1) for _ in range(2)] if python else []
-            return {
+            configurations = {
                 "one process": [first],
                 "two processes": [first, second],
                 "two interpreters": [started("pool", 2)],
                 "two threads": [started("threads", 2)],
-                **({LINKED_IN: linked_in} if linked_in else {}),
             }
+            if python:
+                configurations[LINKED_IN] = [started("process", 1) for _ in range(2)]
+            return configurations
 
         def packaged() -> Configurations:
             first, second = (started("tower", 1, python=python) for _ in range(2))
