@@ -7,6 +7,7 @@ Like torch::deploy's movable objects (DeVito et al., 2021, section 4.2).
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
 import pickle
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 
+from interpool.native.upstream.module_names import intern_names
 from interpool.native.errors import ConversionError
 from interpool.native.inside import interpreter_id
 from interpool.native.upstream.torch_private import MANGLED
@@ -40,6 +42,8 @@ class _Pickler(pickle.Pickler):
         return place, kind
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.nn.Module):
+            return _reduced(obj)
         module = str(getattr(obj, "__module__", None))
         if not isinstance(obj, type | types.FunctionType) or not module.startswith(MANGLED):
             return NotImplemented
@@ -52,6 +56,22 @@ class _Pickler(pickle.Pickler):
             raise pickle.PicklingError(f"{obj.__qualname__} is of an archive that interpool did not open")
         self.archives.add(archive)
         return _from_archive, (*archive, module.partition(".")[2], obj.__qualname__)
+
+
+def _reduced(module: torch.nn.Module) -> Any:
+    """What pickle itself would keep of a module, its state to be set by ``_set_state``."""
+    if type(module) in copyreg.dispatch_table:
+        return NotImplemented
+    reduced = module.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    match reduced:
+        case (make, args, dict() as state, *more) if len(more) < 3:
+            return make, args, state, *more, *[None] * (2 - len(more)), _set_state
+    return reduced
+
+
+def _set_state(module: torch.nn.Module, state: dict[Any, Any]) -> None:
+    intern_names(state)
+    module.__setstate__(state)
 
 
 def _from_archive(path: str, snapshot: int, module: str, name: str) -> Any:

@@ -49,6 +49,19 @@ def test_a_copy_of_the_checkout_that_is_made_again_has_the_same_files(tmp_path: 
     assert kept.is_dir()
 
 
+def test_what_was_built_of_another_version_of_a_file_is_older_than_its_copy(tmp_path: Path) -> None:
+    """However long ago the file was written: ninja and the like compare times."""
+    matrix.copy_checkout(tmp_path)
+    changed, kept = tmp_path / "pyproject.toml", tmp_path / "README.md"
+    changed.write_text("another version")
+    built = changed.stat().st_mtime
+    as_before = kept.stat().st_mtime_ns
+    matrix.copy_checkout(tmp_path)
+    assert changed.read_bytes() == (matrix.ROOT / "pyproject.toml").read_bytes()
+    assert changed.stat().st_mtime >= built
+    assert kept.stat().st_mtime_ns == as_before
+
+
 def test_what_the_checkout_no_longer_has_leaves_its_copy(tmp_path: Path) -> None:
     matrix.copy_checkout(tmp_path)
     (tmp_path / "native" / "gone.py").touch()

@@ -39,6 +39,7 @@ from interpool.native.archive.pickle_policy import (
     unwrapped,
 )
 from interpool.native.archive.typed_json import shown
+from interpool.native.upstream.module_names import intern_names
 from interpool.native.errors import ArchiveError, PickleError
 from interpool.native.upstream.torch_private import (
     DTYPE_ARGUMENT,
@@ -306,6 +307,8 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         ):
             self._refuse("build", f"a pickle in it changes a {type(target).__name__} that is not its own")
         extent = max(self._extent(self.stack[-1:]), self._extents.get(id(target), (0, 0)))
+        if isinstance(target, torch.nn.Module):
+            intern_names(self.stack[-1])
         super().load_build()
         if self.stack:
             self._remember(self.stack[-1], extent)

@@ -351,10 +351,19 @@ REBUILD_WITH_TYPE = ("torch._tensor", "_rebuild_from_type_v2")
 DTYPE_ARGUMENT = {"_rebuild_tensor_v3": 6}
 """Where a function for tensors takes a dtype; the others take the storage's."""
 
+MODULE_ATTRIBUTES = ("_parameters", "_buffers", "_modules")
+"""What a module looks through for an attribute that it does not have itself."""
+
 _TENSOR_ARGUMENTS = ("storage", "storage_offset", "size", "stride")
 _GRADIENT_ARGUMENTS = ("requires_grad", "backward_hooks")
 
 _PICKLE_NAMES = (
+    PrivateName(
+        "torch.nn.modules.module:Module.__getattr__",
+        "upstream/module_names.py",
+        mentions=MODULE_ATTRIBUTES,
+    ),
+    PrivateName("torch.nn.modules.module:Module.__setstate__", "movable.py", ("self", "state")),
     PrivateName("torch._utils:_rebuild_tensor", "tensors in pickles", _TENSOR_ARGUMENTS),
     PrivateName(
         "torch._utils:_rebuild_tensor_v2",

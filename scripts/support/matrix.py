@@ -9,6 +9,7 @@ benchmark alone in a cell that was run, for a machine that had other things to d
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
@@ -81,10 +82,16 @@ def copy_checkout(to: Path) -> None:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         if (to / name).is_symlink():
             (to / name).unlink()  # a file is copied into the folder that a link leads to
-        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
+        if _differs(ROOT / name, to / name):
+            # Dated now, not when it was written: what was built of the one before may be younger than that.
+            shutil.copy(ROOT / name, to / name, follow_symlinks=False)
     # Tests ask git which files there are.
     subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)
     subprocess.run(["git", "add", "--all"], cwd=to, check=True)
+
+
+def _differs(one: Path, other: Path) -> bool:
+    return one.is_symlink() or not other.is_file() or not filecmp.cmp(one, other, shallow=False)
 
 
 class Steps:

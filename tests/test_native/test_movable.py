@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from archives import build_scale
 from interpool_testing import Code, every_interpreter, together
 from waiting import wait_for
 
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterManager, InterpreterSession, movable
 from interpool.native.errors import ConversionError, LeaseTimeoutError, RemoteError
 
 if TYPE_CHECKING:
@@ -70,6 +71,27 @@ FACTS = {
 }
 
 
+class Counted(torch.nn.Module):
+    """Sets its own state."""
+
+    times = 0
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.times += 1
+
+
+class Remade(torch.nn.Module):
+    """Is made anew, without a state."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def __reduce__(self) -> tuple[type[Remade], tuple[int]]:
+        return Remade, (self.size,)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def net_everywhere(manager: InterpreterManager) -> None:
     manager.register_module_source("moved_net", NET)
@@ -115,6 +137,16 @@ def test_a_module_of_the_hosts_moves_into_the_pool(manager: InterpreterManager) 
         model[2].weight.zero_()
         model[2].bias.fill_(3)
     assert moved(inputs[0]).detach().tolist() == [[3.0, 3.0]] * 3
+
+
+def test_modules_move_with_the_names_that_code_asks_with_and_their_own_ways_of_being_pickled() -> None:
+    data, tensors, _ = movable.dump([torch.nn.Linear(2, 2), Counted(), Remade(3)])
+    linear, counted, remade = movable.load(data, tensors)
+    assert all(name is sys.intern(str(name)) for name in vars(linear))
+    assert list(linear._parameters) == ["weight", "bias"]
+    assert all(name is sys.intern(str(name)) for name in linear._parameters)
+    assert counted.times == 1
+    assert remade.size == 3
 
 
 def test_three_threads_get_the_reference_from_each_of_a_hundred_calls(manager: InterpreterManager) -> None:

@@ -1,29 +1,20 @@
 #include "generators.h"
 
-#include <array>
-#include <atomic>
 #include <mutex>
 
 #include "../upstream/torch_symbols.h"
+#include "entered.h"
+#include "per_interpreter.h"
 
 namespace interpool {
 namespace {
 
-std::array<std::atomic<const at::Generator*>, kMaxInterpreters> generators;
-
-// Made when first wanted and never freed: libtorch hands out references to it.
+// libtorch hands out references to it.
 const at::Generator& generator_of(InterpreterId id) {
-  auto& cell = generators[static_cast<size_t>(id)];
-  if (const at::Generator* known = cell.load(std::memory_order_acquire)) {
-    return *known;
-  }
-  static std::mutex mutex;  // a leaf lock
-  const std::lock_guard lock(mutex);
-  if (cell.load(std::memory_order_relaxed) == nullptr) {
-    cell.store(new at::Generator(at::detail::createCPUGenerator(c10::detail::getNonDeterministicRandom())),
-               std::memory_order_release);
-  }
-  return *cell.load(std::memory_order_relaxed);
+  static PerInterpreter<const at::Generator> generators;
+  return generators.of(id, [] {
+    return new at::Generator(at::detail::createCPUGenerator(c10::detail::getNonDeterministicRandom()));
+  });
 }
 
 at::CPUGeneratorImpl& implementation(InterpreterId id) {
@@ -63,7 +54,7 @@ uint64_t generator_seed(InterpreterId id) {
 namespace at::detail {
 
 INTERPOOL_API const Generator& getDefaultCPUGenerator() {
-  const interpool::InterpreterId here = interpool::current_interpreter();
+  const interpool::InterpreterId here = interpool::interpreter_here();
   if (here > interpool::kHost) {
     return interpool::generator_of(here);
   }

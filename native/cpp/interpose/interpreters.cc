@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../upstream/cpython.h"
+#include "entered.h"
 
 namespace interpool {
 namespace {
@@ -14,12 +15,11 @@ std::mutex mutex;  // guards writes to `routes` and `count`; a leaf lock
 std::array<std::atomic<const Route*>, kMaxInterpreters> routes;
 std::atomic<InterpreterId> count{0};  // one past the highest id in use
 
-// Read at each tensor's birth and death. The initial-exec model spares a call; one
-// int is well within what glibc keeps for libraries loaded late.
-__attribute__((tls_model("initial-exec"))) thread_local InterpreterId entered = kNone;
 __attribute__((tls_model("initial-exec"))) thread_local bool has_states = false;
 
 }  // namespace
+
+constinit thread_local InterpreterId entered = kNone;
 
 void add_route(const Route& route) {
   const std::lock_guard lock(mutex);

@@ -16,6 +16,7 @@
 
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
+#include "entered.h"
 #include "environment.h"
 #include "got_patching.h"
 #include "host_library.h"
@@ -49,7 +50,7 @@ class Router final : public PyInterpreterVTable {
     // The owner's decref takes the owner's GIL. A thread inside another
     // interpreter would do so while holding that one's GIL: two such threads
     // releasing each other's objects would wait for each other for ever.
-    const InterpreterId here = current_interpreter();
+    const InterpreterId here = interpreter_here();
     if (here == owner->id || here == kNone) {
       owner->vtable->decref(object);
     } else {
@@ -81,7 +82,7 @@ class Router final : public PyInterpreterVTable {
     // Kept once per operator, by whoever came last: another interpreter's callback
     // could not run here.
     const Route* owner = live_owner(callback);
-    if (owner != nullptr && owner->id == current_interpreter()) {
+    if (owner != nullptr && owner->id == interpreter_here()) {
       owner->vtable->reportErrorCallback(callback, key);
     }
   }
@@ -168,7 +169,7 @@ class Router final : public PyInterpreterVTable {
   }
 
   static const PyInterpreterVTable& here() {
-    const Route* route = route_of(current_interpreter());
+    const Route* route = route_of(interpreter_here());
     TORCH_CHECK(route != nullptr && route->vtable != nullptr,
                 "interpool: a thread that belongs to no interpreter reached Python code of torch. "
                 "Start such threads from Python, or enter an interpreter first.");
@@ -216,8 +217,9 @@ void install_router() {
     // libtorch_cpu's, whose own calls are bound to each other.
     void* libtorch = dlopen(kTorchCpu, RTLD_NOW | RTLD_NOLOAD);
     TORCH_CHECK(libtorch != nullptr, "interpool: ", kTorchCpu, " is not loaded");
-    patch_got_to_interposer(libtorch,
-                            [](std::string_view name) { return name.find(kLibraryMembers) != name.npos; });
+    patch_got_to_interposer(libtorch, [](std::string_view name) {
+      return name.find(kLibraryMembers) != name.npos || name == mangled::kernel_of_stub;
+    });
     patch_host_registration(libtorch);
     dlclose(libtorch);
   });

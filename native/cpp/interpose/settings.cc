@@ -21,8 +21,10 @@
 #include "../upstream/torch_layouts.h"
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
+#include "entered.h"
 #include "generators.h"
 #include "got_patching.h"
+#include "per_interpreter.h"
 #include "thread_attributes.h"
 
 namespace interpool {
@@ -55,9 +57,7 @@ struct Settings {
 constexpr size_t kRetired = 32;
 
 struct Cell {
-  std::atomic<Settings*> now{nullptr};  // read without the lock
-
-  std::mutex mutex;  // guards all below
+  std::mutex mutex;  // guards all below, and writes to the interpreter's place in `now`
   std::string model;
   std::shared_ptr<Settings> current;
   uint64_t fresh_seed = 0;  // the system's, not a model's
@@ -65,10 +65,12 @@ struct Cell {
   std::deque<std::shared_ptr<Settings>> retired;
 };
 
+// Read by most operators, without a lock.
+std::array<std::atomic<Settings*>, kMaxInterpreters> now;
+
 Cell& cell_of(InterpreterId id) {
-  // Leaked: threads may come back to them while the process ends.
-  static auto* const cells = new std::array<Cell, kMaxInterpreters>;
-  return (*cells)[static_cast<size_t>(id)];
+  static PerInterpreter<Cell> cells;
+  return cells.of(id, [] { return new Cell; });
 }
 
 // The cell's lock is held.
@@ -82,8 +84,8 @@ void retire(Cell& cell, std::shared_ptr<Settings> settings) {
 // The settings of the calling thread's interpreter; none for the host's and for
 // threads of no interpreter.
 Settings* settings_here() {
-  const InterpreterId here = current_interpreter();
-  return here > kHost ? cell_of(here).now.load(std::memory_order_acquire) : nullptr;
+  const InterpreterId here = interpreter_here();
+  return here > kHost ? now[static_cast<size_t>(here)].load(std::memory_order_acquire) : nullptr;
 }
 
 void set_threads_here(int count) {
@@ -160,7 +162,7 @@ void use_settings(InterpreterId id, const std::string& model) {
     cell.fresh_seed = reseed_generator(id);
   }
   cell.model = model;
-  cell.now.store(cell.current.get(), std::memory_order_release);
+  now[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
 }
 
 void forget_settings(InterpreterId id, const std::string& model) {
@@ -184,7 +186,7 @@ void enter_settings(InterpreterId id, ThreadSettings& outside) {
   std::fesetenv(FE_DFL_ENV);
   outside.threads_set = false;
   visit = &outside;
-  const Settings* settings = cell_of(id).now.load(std::memory_order_acquire);
+  const Settings* settings = now[static_cast<size_t>(id)].load(std::memory_order_acquire);
   if (settings == nullptr) {
     return;
   }

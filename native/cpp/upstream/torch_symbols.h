@@ -11,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/DispatchStub.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <torch/csrc/autograd/engine.h>
@@ -56,10 +57,13 @@ using DefineOperator = torch::Library& (*)(torch::Library*, c10::FunctionSchema&
 using ImplementOperator = torch::Library& (*)(torch::Library*, const char*, torch::CppFunction&&,
                                               torch::_RegisterOrVerify);
 using AddFallback = torch::Library& (*)(torch::Library*, torch::CppFunction&&);
+// One kernel for each instruction set; the header shows them to nobody but libtorch's own code.
+using KernelOfStub = void* (*)(at::native::DispatchStubImpl*, c10::DeviceType, void* plain, void* avx512,
+                               void* avx2);
 
 // Defined by the interposer under these very names, which have to be literals (asm labels): the
 // two forms of a constructor (C1: of the whole object, C2: of a base), and a function whose
-// header needs Python.
+// header needs Python, or shows it otherwise than it is.
 #define INTERPOOL_LIBRARY(form)                                     \
   "_ZN5torch7Library" form                                          \
   "ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE" \
@@ -69,6 +73,7 @@ using AddFallback = torch::Library& (*)(torch::Library*, torch::CppFunction&&);
   "ERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEES9_S7_" \
   "RKSt9type_infoSC_"
 #define INTERPOOL_TORCH_API_FUNCTION "_ZN5torch6detail19getTorchApiFunctionERKN3c1014OperatorHandleE"
+#define INTERPOOL_KERNEL_OF_STUB "_ZN2at6native16DispatchStubImpl12get_call_ptrEN3c1010DeviceTypeEPvS4_S4_"
 
 // SYMBOL(name here, library, kind, mangled name, what it is for, type)
 // clang-format off: a row is a row, and a mangled name is never broken
@@ -153,6 +158,10 @@ using AddFallback = torch::Library& (*)(torch::Library*, torch::CppFunction&&);
   SYMBOL(hooks_registry, kC10, kRequired, \
          "_ZN3c104impl26PyInterpreterHooksRegistryB5cxx11Ev", \
          "the router in front of all interpreters", decltype(&c10::impl::PyInterpreterHooksRegistry)) \
+  /* What every operator asks for its CPU kernel (dispatch_stubs.cc). */ \
+  SYMBOL(kernel_of_stub, kTorchCpu, kOptional, \
+         INTERPOOL_KERNEL_OF_STUB, \
+         "kernels that are looked for once", KernelOfStub) \
   /* Settings of each model (settings.cc, generators.cc). */ \
   SYMBOL(global_context, kTorchCpu, kPatched, \
          "_ZN2at13globalContextEv", \

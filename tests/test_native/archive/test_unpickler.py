@@ -145,6 +145,23 @@ def test_what_models_are_made_of_loads(tmp_path: Path, name: str) -> None:
         assert torch.equal(found.to_dense(), MADE[name].to_dense())
 
 
+def test_a_modules_names_are_those_that_code_asks_with(tmp_path: Path) -> None:
+    """Not only equal: CPython finds the same string without comparing."""
+    made = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    made.eval()
+    found = through_a_package(tmp_path / "m.pt", made)
+    for module, like in zip(found.modules(), made.modules(), strict=True):
+        names = list(vars(module))
+        assert names == list(vars(like))
+        assert all(name is sys.intern(str(name)) for name in names)
+        for kept in ("_parameters", "_buffers", "_modules"):
+            keys = list(vars(module)[kept])
+            assert keys == list(vars(like)[kept])
+            assert all(name is sys.intern(str(name)) for name in keys)
+    x = torch.rand(4, 2)
+    assert torch.equal(found(x), made(x))
+
+
 def test_the_globals_of_a_pickle_are_those_that_loading_asks_for(tmp_path: Path) -> None:
     value = [linear, collections.Counter("ab"), torch.relu, np.ones(2)]
     assert through_a_package(tmp_path / "m.pt", value)[1] == value[1]

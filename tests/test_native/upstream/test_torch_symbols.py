@@ -15,7 +15,8 @@ from interpool.native import provision
 HEADER = ROOT / "native/cpp/upstream/torch_symbols.h"
 LIBRARIES = {"kC10": "libc10.so", "kTorchCpu": "libtorch_cpu.so", "kTorchPython": "libtorch_python.so"}
 ROWS = re.findall(
-    r'SYMBOL\((\w+), (k\w+), (k\w+), \\\n\s*(?:"(\w+)"|(INTERPOOL_\w+\("C1"\))), \\\n', HEADER.read_text()
+    r'SYMBOL\((\w+), (k\w+), (k\w+), \\\n\s*(?:"(\w+)"|(INTERPOOL_\w+(?:\("C1"\))?)), \\\n',
+    HEADER.read_text(),
 )
 
 

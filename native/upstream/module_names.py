@@ -1,0 +1,28 @@
+"""Names of a module's attributes, as code asks for them.
+
+pickle interns the names of the attributes that it sets. ``torch.nn.Module`` sets its own, with the strings
+that the pickle made: equal to those that code asks with, and not the same. Each look at one would compare
+text, and CPython's specialised loads of attributes would never fit.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from interpool.native.upstream.torch_private import MODULE_ATTRIBUTES
+
+
+def intern_names(state: Any) -> None:
+    """Intern the names in a module's state, in place and in their order. What is no dict stays as it is."""
+    if isinstance(state, dict):
+        for names in (state, *map(state.get, MODULE_ATTRIBUTES)):
+            if isinstance(names, dict):
+                _intern_keys(names)
+
+
+def _intern_keys(names: dict[Any, Any]) -> None:
+    items = list(names.items())
+    names.clear()
+    for name, value in items:
+        names[sys.intern(name) if type(name) is str else name] = value
