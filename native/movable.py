@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from interpool.native.upstream.module_names import intern_names
 from interpool.native.errors import ConversionError
 from interpool.native.inside import interpreter_id
+from interpool.native.upstream.module_names import intern_names
 from interpool.native.upstream.torch_private import MANGLED
 
 

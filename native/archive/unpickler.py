@@ -39,8 +39,8 @@ from interpool.native.archive.pickle_policy import (
     unwrapped,
 )
 from interpool.native.archive.typed_json import shown
-from interpool.native.upstream.module_names import intern_names
 from interpool.native.errors import ArchiveError, PickleError
+from interpool.native.upstream.module_names import intern_names
 from interpool.native.upstream.torch_private import (
     DTYPE_ARGUMENT,
     OWN_MODULES,
