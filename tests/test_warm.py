@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ SOURCE = """
 """
 
 
+@pytest.fixture
+def own_warm_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Others may have as many as there can be, of other programs."""
+    monkeypatch.setattr(warm, "_warm", {})
+    yield
+    warm.end()
+
+
+@pytest.mark.usefixtures("own_warm_processes")
 @pytest.mark.skipif(warm.FRESH in os.environ, reason="no child is forked")
 def test_a_forked_child_finds_what_a_fresh_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.py").write_text(textwrap.dedent(SOURCE))

@@ -57,7 +57,7 @@ struct Settings {
 constexpr size_t kRetired = 32;
 
 struct Cell {
-  std::mutex mutex;  // guards all below, and writes to the interpreter's place in `now`
+  std::mutex mutex;  // guards all below, and writes to the interpreter's place in `in_force`
   std::string model;
   std::shared_ptr<Settings> current;
   uint64_t fresh_seed = 0;  // the system's, not a model's
@@ -66,7 +66,7 @@ struct Cell {
 };
 
 // Read by most operators, without a lock.
-std::array<std::atomic<Settings*>, kMaxInterpreters> now;
+std::array<std::atomic<Settings*>, kMaxInterpreters> in_force;
 
 Cell& cell_of(InterpreterId id) {
   static PerInterpreter<Cell> cells;
@@ -85,7 +85,7 @@ void retire(Cell& cell, std::shared_ptr<Settings> settings) {
 // threads of no interpreter.
 Settings* settings_here() {
   const InterpreterId here = interpreter_here();
-  return here > kHost ? now[static_cast<size_t>(here)].load(std::memory_order_acquire) : nullptr;
+  return here > kHost ? in_force[static_cast<size_t>(here)].load(std::memory_order_acquire) : nullptr;
 }
 
 void set_threads_here(int count) {
@@ -162,7 +162,7 @@ void use_settings(InterpreterId id, const std::string& model) {
     cell.fresh_seed = reseed_generator(id);
   }
   cell.model = model;
-  now[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
+  in_force[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
 }
 
 void forget_settings(InterpreterId id, const std::string& model) {
@@ -186,7 +186,7 @@ void enter_settings(InterpreterId id, ThreadSettings& outside) {
   std::fesetenv(FE_DFL_ENV);
   outside.threads_set = false;
   visit = &outside;
-  const Settings* settings = now[static_cast<size_t>(id)].load(std::memory_order_acquire);
+  const Settings* settings = in_force[static_cast<size_t>(id)].load(std::memory_order_acquire);
   if (settings == nullptr) {
     return;
   }
