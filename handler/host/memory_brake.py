@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import resource
 import threading
 import time
@@ -29,6 +30,7 @@ NEAR = 1 << 30  # bytes that may be gone before the next look, or half of a smal
 FAST = 4  # so many looks more like the last one, and nothing is left
 FASTEST = 4 << 30  # bytes a second that processes may take
 PAUSES_S = (0.05, 1.0)
+FIRST = -20  # the nice value of a thread that runs before others
 
 logger = logging.getLogger("interpool.host")
 
@@ -97,6 +99,9 @@ class MemoryBrake:
             self._before = None
 
     def _run(self) -> None:
+        # Or a look comes too late on a machine that is busy. Root may, unless its container may not.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
         while True:
             pause = PAUSES_S[1]
             try:

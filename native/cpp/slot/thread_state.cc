@@ -17,7 +17,7 @@
 #include "../upstream/torch_layouts.h"
 #if __has_include(<ATen/NodeCreationHooks.h>)
 #include <ATen/NodeCreationHooks.h>
-#define INTERPOOL_NODE_CREATION_HOOKS  // since torch 2.15
+#define INTERPOOL_NODE_CREATION_HOOKS  // since torch 2.14
 #endif
 
 namespace interpool {

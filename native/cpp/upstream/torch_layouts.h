@@ -19,8 +19,8 @@ namespace interpool {
 inline constexpr int kTorch = 100 * TORCH_VERSION_MAJOR + TORCH_VERSION_MINOR;
 
 // What at::ThreadLocalState keeps of a thread: slot/thread_state.cc looks at all of it. Larger,
-// and there is something else to look at there. 2.15 has added NodeCreationHooks.
-inline constexpr size_t kThreadLocalStateBytes = kTorch < 215 ? 464 : 496;
+// and there is something else to look at there. 2.14 has added NodeCreationHooks.
+inline constexpr size_t kThreadLocalStateBytes = kTorch < 214 ? 464 : 496;
 
 // What at::Context keeps of a process: interpose/settings.cc compares its bytes to tell whether a
 // model has changed any. Larger, and there is something new in it: may its bytes be compared?

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from interpool.handler.host.memory import Room
-from interpool.handler.host.memory_brake import MemoryBrake
+from interpool.handler.host.memory_brake import FIRST, MemoryBrake
 
 GIB = 1 << 30
 
@@ -69,12 +70,40 @@ def test_it_looks_often_where_little_is_left() -> None:
     assert pause(Room(2 * GIB, 4 * GIB), Room(1, 4 * GIB)) == 0.05
 
 
+def test_it_looks_before_others_run_where_that_is_allowed() -> None:
+    source = """if True:
+        import os, threading
+        from interpool.handler.host.memory_brake import MemoryBrake
+
+        def rooms():
+            threads = threading.get_native_id(), os.getpid()
+            print(*[os.getpriority(os.PRIO_PROCESS, each) for each in threads], flush=True)
+            os._exit(0)
+
+        MemoryBrake(rooms).start()
+        threading.Event().wait()
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True
+    )
+    as_started = os.getpriority(os.PRIO_PROCESS, 0)
+    looks = FIRST if _may_be_first() else as_started
+    assert run.stdout.split() == [str(looks), str(as_started)]
+
+
+def _may_be_first() -> bool:
+    program = f"import os; os.setpriority(os.PRIO_PROCESS, 0, {FIRST})"
+    return not subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.DEVNULL, check=False
+    ).returncode
+
+
 def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
     source = """if True:
         import resource
         import threading
         from interpool.handler.host.memory import Room
-        from interpool.handler.host.memory_brake import MemoryBrake
+        from interpool.handler.host.memory_brake import FIRST, MemoryBrake
         GIB = 1 << 30
         before = resource.getrlimit(resource.RLIMIT_DATA)
         limited, over = [], threading.Event()
@@ -100,7 +129,7 @@ def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
 def test_who_allocates_without_end_gets_a_memory_error(what: str) -> None:
     source = f"""if True:
         from interpool.handler.host import memory
-        from interpool.handler.host.memory_brake import MemoryBrake
+        from interpool.handler.host.memory_brake import FIRST, MemoryBrake
         limit = 400 << 20
         MemoryBrake(lambda: memory.rooms(limit)).start()
         kept = []

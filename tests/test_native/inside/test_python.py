@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -92,7 +93,9 @@ def test_thread_local_values_stay_with_the_calling_thread(session: InterpreterSe
 def test_garbage_is_collected_as_in_any_python(session: InterpreterSession) -> None:
     assert session.global_("gc", "isenabled")().to_value() is True
     assert session.global_("gc", "get_threshold")().to_value() == gc.get_threshold()
-    assert session.global_("gc", "get_freeze_count")().to_value() == 0
+    asked = [sys.executable, "-c", "import gc; print(gc.get_freeze_count())"]
+    ordinary = int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    assert session.global_("gc", "get_freeze_count")().to_value() == ordinary  # 375 on CPython 3.12.1
 
 
 def test_the_state_of_threads_that_ended_does_not_pile_up(session: InterpreterSession) -> None:
