@@ -308,10 +308,15 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._refuse("build", f"a pickle in it changes a {type(target).__name__} that is not its own")
         extent = max(self._extent(self.stack[-1:]), self._extents.get(id(target), (0, 0)))
         if isinstance(target, torch.nn.Module):
-            intern_names(self.stack[-1])
+            self._intern_names(self.stack[-1])
         super().load_build()
         if self.stack:
             self._remember(self.stack[-1], extent)
+
+    def _intern_names(self, state: Any) -> None:
+        """A module's, unless they are in something that was taken by name: no pickle may change that."""
+        if type(state) is dict and not any(id(each) in self._globals for each in (state, *state.values())):
+            intern_names(state)
 
     def _load_tuple(self) -> None:
         super().load_tuple()

@@ -162,6 +162,21 @@ def test_a_modules_names_are_those_that_code_asks_with(tmp_path: Path) -> None:
     assert torch.equal(found(x), made(x))
 
 
+def test_a_dict_that_is_taken_by_name_stays_as_it_is(tmp_path: Path) -> None:
+    own = "import torch.nn.modules.module\nNAMES = {''.join(['trai', 'ning']): True}\nNAME = [*NAMES][0]"
+    for state in (b"cown\nNAMES\n", b"}X\x08\0\0\0_bufferscown\nNAMES\ns"):
+        with PackageExporter(tmp_path / "m.pt") as exporter:
+            exporter.extern("**")
+            exporter.save_source_string("own", own)
+            made = b"\x80\x03ctorch.nn.modules.module\nModule\n)\x81"
+            exporter.save_binary("m", "value.pkl", made + state + b"b.")
+        importer = PackageImporter(str(tmp_path / "m.pt"))
+        restrict(importer, None, "m.pt")
+        assert isinstance(importer.load_pickle("m", "value.pkl"), torch.nn.Module)
+        module = importer.import_module("own")
+        assert next(iter(module.NAMES)) is module.NAME
+
+
 def test_the_globals_of_a_pickle_are_those_that_loading_asks_for(tmp_path: Path) -> None:
     value = [linear, collections.Counter("ab"), torch.relu, np.ones(2)]
     assert through_a_package(tmp_path / "m.pt", value)[1] == value[1]
