@@ -13,12 +13,11 @@ from typing import Any
 from interpool.native.upstream.torch_private import MODULE_ATTRIBUTES
 
 
-def intern_names(state: Any) -> None:
-    """Intern the names in a module's state, in place and in their order. What is no dict stays as it is."""
-    if isinstance(state, dict):
-        for names in (state, *map(state.get, MODULE_ATTRIBUTES)):
-            if isinstance(names, dict):
-                _intern_keys(names)
+def intern_names(state: dict[Any, Any]) -> None:
+    """Intern the names in a module's state, in place and in their order."""
+    for names in (state, *map(state.get, MODULE_ATTRIBUTES)):
+        if isinstance(names, dict):
+            _intern_keys(names)
 
 
 def _intern_keys(names: dict[Any, Any]) -> None:

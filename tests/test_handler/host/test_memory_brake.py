@@ -103,7 +103,7 @@ def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
         import resource
         import threading
         from interpool.handler.host.memory import Room
-        from interpool.handler.host.memory_brake import FIRST, MemoryBrake
+        from interpool.handler.host.memory_brake import MemoryBrake
         GIB = 1 << 30
         before = resource.getrlimit(resource.RLIMIT_DATA)
         limited, over = [], threading.Event()
@@ -129,7 +129,7 @@ def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
 def test_who_allocates_without_end_gets_a_memory_error(what: str) -> None:
     source = f"""if True:
         from interpool.handler.host import memory
-        from interpool.handler.host.memory_brake import FIRST, MemoryBrake
+        from interpool.handler.host.memory_brake import MemoryBrake
         limit = 400 << 20
         MemoryBrake(lambda: memory.rooms(limit)).start()
         kept = []
