@@ -1,6 +1,8 @@
 // Symbols that came with a later glibc than 2.28, or a later libstdc++ than GCC 8's. Compilers and headers
 // refer to them by themselves. Each library that is linked with these has its own, hidden.
+#include <exception>
 #include <new>
+#include <string>
 
 struct stat;
 
@@ -51,4 +53,19 @@ void interpool_throw_bad_array_new_length() {
   throw std::bad_array_new_length();
 }
 
+// GCC 13: what a function that may not throw calls, with what it was about to throw.
+void* __cxa_begin_catch(void* exception) noexcept;
+[[noreturn]] INTERPOOL_HIDDEN void __cxa_call_terminate(void* exception) noexcept;
+void __cxa_call_terminate(void* exception) noexcept {
+  if (exception != nullptr) {
+    __cxa_begin_catch(exception);  // so that a terminate handler can tell what it is
+  }
+  std::terminate();
+}
+
 }  // extern "C"
+
+#if _GLIBCXX_RELEASE >= 13
+// GCC 13: the part of std::string's replacements that is not inline.
+template void std::string::_M_replace_cold(char*, size_type, const char*, size_type, size_type);
+#endif

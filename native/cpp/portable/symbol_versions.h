@@ -24,6 +24,8 @@ INTERPOOL_SYMBOL_VERSION(pthread_setaffinity_np, "GLIBC_2.3.4");
 INTERPOOL_SYMBOL_VERSION(pthread_setname_np, "GLIBC_2.12");
 INTERPOOL_SYMBOL_VERSION(pthread_setspecific, "GLIBC_2.2.5");
 INTERPOOL_SYMBOL_VERSION(pthread_sigmask, "GLIBC_2.2.5");
+// glibc 2.38: what C23 calls strtol, which takes a few numbers more.
+__asm__(".symver __isoc23_strtol,strtol@GLIBC_2.2.5");
 // std::condition_variable::wait
 INTERPOOL_SYMBOL_VERSION(_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE, "GLIBCXX_3.4.11");
 
