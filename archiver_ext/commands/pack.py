@@ -76,6 +76,8 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=True,
             help="do not try the example inputs as requests; what no request can reach is packed, too",
         ),
+        click.option("--rtol", type=TOLERANCE, default=RTOL, show_default=True, help="of the self-test"),
+        click.option("--atol", type=TOLERANCE, default=ATOL, show_default=True, help="of the self-test"),
         click.option("-v", "--verbose", is_flag=True, help="show every module, data file and lazy import"),
         click.option("--json", "as_json", is_flag=True, help="print the report, or what failed, as JSON"),
     ]
@@ -145,8 +147,6 @@ def _beside(message: str, output: Path) -> str:
 @click.argument("spec")
 @click.option("-o", "--output", required=True, type=_FILE, help="the archive to write")
 @click.option("--plan", "plan_file", type=_FILE, help="a plan to follow as it is, from interpool plan")
-@click.option("--rtol", type=TOLERANCE, default=RTOL, show_default=True, help="of the self-test")
-@click.option("--atol", type=TOLERANCE, default=ATOL, show_default=True, help="of the self-test")
 @_common
 def pack_command(
     spec: str,
@@ -170,8 +170,8 @@ def pack_command(
     module, the first of deny, mock, extern, intern wins.
     """
     console = Console(stderr=as_json)
-    plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
     with _failures_as_json(as_json), console.status(f"packing {spec}") as status:
+        plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
         report = pack(
             spec,
             output,

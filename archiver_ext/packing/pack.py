@@ -169,6 +169,8 @@ def propose(
     mock: Iterable[str] = (),
     deny: Iterable[str] = (),
     data: Iterable[str] = (),
+    rtol: float = RTOL,
+    atol: float = ATOL,
     serving: Choices = NO_CHOICES,
     serve_check: bool = True,
     progress: Progress = lambda _words: None,
@@ -178,7 +180,7 @@ def propose(
     Arguments and errors are those of pack.
     """
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
-    request = _request(spec, root, None, inputs, globs, data, RTOL, ATOL, serving, serve_check)
+    request = _request(spec, root, None, inputs, globs, data, rtol, atol, serving, serve_check)
     with workdir_for(Path(tempfile.gettempdir()) / "interpool-plan") as workdir:
         return PlanReport(**_facts(spec, settle(request, workdir, progress)))
 

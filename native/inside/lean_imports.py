@@ -51,7 +51,7 @@ def import_torch() -> None:
     Raises:
         ValueError: the environment variable is neither ``0`` nor ``1``.
     """
-    wanted = os.environ.get(FULL_IMPORT, "0")
+    wanted = os.environ.get(FULL_IMPORT) or "0"
     if wanted not in ("0", "1"):
         raise ValueError(f"{FULL_IMPORT} is {wanted!r}: it may be 0 or 1")
     if wanted == "1":
