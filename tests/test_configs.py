@@ -92,6 +92,14 @@ def test_production_has_tokens_on_the_model_api_off_and_limits() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["production", "container"])
+def test_where_the_model_api_is_off_no_workflow_brings_a_model_from_elsewhere(name: str) -> None:
+    sample = properties(CONFIGS / f"{name}.properties")
+    assert sample["enable_model_api"] == "false"
+    for url in ("file:///srv/m.mar", "https://example.org/m.mar", "s3://bucket/m.mar"):
+        assert not re.fullmatch(sample["allowed_urls"], url)
+
+
 # ---- the image -----------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ from interpool.native.archive.pickle_policy import (
 )
 from interpool.native.archive.typed_json import shown
 from interpool.native.errors import ArchiveError, PickleError
-from interpool.native.upstream.module_names import intern_names
+from interpool.native.upstream.module_names import intern_names, named_in
 from interpool.native.upstream.torch_private import (
     DTYPE_ARGUMENT,
     OWN_MODULES,
@@ -302,7 +302,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     def _load_build(self) -> None:
         target = self.stack[-2] if len(self.stack) >= 2 else None
         if (
-            isinstance(target, (type, types.ModuleType, logging.Logger, *_METHODS))
+            isinstance(target, (type, types.ModuleType, logging.Logger, enum.Enum, *_METHODS))
             or id(target) in self._globals
         ):
             self._refuse("build", f"a pickle in it changes a {type(target).__name__} that is not its own")
@@ -315,7 +315,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _intern_names(self, state: Any) -> None:
         """A module's, unless they are in something that was taken by name: no pickle may change that."""
-        if type(state) is dict and not any(id(each) in self._globals for each in (state, *state.values())):
+        if type(state) is dict and not any(id(each) in self._globals for each in named_in(state)):
             intern_names(state)
 
     def _load_tuple(self) -> None:

@@ -100,10 +100,12 @@ def write(folder: str, note: str, seen: Watch) -> None:
         pass
 
 
-def remove(folder: str) -> None:
-    """Drop the note that an import did not succeed with."""
+def remove(folder: str) -> bool:
+    """Drop the note that an import did not succeed with. Returns whether it is gone."""
+    file = _file(_Here(folder))
     with contextlib.suppress(OSError):
-        os.unlink(_file(_Here(folder)))
+        os.unlink(file)
+    return not os.path.lexists(file)
 
 
 class _Here:

@@ -65,8 +65,11 @@ def import_torch() -> None:
     if note:
         try:
             import_lean(note, first=True)
-        except BaseException:
-            import_notes.remove(folder)
+        except BaseException as error:
+            if not import_notes.remove(folder):
+                error.add_note(
+                    f"interpool's note in {folder} cannot be removed: set {FULL_IMPORT}=1, or remove it"
+                )
             raise
     else:
         with import_notes.watch() as seen:
@@ -189,10 +192,24 @@ class _Family:
 
     def touch(self, name: str) -> None:
         """Import the module's contents, and all the family's; amid another such import, its own only."""
-        if _starting or any(family._thread == get_ident() for family in _families.values()):
+        if _starting or self._thread == get_ident():
             self._import(name)
+        elif any(family._thread == get_ident() for family in _families.values()):
+            self._import_alone(name)
         else:
             self.import_all()
+
+    def _import_alone(self, name: str) -> None:
+        """Import one module, amid another family's import: not beside a thread that imports this family."""
+        lock = ModuleLock(self._lock)
+        try:
+            lock.__enter__()
+        except RuntimeError:
+            return  # a circle: as below
+        try:
+            self._import(name)
+        finally:
+            lock.__exit__(None, None, None)
 
     def import_all(self) -> bool:
         """Import all of it. Returns whether there was anything to import, by this thread or another."""

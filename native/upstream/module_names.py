@@ -8,16 +8,21 @@ text, and CPython's specialised loads of attributes would never fit.
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from typing import Any
 
 from interpool.native.upstream.torch_private import MODULE_ATTRIBUTES
 
 
+def named_in(state: dict[Any, Any]) -> list[dict[Any, Any]]:
+    """A module's state, and what is by name in it; dicts of other classes have their own ways to change."""
+    return [each for each in (state, *map(state.get, MODULE_ATTRIBUTES)) if type(each) in (dict, OrderedDict)]
+
+
 def intern_names(state: dict[Any, Any]) -> None:
     """Intern the names in a module's state, in place and in their order."""
-    for names in (state, *map(state.get, MODULE_ATTRIBUTES)):
-        if isinstance(names, dict):
-            _intern_keys(names)
+    for names in named_in(state):
+        _intern_keys(names)
 
 
 def _intern_keys(names: dict[Any, Any]) -> None:

@@ -262,6 +262,10 @@ def test_the_sample_for_production_serves_its_store_to_who_has_the_token(mar: Ma
         assert len(workers) == int(properties(PRODUCTION)["default_workers_per_model"])
         more = f"{server.management}/models?url=inside.mar&model_name=other"
         assert server.asked("management", "POST", more).status == 405
+        # TorchServe has no switch for these.
+        brought = json.dumps({"url": "file:///tmp/flow.war"}).encode()
+        workflow = server.asked("management", "POST", f"{server.management}/workflows", brought)
+        assert (workflow.status, "does not match any allowed URL" in workflow.text) == (404, True)
 
 
 @pytest.mark.long

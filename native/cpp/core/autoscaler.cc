@@ -202,7 +202,7 @@ void Pool::grow(std::unique_lock<std::mutex>& lock, Growth growth) {
   if (growth == Growth::kCapacity) {
     ++capacity_;
     if (!add_one(lock)) {
-      --capacity_;
+      capacity_ = std::max(min_size_.load(), capacity_ - 1);  // the pool may have been resized meanwhile
     }
     return;
   }

@@ -84,11 +84,13 @@ class Connection::Lease {
 
   Interpreter& interpreter() const { return interpreter_; }
   uint64_t call() const { return call_; }
-  void is_on(int thread) const {
+  // Whether the call goes on; it may have been given up already.
+  bool is_on(int thread) const {
     const std::lock_guard lock(connection_.mutex_);
     if (connection_.running_.has_value()) {
       connection_.running_->thread = thread;
     }
+    return connection_.running_.has_value();
   }
 
  private:
@@ -152,11 +154,15 @@ bool Connection::answer(std::string_view frame, const RequestIds& ids) {
       return false;  // nobody waits for the answer
     }
     if (service_.pinned) {
-      lease.is_on(static_cast<int>(syscall(SYS_gettid)));
+      static_cast<void>(lease.is_on(static_cast<int>(syscall(SYS_gettid))));
       result = answer_in(lease, frame);
     } else {
       const auto thread = ModelThread::of(interpreter, service_.affinity);
-      lease.is_on(thread->number());
+      if (!lease.is_on(thread->number())) {
+        // Its interpreter may have been retired before it had this thread.
+        ModelThread::forget(interpreter, service_.affinity);
+        return false;
+      }
       thread->run([&] { result = answer_in(lease, frame); });
     }
     if (result.elsewhere && !interpreter.wants_to_retire()) {

@@ -193,7 +193,12 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
     throw ArgumentError("a timeout is a number of seconds, not " + number_text(*timeout));
   }
   Interpreter& interpreter = lease(affinity, timeout, only);
-  interpreter.begin_lease(affinity);
+  try {
+    interpreter.begin_lease(affinity);
+  } catch (...) {
+    release(interpreter);
+    throw;
+  }
   return interpreter;
 }
 
@@ -332,8 +337,11 @@ void Pool::resize(int64_t min_size, int64_t max_size) {
   if (options_.start == nullptr && static_cast<size_t>(min_size) > active_) {
     throw ArgumentError("this pool starts no interpreters, and has " + std::to_string(active_));
   }
-  min_size_ = capacity_ = static_cast<size_t>(min_size);
   max_size_ = static_cast<size_t>(max_size);
+  // What the pool has grown by serves on where nothing but the maximum changes.
+  capacity_ = static_cast<size_t>(min_size) == min_size_ ? std::min(capacity_, max_size_.load())
+                                                         : static_cast<size_t>(min_size);
+  min_size_ = static_cast<size_t>(min_size);
   review_at_ = Clock::now();
   dispatch();
   if (!closed_ && (active_ != min_size_ || !queue_.empty())) {

@@ -1,5 +1,8 @@
 #include "generators.h"
 
+#include <sys/random.h>
+
+#include <cerrno>
 #include <mutex>
 
 #include "../upstream/torch_symbols.h"
@@ -9,12 +12,20 @@
 namespace interpool {
 namespace {
 
+// Torch's own opens a file for it: a model that has used up the process's descriptors would have that fail.
+uint64_t random_seed() {
+  uint64_t seed = 0;
+  ssize_t got = -1;
+  do {
+    got = ::getrandom(&seed, sizeof seed, 0);
+  } while (got < 0 && errno == EINTR);
+  return got == sizeof seed ? seed : c10::detail::getNonDeterministicRandom();
+}
+
 // libtorch hands out references to it.
 const at::Generator& generator_of(InterpreterId id) {
   static PerInterpreter<const at::Generator> generators;
-  return generators.of(id, [] {
-    return new at::Generator(at::detail::createCPUGenerator(c10::detail::getNonDeterministicRandom()));
-  });
+  return generators.of(id, [] { return new at::Generator(at::detail::createCPUGenerator(random_seed())); });
 }
 
 at::CPUGeneratorImpl& implementation(InterpreterId id) {
@@ -22,6 +33,10 @@ at::CPUGeneratorImpl& implementation(InterpreterId id) {
 }
 
 }  // namespace
+
+void make_generator(InterpreterId id) {
+  generator_of(id);
+}
 
 GeneratorState generator_state(InterpreterId id) {
   at::CPUGeneratorImpl& generator = implementation(id);
@@ -39,8 +54,10 @@ void set_generator_state(InterpreterId id, const GeneratorState& state) {
 
 uint64_t reseed_generator(InterpreterId id) {
   at::CPUGeneratorImpl& generator = implementation(id);
+  const uint64_t seed = random_seed();
   const std::lock_guard lock(generator.mutex_);
-  return generator.seed();
+  generator.set_current_seed(seed);
+  return seed;
 }
 
 uint64_t generator_seed(InterpreterId id) {

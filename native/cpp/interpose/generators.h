@@ -16,7 +16,9 @@ struct GeneratorState {
   std::optional<double> next_double;
 };
 
-// Any thread, any GIL; they take the generator's own lock.
+// Any thread, any GIL; they take the generator's own lock. After the first of these calls for an interpreter
+// none of them needs memory, or a descriptor.
+void make_generator(InterpreterId id);
 GeneratorState generator_state(InterpreterId id);
 void set_generator_state(InterpreterId id, const GeneratorState& state);
 

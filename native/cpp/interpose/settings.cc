@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,14 +29,29 @@
 namespace interpool {
 namespace {
 
+// What a Context keeps in a map, of which its own bytes say nothing. An entry that is NONE is answered by a
+// more general one; so a Context that answers as a new one does, has a new one's entries.
+std::array<at::Float32Precision, 9> precisions(const at::Context& context) {
+  using Backend = at::Float32Backend;
+  using Op = at::Float32Op;
+  std::array<at::Float32Precision, 9> found{context.float32Precision(Backend::GENERIC, Op::ALL)};
+  size_t next = 1;
+  for (const Backend backend : {Backend::CUDA, Backend::MKLDNN}) {
+    for (const Op op : {Op::ALL, Op::CONV, Op::RNN, Op::MATMUL}) {
+      found.at(next++) = context.float32Precision(backend, op);
+    }
+  }
+  return found;
+}
+
 struct Settings {
   Settings() { std::memcpy(born.data(), static_cast<const void*>(&context), born.size()); }
 
   // Has nobody changed anything? Then the next that wants fresh ones may have these. A
   // Context has no operator==; one that has looked at its devices counts as changed.
   bool untouched() const {
-    return std::memcmp(born.data(), &context, born.size()) == 0 && default_dtype == c10::ScalarType::Float &&
-           !flush_denormal && threads == 0 && !warned;
+    return std::memcmp(born.data(), &context, born.size()) == 0 && precisions(context) == born_precisions &&
+           default_dtype == c10::ScalarType::Float && !flush_denormal && threads == 0 && !warned;
   }
 
   // Remembers, too, that devices were initialised: libtorch_cuda then looks at its
@@ -49,6 +63,7 @@ struct Settings {
   std::atomic<bool> warned{false};
   std::optional<GeneratorState> generator;  // while another model has its turn
   std::array<std::byte, kContextBytes> born;
+  const std::array<at::Float32Precision, 9> born_precisions = precisions(context);
 };
 
 // Threads that a model started may hold a reference to a Context for as long as an
@@ -62,7 +77,8 @@ struct Cell {
   std::shared_ptr<Settings> current;
   uint64_t fresh_seed = 0;  // the system's, not a model's
   std::map<std::string, std::shared_ptr<Settings>> models;
-  std::deque<std::shared_ptr<Settings>> retired;
+  std::array<std::shared_ptr<Settings>, kRetired> retired;
+  size_t retirements = 0;
 };
 
 // Read by most operators, without a lock.
@@ -74,11 +90,8 @@ Cell& cell_of(InterpreterId id) {
 }
 
 // The cell's lock is held.
-void retire(Cell& cell, std::shared_ptr<Settings> settings) {
-  cell.retired.push_back(std::move(settings));
-  if (cell.retired.size() > kRetired) {
-    cell.retired.pop_front();
-  }
+void retire(Cell& cell, std::shared_ptr<Settings> settings) noexcept {
+  cell.retired.at(cell.retirements++ % kRetired) = std::move(settings);
 }
 
 // The settings of the calling thread's interpreter; none for the host's and for
@@ -138,6 +151,13 @@ void use_settings(InterpreterId id, const std::string& model) {
       return;
     }
   }
+  // What may lack memory comes first: where it throws, all is as it was.
+  make_generator(id);
+  const auto known = model.empty() ? cell.models.end() : cell.models.find(model);
+  const auto next = known != cell.models.end() ? known->second : std::make_shared<Settings>();
+  if (!model.empty()) {
+    cell.models.try_emplace(model, next);
+  }
   bool random = false;  // does the generator stand where no model has put it?
   if (cell.current != nullptr) {
     if (!cell.model.empty()) {
@@ -147,15 +167,7 @@ void use_settings(InterpreterId id, const std::string& model) {
       random = generator_seed(id) == cell.fresh_seed;
     }
   }
-  const auto known = model.empty() ? cell.models.end() : cell.models.find(model);
-  if (known != cell.models.end()) {
-    cell.current = known->second;
-  } else {
-    cell.current = std::make_shared<Settings>();
-    if (!model.empty()) {
-      cell.models.emplace(model, cell.current);
-    }
-  }
+  cell.current = next;
   if (cell.current->generator.has_value()) {
     set_generator_state(id, *cell.current->generator);
   } else if (!random) {

@@ -22,7 +22,7 @@ void install_settings();
 
 // From now on the interpreter works for `model`, with the settings that it had last
 // in there, or, for a new one and for "", with those that a new process has. Any
-// thread, with or without a GIL.
+// thread, with or without a GIL. Throws std::bad_alloc; nothing has changed then.
 INTERPOOL_API void use_settings(InterpreterId id, const std::string& model);
 
 // Forgets a model's settings in an interpreter. Any thread, with or without a GIL.

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <system_error>
+#include <thread>
 
 #include "interpreters.h"
 
@@ -47,23 +49,35 @@ void keep_signals() {
   }
 }
 
+// Whether a thread that became nicer could be made as it was again. Tried on one that nobody needs: what the
+// kernel asks for (a capability of its first user namespace, which a container's root need not have, or a
+// limit) a process cannot tell by itself.
+bool can_go_back(int niceness) {
+  bool can = false;
+  std::thread([&] {
+    setpriority(PRIO_PROCESS, 0, niceness + 1);
+    can = setpriority(PRIO_PROCESS, 0, niceness) == 0;
+  }).join();
+  return can;
+}
+
 // Whether the thread may become nicer: only if it can be made as it was again.
 bool keep_niceness() {
-  if (!changes.inside) {
+  if (!changes.inside || changes.niceness) {
     return true;
   }
   const int now = getpriority(PRIO_PROCESS, 0);
-  rlimit limit{};
-  const bool can_go_back =
-      geteuid() == 0 || (getrlimit(RLIMIT_NICE, &limit) == 0 && 20 - static_cast<int>(limit.rlim_cur) <= now);
-  if (!can_go_back) {
-    errno = EPERM;
+  try {
+    if (!can_go_back(now)) {
+      errno = EPERM;
+      return false;
+    }
+  } catch (const std::system_error&) {  // no more threads
+    errno = EAGAIN;
     return false;
   }
-  if (!changes.niceness) {
-    changes.niceness = now;
-    changes.any = true;
-  }
+  changes.niceness = now;
+  changes.any = true;
   return true;
 }
 
@@ -118,7 +132,7 @@ INTERPOOL_API int ip_pthread_sigmask(int how, const sigset_t* mask, sigset_t* ol
 }
 
 INTERPOOL_API int ip_nice(int more) {
-  return keep_niceness() ? nice(more) : -1;
+  return more == 0 || keep_niceness() ? nice(more) : -1;
 }
 
 INTERPOOL_API int ip_setpriority(__priority_which_t which, id_t who, int priority) {

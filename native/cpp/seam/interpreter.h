@@ -111,8 +111,9 @@ class Interpreter {
 
   // A lease begins, for `model` ("" for nobody in particular): torch's settings become
   // those that it had last in here. And: its settings are forgotten, and if it is gone
-  // `everywhere`, the weights that interpreters share for it, too. Any thread.
-  virtual void begin_lease(const std::string& model) noexcept = 0;
+  // `everywhere`, the weights that interpreters share for it, too. Any thread. The first
+  // may throw std::bad_alloc, and nothing has changed then.
+  virtual void begin_lease(const std::string& model) = 0;
   virtual void forget_model(const std::string& model, bool everywhere) noexcept = 0;
 
   // Below, up to answer(): between enter() and leave(), on the thread that entered. Objects

@@ -196,7 +196,7 @@ class PythonInterpreter final : public Interpreter {
 
   CallerModes modes() const override { return attachment.entered ? attachment.modes : modes_of_thread(); }
 
-  void begin_lease(const std::string& model) noexcept override { use_settings(options_.id, model); }
+  void begin_lease(const std::string& model) override { use_settings(options_.id, model); }
 
   void forget_model(const std::string& model, bool everywhere) noexcept override {
     forget_settings(options_.id, model);

@@ -162,6 +162,48 @@ def test_a_modules_names_are_those_that_code_asks_with(tmp_path: Path) -> None:
     assert torch.equal(found(x), made(x))
 
 
+class Names(dict[str, Any]):
+    """One that counts how often it is emptied."""
+
+    cleared = 0
+
+    def clear(self) -> None:
+        Names.cleared += 1
+        super().clear()
+
+
+def test_a_modules_dicts_of_a_class_of_its_own_are_left_to_it(tmp_path: Path) -> None:
+    made = torch.nn.Linear(2, 3)
+    made._buffers = Names({"scale": torch.ones(1)})
+    found = through_a_package(tmp_path / "m.pt", made)
+    assert torch.equal(found._buffers["scale"], torch.ones(1))
+    assert type(found._buffers) is Names
+    assert Names.cleared == 0
+
+
+def test_a_module_that_holds_a_function_has_its_names_as_others_do(tmp_path: Path) -> None:
+    made = torch.nn.TransformerEncoderLayer(4, 2)  # its activation is a function
+    found = through_a_package(tmp_path / "m.pt", made)
+    assert found.activation is torch.nn.functional.relu
+    assert all(name is sys.intern(str(name)) for name in vars(found))
+    assert all(name is sys.intern(str(name)) for name in found._modules)
+
+
+def test_a_member_of_an_enum_is_not_changed(tmp_path: Path) -> None:
+    """A pickle gets it by calling its class, not by name."""
+    with PackageExporter(tmp_path / "m.pt") as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("m", "flag.pkl", re.IGNORECASE)
+        state = b"}X\x06\0\0\0_name_X\x01\0\0\0xs"
+        exporter.save_binary("m", "value.pkl", b"\x80\x03cre\nRegexFlag\nK\x02\x85R" + state + b"b.")
+    importer = PackageImporter(str(tmp_path / "m.pt"))
+    restrict(importer, None, "m.pt")
+    assert importer.load_pickle("m", "flag.pkl") is re.IGNORECASE
+    with pytest.raises(PickleError, match=r"changes a RegexFlag that is not its own .*\[build\]"):
+        importer.load_pickle("m", "value.pkl")
+    assert re.IGNORECASE.name == "IGNORECASE"
+
+
 def test_a_dict_that_is_taken_by_name_stays_as_it_is(tmp_path: Path) -> None:
     own = "import torch.nn.modules.module\nNAMES = {''.join(['trai', 'ning']): True}\nNAME = [*NAMES][0]"
     for state in (b"cown\nNAMES\n", b"}X\x08\0\0\0_bufferscown\nNAMES\ns"):

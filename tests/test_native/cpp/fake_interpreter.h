@@ -145,7 +145,9 @@ class FakeInterpreter final : public Interpreter {
                                             std::string(message));
   }
 
-  void begin_lease(const std::string& /*model*/) noexcept override {}
+  // What a test has put here is called when a lease begins. Before anybody uses it.
+  std::function<void(const std::string& model)> on_lease = [](const std::string&) {};
+  void begin_lease(const std::string& model) override { on_lease(model); }
   void forget_model(const std::string& model, bool everywhere) noexcept override {
     const std::lock_guard lock(forgotten_mutex_);
     forgotten.emplace_back(model, everywhere);

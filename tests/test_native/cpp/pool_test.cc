@@ -52,6 +52,20 @@ TEST(Pool, LeasesEachInterpreterToOneCallerAtATime) {
   EXPECT_THROW(pool.acquire("", 0.0), LeaseTimeoutError);
 }
 
+TEST(Pool, HasAnInterpreterBackWhoseLeaseCouldNotBegin) {
+  Fakes fakes(1);
+  bool fails = true;
+  for (auto& fake : fakes) {
+    fake->on_lease = [&](const std::string&) {
+      if (fails) throw std::bad_alloc();
+    };
+  }
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  EXPECT_THROW(pool->acquire("a", 0.0), std::bad_alloc);
+  fails = false;
+  pool->release(pool->acquire("b", 0.0));
+}
+
 TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
   Fakes fakes(1);
   const auto shared = std::make_shared<Pool>(fakes.all());
@@ -570,6 +584,33 @@ TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
   EXPECT_EQ(pool->failed_starts(), static_cast<uint64_t>(tries));
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("the pool could not start another interpreter: no room"), std::string::npos) << said;
+}
+
+TEST(Pool, LeasesItsMinimumAfterAStartThatFailedWhileItWasResized) {
+  Fakes fakes(1);
+  PoolOptions options;
+  std::latch gate(1);
+  std::atomic<int> tries{0};
+  options.max_size = 2;
+  options.start = [&]() -> Interpreter* {
+    if (tries++ == 0) gate.wait();
+    throw InterpreterStartError("no room");
+  };
+  const auto pool = std::make_shared<Pool>(fakes.all(), std::move(options));
+  ::testing::internal::CaptureStderr();
+  Interpreter& leased = pool->acquire("", 0.0);
+  std::vector<int> order;
+  std::thread waits = waiter(*pool, order, 1);  // that is worth another interpreter
+  EXPECT_TRUE(eventually([&] { return tries > 0; }));
+  pool->resize(1, 3);
+  gate.count_down();
+  EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0; }));
+  pool->release(leased);
+  waits.join();
+  pool->release(pool->acquire("", 0.5));  // not kept for models that have had less
+  pool->close();
+  EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
+  ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Pool, ParksWhatIsAboveItsNewMaximum) {

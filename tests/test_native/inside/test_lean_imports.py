@@ -272,6 +272,46 @@ def test_threads_that_touch_a_family_at_once_all_get_it_whole(lean: InterpreterS
     assert code.call("at_once", 12) == ["Normal"] * 12
 
 
+def test_a_family_that_another_one_needs_is_waited_for(lean: InterpreterSession) -> None:
+    """torch's compiler takes a name of unittest.mock, which another thread is importing."""
+    code = Code(
+        lean,
+        """
+        import threading, torch
+        from importlib.machinery import SourceFileLoader
+
+        def at_once():
+            begun, over, failed = threading.Event(), threading.Event(), []
+            stock = SourceFileLoader.get_code
+            def slow(self, name):
+                if name == "unittest.mock":
+                    begun.set()
+                    over.wait(3)  # the other one's failure, if it does not wait
+                return stock(self, name)
+            def touch(statement, last):
+                try:
+                    exec(statement, {})
+                except BaseException as error:
+                    failed.append(repr(error))
+                if last:
+                    over.set()
+            SourceFileLoader.get_code = slow
+            try:
+                first = threading.Thread(target=touch, args=("from unittest.mock import patch", False))
+                first.start()
+                begun.wait()
+                second = threading.Thread(target=touch, args=("from torch.fx.graph import Graph", True))
+                second.start()
+                first.join(), second.join()
+            finally:
+                SourceFileLoader.get_code = stock
+            return failed
+        """,
+    )
+    assert code.call("at_once") == []
+    assert late(lean, *torch_imports.FAMILIES["compiler"], *torch_imports.FAMILIES["unittest"]) == 0
+
+
 def test_a_family_is_imported_outside_of_its_callers_modes(lean: InterpreterSession) -> None:
     code = Code(
         lean,
@@ -327,7 +367,12 @@ def test_an_import_that_fails_is_made_again_when_touched_again(lean: Interpreter
     assert list(code.call("touch")) == []
 
 
-def test_the_switch_takes_0_and_1(manager: InterpreterManager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_switch_takes_0_and_1_and_nothing(
+    manager: InterpreterManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_FULL_IMPORT", "")
+    with fresh_interpreter() as session:
+        assert late(session) > 300
     monkeypatch.setenv("INTERPOOL_FULL_IMPORT", "yes")
     with pytest.raises(InterpreterStartError, match=r"INTERPOOL_FULL_IMPORT is 'yes': it may be 0 or 1"):
         InterpreterManager(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from interpool_testing import Code, every_interpreter, together
+from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import LeaseTimeoutError, RemoteError
@@ -141,6 +141,45 @@ def test_a_session_of_nobody_in_particular_starts_afresh(manager: InterpreterMan
     with lease_in(manager, "", 0) as session:
         assert read(session, "str(torch.get_default_dtype())") == "torch.float32"
         assert read(session, "torch.initial_seed()") != 5
+
+
+@pytest.mark.parametrize(
+    "where", ["fp32_precision", "mkldnn.matmul.fp32_precision", "cudnn.rnn.fp32_precision"]
+)
+def test_a_session_of_nobody_in_particular_computes_as_exactly_as_a_new_process(
+    manager: InterpreterManager, where: str
+) -> None:
+    with lease_in(manager, "", 0) as session:
+        fresh = read(session, f"torch.backends.{where}")
+        value = "ieee" if where.startswith("cudnn") else "bf16" if where.startswith("mkldnn") else "tf32"
+        Code(session, f"import torch; torch.backends.{where} = {value!r}")
+        assert read(session, f"torch.backends.{where}") == value != fresh
+    with lease_in(manager, "", 0) as session:
+        assert read(session, f"torch.backends.{where}") == fresh
+
+
+def test_a_model_that_has_used_up_the_files_keeps_no_other_from_a_session() -> None:
+    assert_clean(
+        run_program(
+            """
+            import os
+            import torch
+            from interpool import InterpreterManager
+            with InterpreterManager(1) as pool:
+                with pool.acquire_session(affinity="one") as session:
+                    session.global_("torch", "rand")(1)
+                held = []
+                try:
+                    while True:
+                        held.append(os.dup(0))
+                except OSError:
+                    pass
+                for model in ("two", "", "one", "three", ""):
+                    with pool.acquire_session(affinity=model) as session:
+                        assert session.global_("torch", "rand")(1).to_value().shape == (1,)
+            """
+        )
+    )
 
 
 SEEDED = """
