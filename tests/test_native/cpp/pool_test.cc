@@ -603,11 +603,14 @@ TEST(Pool, LeasesItsMinimumAfterAStartThatFailedWhileItWasResized) {
   std::thread waits = waiter(*pool, order, 1);  // that is worth another interpreter
   EXPECT_TRUE(eventually([&] { return tries > 0; }));
   pool->resize(1, 3);
-  gate.count_down();
-  EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0; }));
   pool->release(leased);
   waits.join();
-  pool->release(pool->acquire("", 0.5));  // not kept for models that have had less
+  gate.count_down();
+  EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0; }));
+  Interpreter& again = pool->acquire("", 10.0);
+  std::this_thread::sleep_for(20ms);  // it has had its fair part then
+  pool->release(again);
+  pool->release(pool->acquire("", 0.0));  // not kept for models that have had less
   pool->close();
   EXPECT_TRUE(eventually([&] { return pool.use_count() == 1; }));  // its thread has ended
   ::testing::internal::GetCapturedStderr();
