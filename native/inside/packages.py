@@ -179,6 +179,7 @@ class HermeticPackage:
 
 
 _packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot's number
+_withdrawn: dict[int, list[HermeticPackage]] = {}
 # All whose importers live, as code and objects from closed ones may.
 _archives: WeakValueDictionary[str, HermeticImporter] = WeakValueDictionary()
 
@@ -205,12 +206,41 @@ def close_package(which: str | int) -> None:
     package = _packages.pop(os.path.abspath(which) if isinstance(which, str) else which, None)
     if package is None:
         return
+    _close(package)
+    del package
+    gc.collect()  # a package's importer and its modules refer to each other
+
+
+def _close(package: HermeticPackage) -> None:
     exits.call(package.importer.id())
     operators.release(package.importer.id())
     package.importer.close()
     package.clear()
-    del package
-    gc.collect()  # a package's importer and its modules refer to each other
+
+
+def withdraw_package(snapshot: int) -> None:
+    """Take the archive of that number away, which nobody needs any more: who opens it now gets another."""
+    package = _packages.pop(snapshot, None)
+    if package is not None:
+        _withdrawn.setdefault(snapshot, []).append(package)
+
+
+def settle_package(snapshot: int, opened_again: bool) -> None:
+    """Close what was withdrawn, or have it back.
+
+    Args:
+        snapshot: its number.
+        opened_again: whether somebody had opened it again before it was withdrawn, and may have got it.
+    """
+    withdrawn = _withdrawn.pop(snapshot, [])
+    while withdrawn:
+        if opened_again:
+            _packages.setdefault(
+                snapshot, withdrawn.pop()
+            )  # if there is another by now, this is its users' alone
+        else:
+            _close(withdrawn.pop())
+    gc.collect()  # as above
 
 
 def close_all() -> None:

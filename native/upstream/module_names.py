@@ -16,7 +16,8 @@ from interpool.native.upstream.torch_private import MODULE_ATTRIBUTES
 
 def named_in(state: dict[Any, Any]) -> list[dict[Any, Any]]:
     """A module's state, and what is by name in it; dicts of other classes have their own ways to change."""
-    return [each for each in (state, *map(state.get, MODULE_ATTRIBUTES)) if type(each) in (dict, OrderedDict)]
+    tables = (state, *map(state.get, MODULE_ATTRIBUTES))
+    return [each for each in tables if isinstance(each, dict) and type(each) in (dict, OrderedDict)]
 
 
 def intern_names(state: dict[Any, Any]) -> None:

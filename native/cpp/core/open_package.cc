@@ -33,6 +33,12 @@ std::map<std::pair<const Pool*, std::string>, size_t>& states() {
   return *all;
 }
 
+bool is_open(const Key& key) {
+  const std::lock_guard lock(mutex);
+  const auto found = table().find(key);
+  return found != table().end() && !found->second.expired();
+}
+
 }  // namespace
 
 std::shared_ptr<OpenPackage> OpenPackage::open(const std::shared_ptr<Pool>& pool, const std::string& path) {
@@ -79,7 +85,17 @@ OpenPackage::~OpenPackage() {
     pool_->forget(path_);
   }
   if (is_closed) {
-    pool_->tell_all(guest::kClosePackage.module, guest::kClosePackage.name, number(), 0, true);
+    pool_->visit_leased([key = Key{pool_.get(), snapshot_->number}](Interpreter& interpreter) {
+      // It may have been opened again by now. So it is taken away first, and looked at then: who has opened
+      // it before may have it, and who opens it later gets another one.
+      const auto tell = [&](const guest::Name& name, const std::vector<Value>& arguments) {
+        const Held function(interpreter, interpreter.global(name.module, name.name));
+        interpreter.release(interpreter.call(function.get(), arguments, {}, nullptr));
+      };
+      const auto number = static_cast<int64_t>(key.second);
+      tell(guest::kWithdrawPackage, {number});
+      tell(guest::kSettlePackage, {number, is_open(key)});
+    });
   }
 }
 

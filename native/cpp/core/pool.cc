@@ -502,14 +502,14 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
 }
 
 void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument,
-                    double patience, bool leased) {
-  std::vector<Interpreter*> interpreters;
-  if (!leased) {
+                    double patience) {
+  {
     const std::lock_guard lock(mutex_);
     told_ = true;
   }
+  std::vector<Interpreter*> interpreters;
   for (const Status& status : status()) {
-    if (status.state != State::kRetired && (!leased || status.leases > 0)) {
+    if (status.state != State::kRetired) {
       interpreters.push_back(status.interpreter);
     }
   }
@@ -518,6 +518,16 @@ void Pool::tell_all(const std::string& module, const std::string& function, cons
     interpreter.release(interpreter.call(callable.get(), {argument}, {}, nullptr));
   };
   visit_each(interpreters, tell, patience);
+}
+
+void Pool::visit_leased(const std::function<void(Interpreter&)>& visit) {
+  std::vector<Interpreter*> interpreters;
+  for (const Status& status : status()) {
+    if (status.state != State::kRetired && status.leases > 0) {
+      interpreters.push_back(status.interpreter);
+    }
+  }
+  visit_each(interpreters, visit, 0);
 }
 
 std::vector<Pool::Status> Pool::status() const {

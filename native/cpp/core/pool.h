@@ -142,9 +142,12 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
   // thread and beside whoever leases it. Waits at most `patience` seconds for all
-  // to be done; what it raises goes to stderr. `leased`: only in those that anybody has leased yet.
+  // to be done; what it raises goes to stderr.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
-                double patience = 0, bool leased = false);
+                double patience = 0);
+
+  // `visit`, between enter() and leave(), in those that anybody has leased yet: likewise, waiting for none.
+  void visit_leased(const std::function<void(Interpreter&)>& visit);
 
   // Parked: idle above the minimum size and kept warm, without models; leased again when
   // the pool next grows. Retired: lost. Given up: another pool's.

@@ -27,7 +27,8 @@ inline constexpr Name kPark{"interpool.native.inside.parking", "park"};
 
 // Hermetic archives.
 inline constexpr Name kOpenPackage{"interpool.native.inside.packages", "open_package"};
-inline constexpr Name kClosePackage{"interpool.native.inside.packages", "close_package"};
+inline constexpr Name kWithdrawPackage{"interpool.native.inside.packages", "withdraw_package"};
+inline constexpr Name kSettlePackage{"interpool.native.inside.packages", "settle_package"};
 inline constexpr Name kMakeObject{"interpool.native.inside.packages", "make_object"};
 inline constexpr Name kLoadBytes{"interpool.native.inside.packages", "load_bytes"};
 

@@ -334,3 +334,33 @@ def test_a_served_model_does_not_care_what_becomes_of_its_file(tmp_path: Path) -
     for harm in ("overwrite", "truncate", "unlink", "replace"):
         expected += [f"{harm} [3.0, 3.0]", f"{harm} {{3.0}}"]
     assert done.stdout.splitlines() == [*expected, "opened again [5.0, 5.0]"]
+
+
+REOPENED = """
+import sys, time
+
+class Model:
+    def __call__(self):
+        for _ in range(20):
+            time.sleep(0.001)
+            if sys.modules.get(__name__) is None:
+                return "its archive was closed"
+        return "its own"
+
+def make():
+    return Model()
+"""
+
+
+def test_an_archive_that_is_opened_again_at_once_stays_open(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    """What is left behind by who had it before is told to the interpreters later."""
+    path = build_package(tmp_path / "again.pt", {"again.py": REOPENED}, "again:make", extern=("sys", "time"))
+
+    def answers(_: int) -> str:
+        model = manager.load_package(path).load_pickle("model", "model.pkl")
+        answer: str = model()
+        return answer
+
+    assert {answers(i) for i in range(60)} == {"its own"}
