@@ -439,7 +439,7 @@ TEST(Pool, GivesUpNothingThatWasToldToRunSomething) {
     fake->define("module", "note", [](const std::vector<Value>&) -> Value { return {}; });
   }
   const auto pool = std::make_shared<Pool>(fakes.all());
-  pool->tell_all("module", "note", None{}, 20.0, true);  // where it was leased: nowhere
+  pool->visit_leased([](Interpreter&) { ADD_FAILURE() << "nobody has leased it"; });
   for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 0);
   pool->tell_all("module", "note", None{}, 20.0);
   for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 1);
