@@ -203,19 +203,23 @@ def close_package(which: str | int) -> None:
 
     Its memory goes when its last object does.
     """
-    package = _packages.pop(os.path.abspath(which) if isinstance(which, str) else which, None)
-    if package is None:
+    key = os.path.abspath(which) if isinstance(which, str) else which
+    if key in _packages:
+        _close([_packages.pop(key)])
+
+
+def _close(packages: list[HermeticPackage]) -> None:
+    """Close and free them: who calls holds none of them but in this list."""
+    if not packages:
         return
-    _close(package)
+    while packages:
+        package = packages.pop()
+        exits.call(package.importer.id())
+        operators.release(package.importer.id())
+        package.importer.close()
+        package.clear()
     del package
     gc.collect()  # a package's importer and its modules refer to each other
-
-
-def _close(package: HermeticPackage) -> None:
-    exits.call(package.importer.id())
-    operators.release(package.importer.id())
-    package.importer.close()
-    package.clear()
 
 
 def withdraw_package(snapshot: int) -> None:
@@ -233,14 +237,11 @@ def settle_package(snapshot: int, opened_again: bool) -> None:
         opened_again: whether somebody had opened it again before it was withdrawn, and may have got it.
     """
     withdrawn = _withdrawn.pop(snapshot, [])
-    while withdrawn:
-        if opened_again:
-            _packages.setdefault(
-                snapshot, withdrawn.pop()
-            )  # if there is another by now, this is its users' alone
-        else:
-            _close(withdrawn.pop())
-    gc.collect()  # as above
+    if opened_again:
+        for package in withdrawn:
+            _packages.setdefault(snapshot, package)  # if another is there by now, this one is its users' alone
+    else:
+        _close(withdrawn)
 
 
 def close_all() -> None:

@@ -415,6 +415,9 @@ def _is_of_this_torch(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+NOT_IN_ALL = {"precompile"}  # of torch.compiler: a module of its own in 2.15
+
+
 @pytest.mark.parametrize("importer", torch_imports.LATER_NAMES)
 def test_functions_of_an_importer_do_not_use_the_names_that_it_is_given_later(importer: str) -> None:
     spec = importlib.util.find_spec(importer)
@@ -424,7 +427,7 @@ def test_functions_of_an_importer_do_not_use_the_names_that_it_is_given_later(im
     used = {name for inner in _functions(code) if inner not in annotating for name in inner.co_names}
     for module, names in torch_imports.LATER_NAMES[importer].items():
         if _is_of_this_torch(module):
-            assert set(code.co_names) & set(names), module  # which of them, releases differ in
+            assert set(names) - NOT_IN_ALL <= set(code.co_names), module
             assert used & set(names) == set()
 
 
