@@ -201,26 +201,33 @@ class _Family:
 
     def _import_alone(self, name: str) -> None:
         """Import one module, amid another family's import: not beside a thread that imports this family."""
-        lock = ModuleLock(self._lock)
-        try:
-            lock.__enter__()
-        except RuntimeError:
-            return  # a circle: as below
+        lock = self._locked()
+        if lock is None:
+            return
         try:
             self._import(name)
         finally:
             lock.__exit__(None, None, None)
 
-    def import_all(self) -> bool:
-        """Import all of it. Returns whether there was anything to import, by this thread or another."""
-        if self._done or self._thread == get_ident():
-            return False
+    def _locked(self) -> Any:
+        """The family's lock, taken; None amid a circle.
+
+        Another thread imports the family then, and waits for what this one is importing: as in any such
+        circle, this one goes on with what is there.
+        """
         lock = ModuleLock(self._lock)
         try:
             lock.__enter__()
         except RuntimeError:
-            # Another thread imports it, and waits for what this one is importing: as in any such circle, this
-            # one goes on with what is there.
+            return None
+        return lock
+
+    def import_all(self) -> bool:
+        """Import all of it. Returns whether there was anything to import, by this thread or another."""
+        if self._done or self._thread == get_ident():
+            return False
+        lock = self._locked()
+        if lock is None:
             return False
         try:
             if not self._done:

@@ -239,7 +239,8 @@ def settle_package(snapshot: int, opened_again: bool) -> None:
     withdrawn = _withdrawn.pop(snapshot, [])
     if opened_again:
         for package in withdrawn:
-            _packages.setdefault(snapshot, package)  # if another is there by now, this one is its users' alone
+            # Where another is there by now, this one is its users' alone.
+            _packages.setdefault(snapshot, package)
     else:
         _close(withdrawn)
 
