@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -373,39 +374,42 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
     "--unused-for",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="with --remove: 0 is all that no process uses now  [default: INTERPOOL_CACHE_DAYS, or 14]",
+    help="with --remove: 0 is all that no process uses now  [default: by the cache's own limits]",
 )
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     """Show the cache of private copies, or remove what is not used any more.
 
     There is a set of copies for each Python, torch and build of interpool. What is removed costs a slower
-    start where it is needed again. What a living process uses is never removed.
+    start where it is needed again. What a living process uses is never removed. The cache is kept within
+    the limits INTERPOOL_CACHE_DAYS and INTERPOOL_CACHE_GB, which is what --remove does at once.
     """
-    from interpool.native.provision.inventory import describe, disk_bytes, inventory, size
+    from interpool.native.provision.inventory import describe, inventory, rule, size
+    from interpool.native.provision.limits import DAY_S, Limits, limits
     from interpool.native.provision.store import cache_root
-    from interpool.native.provision.sweeping import DAY_S, DAYS, sweep, unused_days
+    from interpool.native.provision.sweeping import clean, disk_bytes
 
     if unused_for is not None and not remove:
         raise click.UsageError("--unused-for goes with --remove")
-    root, days = cache_root(), unused_days()
+    root, own = cache_root(), limits()
     removed: list[str] = []
     before = 0
     if remove:
-        if unused_for is None and days == 0:
-            raise click.UsageError(f"{DAYS} is 0: say how long with --unused-for")
+        if unused_for is None and own == Limits():
+            raise click.UsageError("the cache has no limits: say how long with --unused-for")
         before = disk_bytes(root)
-        gone = sweep(root, (days if unused_for is None else unused_for) * DAY_S)
+        gone = clean(root, own if unused_for is None else Limits(unused_for * DAY_S))
         removed = [str(path.relative_to(root)) for path in gone]
     found, total = inventory(root), disk_bytes(root)
     freed = before - total if remove else 0
     if as_json:
         sets = [asdict(each) for each in found]
-        report = {"cache": str(root), "bytes": total, "unused_days": days, "sets": sets}
+        bounds = {"days": own.unused_s / DAY_S, "bytes": own.size}
+        kept = {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
+        report = {"cache": str(root), "bytes": total, "limits": kept, "sets": sets}
         click.echo(json.dumps({**report, "removed": removed, "removed_bytes": freed}, indent=2))
         return
-    rule = f"what is unused for {days:g} days is removed" if days else "nothing is removed by itself"
-    click.echo(f"{root}: {size(total)}; {rule} ({DAYS})")
+    click.echo(f"{root}: {size(total)}; {rule(own)}")
     for line in describe(found) if found else ():
         click.echo(line)
     if remove:

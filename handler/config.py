@@ -56,7 +56,9 @@ variable                        default         meaning
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
 ``INTERPOOL_CACHE``             see below       directory for overlays and private copies
 ``INTERPOOL_CACHE_DAYS``        ``14``          days after which private copies that no process has
-                                                used are removed; 0: never
+                                                used are removed; 0: none for its age
+``INTERPOOL_CACHE_GB``          ``10``          10^9 bytes of them above which those that were unused
+                                                longest are removed sooner; 0: any size
 =============================== ==============  =================================================
 
 A pool grows while requests wait and most running calls wait for something other than the CPU, and

@@ -17,8 +17,8 @@ from packaging.version import Version
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.environment import interposer_path, libpython_path, patchelf_path
 from interpool.native.provision.installers import python_kind
+from interpool.native.provision.limits import limits
 from interpool.native.provision.store import cache_root, private_directory
-from interpool.native.provision.sweeping import unused_days
 from interpool.native.upstream import checks as upstream_checks
 from interpool.native.upstream.requirements import (
     pip_install,
@@ -166,7 +166,7 @@ def _glibc() -> Check:
 def _cache() -> Check:
     elsewhere = "set INTERPOOL_CACHE to a directory on another file system"
     try:
-        unused_days()
+        limits()
         root = private_directory(cache_root())
         probe = root / f".probe-{os.getpid()}"
         with probe.open("w") as file:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from interpool.native.provision.holding import is_held, set_stamp
-from interpool.native.provision.sweeping import DAY_S, kept_for, last_used, sets
+from interpool.native.provision.limits import DAY_S, DAYS, GIGABYTES, Limits
+from interpool.native.provision.sweeping import disk_bytes, kept_for, last_used, sets
 
 
 @dataclass(frozen=True)
@@ -59,29 +60,25 @@ def describe(found: list[CachedSet]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     """Bytes, for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def rule(within: Limits) -> str:
+    """What is removed by itself, for people."""
+    parts = []
+    if math.isfinite(within.unused_s):
+        parts.append(f"what is unused for {within.unused_s / DAY_S:g} days is removed ({DAYS})")
+    if math.isfinite(within.size):
+        parts.append(f"what was unused longest is removed from more than {size(within.size)} ({GIGABYTES})")
+    return "; ".join(parts) or "nothing is removed by itself"
 
 
 def _days(days: float) -> str:
     if days < 1:
         return "today"
     return "yesterday" if days < 2 else f"{days:.0f} days ago"
-
-
-def disk_bytes(directory: Path) -> int:
-    """What a directory takes on the disk."""
-    seen = set()
-    total = 0
-    for folder, _, names in os.walk(directory):
-        for name in (".", *names):
-            with contextlib.suppress(OSError):
-                status = os.lstat(os.path.join(folder, name))
-                if (status.st_dev, status.st_ino) not in seen:
-                    seen.add((status.st_dev, status.st_ino))
-                    total += status.st_blocks * 512
-    return total
 
 
 def _describe(directory: Path) -> CachedSet:

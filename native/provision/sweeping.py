@@ -1,4 +1,4 @@
-"""Removes what no process has used for long from the cache.
+"""Removes what no process has used for long from the cache, and sooner what makes it too large.
 
 A set goes as a whole. Of one that is in use go slots and originals' files that are not, and what was made of
 files that have changed or gone. ``holding.py`` says what is in use. What `interpool prepare` has named to
@@ -31,37 +31,22 @@ from interpool.native.provision.holding import (
     slot_stamp,
     unheld,
 )
+from interpool.native.provision.limits import DAY_S, Limits, limits
 from interpool.native.provision.records import file_key, load_record
 from interpool.native.provision.store import cache_root, private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DAYS = "INTERPOOL_CACHE_DAYS"
-DAY_S = 86400.0
-_DAYS = "14"
 # Later than what a start, and the models' first calls, will use.
 DELAY_S = 60.0
+# So long nobody cleans again, and what was used in that time stays, however large the cache is.
+_RECENT_S = 3600.0
+_LONG_S = 14 * DAY_S
 _REMOVED = ".removed-"
 _SET = re.compile(r"[0-9a-f]{16}")
 
 logger = logging.getLogger("interpool.provision")
-
-
-def unused_days() -> float:
-    """After how many days without use something is removed; 0: never.
-
-    Raises:
-        ProvisioningError: the setting is no such number.
-    """
-    given = os.environ.get(DAYS) or _DAYS
-    with contextlib.suppress(ValueError):
-        days = float(given)
-        if 0 <= days < math.inf:
-            return days
-    raise ProvisioningError(
-        f"{DAYS} must be a number of days, not {given!r}", "0 keeps the cache of private copies as it is"
-    )
 
 
 def sets(root: Path) -> list[Path]:
@@ -104,6 +89,34 @@ def kept_for(directory: Path) -> list[Path]:
     return found
 
 
+def disk_bytes(directory: Path) -> int:
+    """What a directory takes on the disk."""
+    seen = set()
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in (".", *names):
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(folder, name))
+                if (status.st_dev, status.st_ino) not in seen:
+                    seen.add((status.st_dev, status.st_ino))
+                    total += status.st_blocks * 512
+    return total
+
+
+def clean(root: Path, within: Limits) -> list[Path]:
+    """Sweep as the limits say; gives what was removed.
+
+    While it is too large, what was unused for half as long goes, too, down to an hour: what a process has
+    just used the next one will use.
+    """
+    gone = sweep(root, within.unused_s)
+    unused_s = min(within.unused_s, _LONG_S)
+    while unused_s > _RECENT_S and disk_bytes(root) > within.size:
+        unused_s = max(unused_s / 2, _RECENT_S)
+        gone += sweep(root, unused_s)
+    return gone
+
+
 def sweep(root: Path, unused_for_s: float) -> list[Path]:
     """Remove what no process has used for so many seconds; gives what it was.
 
@@ -132,36 +145,36 @@ def sweep_orphans(directory: Path) -> None:
 
 
 def sweep_later(holder: Holder) -> None:
-    """Date what this process uses, and sweep, beside its work and once it has lived for a minute.
+    """Date what this process uses, and clean, beside its work and once it has lived for a minute.
 
-    Nobody sweeps on a day on which another process has.
+    Nobody does within an hour of another process.
     """
     try:
-        days = unused_days()
+        within = limits()
     except ProvisioningError as error:
         logger.error("%s. The cache is not cleaned", error)
         return
-    if days == 0:
+    if within == Limits():
         return
-    timer = threading.Timer(DELAY_S, _sweep_today, (cache_root(), days, holder))
+    timer = threading.Timer(DELAY_S, _clean_now, (cache_root(), within, holder))
     timer.name = "cache"
     timer.daemon = True
     timer.start()
 
 
-def _sweep_today(root: Path, days: float, holder: Holder) -> None:
+def _clean_now(root: Path, within: Limits, holder: Holder) -> None:
     note = root / ".swept"
     try:
         holder.date()
-        if not os.access(root, os.W_OK) or time.time() - _changed(note) < min(days, 1) * DAY_S:
+        if not os.access(root, os.W_OK) or time.time() - _changed(note) < _RECENT_S:
             return
         note.touch()
-        gone = sweep(root, days * DAY_S)
+        gone = clean(root, within)
     except Exception:  # whatever it is: the process has other work
         logger.exception("the cache %s could not be cleaned", root)
         return
     if gone:
-        logger.info("removed from the cache %s, as unused for %g days: %d entries", root, days, len(gone))
+        logger.info("removed from the cache %s, as unused or for room: %d entries", root, len(gone))
 
 
 def _changed(file: Path) -> float:

@@ -168,7 +168,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_cache_is_shown_with_what_its_sets_are_for_and_when_they_were_used(cache: Path) -> None:
     shown = run("cache").output.splitlines()
-    assert shown[0] == f"{cache}: 6 MB; what is unused for 14 days is removed (INTERPOOL_CACHE_DAYS)"
+    by_age = "what is unused for 14 days is removed (INTERPOOL_CACHE_DAYS)"
+    by_size = "what was unused longest is removed from more than 10.0 GB (INTERPOOL_CACHE_GB)"
+    assert shown[0] == f"{cache}: 6 MB; {by_age}; {by_size}"
     assert [" ".join(line.split()) for line in shown[1:]] == [
         "set size interpreters last used for",
         f"{'a' * 16} 3 MB 1 today CPython 3.11.7, torch 2.0.0",
@@ -186,6 +188,8 @@ def test_what_is_unused_is_removed_from_the_cache_by_hand(
     assert run("cache", "--remove").output.splitlines()[-1] == "removed: 3 MB"
     assert [path.name for path in cache.iterdir()] == ["a" * 16]
     monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "0")
+    assert json.loads(run("cache", "--json").output)["limits"] == {"days": None, "bytes": 10e9}
+    monkeypatch.setenv("INTERPOOL_CACHE_GB", "0")
     assert "nothing is removed by itself" in run("cache").output
     assert run("cache", "--remove").exit_code == 2
     report = json.loads(run("cache", "--remove", "--unused-for", 0, "--json").output)

@@ -1,4 +1,4 @@
-"""What nobody has used for long leaves the cache; what a living process uses stays, however old it is."""
+"""What nobody has used for long leaves the cache, and sooner if it is too large; what is in use stays."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from interpool.native.errors import ProvisioningError
 from interpool.native.provision import sweeping
 from interpool.native.provision.holding import file_stamp, is_held, set_stamp, slot_stamp
 from interpool.native.provision.inventory import inventory
+from interpool.native.provision.limits import DAY_S, Limits, limits
 from interpool.native.provision.store import private_directory
-from interpool.native.provision.sweeping import DAY_S, keep_for, kept_for, sweep
+from interpool.native.provision.sweeping import clean, disk_bytes, keep_for, kept_for, sweep
 
 SITE = Path(str(distribution("numpy").locate_file("")))
 ORIGINAL = next(SITE.glob("numpy/random/_bounded_integers.*.so"))
@@ -345,15 +346,80 @@ def test_a_cache_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
     assert inventory(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
-def test_a_number_of_days_that_is_none_is_named_and_nothing_is_swept(
-    given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def large(cache: Path) -> list[Path]:
+    """Three sets of 3 MB each that nobody uses, unused for 10, 5 and 0 days."""
+    made = []
+    for name, days in (("a", 10), ("b", 5), ("c", 0)):
+        directory = cache / (name * 16)
+        directory.mkdir(parents=True)
+        (directory / "copy.so").write_bytes(b"x" * 3_000_000)
+        set_stamp(directory).write_text("{}")
+        age(set_stamp(directory), days=days)
+        made.append(directory)
+    return made
+
+
+@pytest.mark.parametrize(("megabytes", "left"), [(10, 3), (8, 2), (5, 1), (1, 1)])
+def test_what_was_unused_longest_goes_until_the_cache_is_small_enough(
+    large: list[Path], megabytes: int, left: int
 ) -> None:
-    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", given)
-    with pytest.raises(
-        ProvisioningError, match=f"INTERPOOL_CACHE_DAYS must be a number of days, not '{given}'"
-    ):
-        sweeping.unused_days()
+    root = large[0].parent
+    gone = clean(root, Limits(DAYS_14, megabytes * 1e6))
+    assert (gone, sweeping.sets(root)) == (large[:-left], large[-left:])
+    assert clean(root, Limits(DAYS_14, megabytes * 1e6)) == []
+
+
+def test_a_size_is_kept_where_no_age_is(large: list[Path]) -> None:
+    age(set_stamp(large[0]), days=100)
+    root = large[0].parent
+    assert clean(root, Limits()) == []
+    assert clean(root, Limits(size=10e6)) == []
+    assert clean(root, Limits(size=8e6)) == large[:1]
+
+
+def test_of_a_set_in_use_that_is_too_large_goes_what_is_not_used(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copy2(ORIGINAL, tmp_path / "_other.so"))
+    for slot in range(2):
+        provision.private_copy(str(extension), slot)
+        provision.private_copy(str(other), slot)
+    size = disk_bytes(cache)
+    give_up()
+    age_all(cache)
+    kept = provision.private_copy(str(extension), 1)
+    assert clean(cache, Limits(size=size + 1e6)) == []
+    gone = clean(cache, Limits(size=size - 1))
+    assert [path.name for path in gone if path.parent.name == "slots"] == ["0000"]
+    assert disk_bytes(cache) < size / 1.5
+    assert all(map(os.path.exists, kept))
+    assert clean(cache, Limits(size=0)) == []  # all that is left is in use
+
+
+def test_limits_are_14_days_and_10_gigabytes_and_0_sets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits() == Limits(DAYS_14, 10e9)
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "0.5")
+    monkeypatch.setenv("INTERPOOL_CACHE_GB", "")  # as if it were not set
+    assert limits() == Limits(DAY_S / 2, 10e9)
+    monkeypatch.setenv("INTERPOOL_CACHE_GB", "0")
+    assert limits() == Limits(DAY_S / 2)
+    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "0")
+    assert limits() == Limits()
+    monkeypatch.setattr(sweeping.threading, "Timer", _no_timer)
+    provision.sweep_later()
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
+@pytest.mark.parametrize(
+    ("setting", "what"), [("INTERPOOL_CACHE_DAYS", "days"), ("INTERPOOL_CACHE_GB", "gigabytes")]
+)
+def test_a_limit_that_is_no_number_is_named_and_nothing_is_swept(
+    setting: str, what: str, given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(setting, given)
+    with pytest.raises(ProvisioningError, match=f"{setting} must be a number of {what}.*, not '{given}'"):
+        limits()
     monkeypatch.setattr(sweeping.threading, "Timer", _no_timer)
     provision.sweep_later()
     (record,) = caplog.records
@@ -364,22 +430,16 @@ def _no_timer(*_: object) -> Callable[[], None]:
     raise AssertionError("a sweep was planned")
 
 
-def test_zero_days_keep_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "0")
-    monkeypatch.setattr(sweeping.threading, "Timer", _no_timer)
-    provision.sweep_later()
-
-
-def test_a_day_has_one_sweep(cache: Path, extension: Path) -> None:
+def test_an_hour_has_one_cleaning(cache: Path, extension: Path) -> None:
     provision.private_copy(str(extension), 0)
     holder = provision.current_environment().holder
     give_up()
     age_all(cache)
     (cache / ".swept").touch()
-    sweeping._sweep_today(cache, 14, holder)
+    sweeping._clean_now(cache, limits(), holder)
     assert len(sweeping.sets(cache)) == 1
-    age(cache / ".swept", days=1.01)
-    sweeping._sweep_today(cache, 14, holder)
+    age(cache / ".swept", days=0.05)
+    sweeping._clean_now(cache, limits(), holder)
     assert sweeping.sets(cache) == []
 
 
