@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -41,20 +44,21 @@ def free_part(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = 
 
 def data_size(proc: Path = _PROC) -> int:
     """The bytes of this process that ``RLIMIT_DATA`` is a limit of; 0 where they cannot be read."""
-    return _fields(proc / "self" / "status").get("VmData:", 0) * 1024
+    return _number(_read(f"{proc}/self/status"), "VmData:") * 1024
 
 
 def _own(proc: Path, limit: int | None) -> Iterator[Room]:
     if limit is not None:
-        sizes = _fields(proc / "self" / "status")
-        used = (sizes.get("RssAnon:", 0) + sizes.get("RssShmem:", 0)) * 1024
+        sizes = _read(f"{proc}/self/status")
+        used = (_number(sizes, "RssAnon:") + _number(sizes, "RssShmem:")) * 1024
         yield Room(max(0, limit - used), limit)
 
 
 def _machine(proc: Path) -> Iterator[Room]:
-    sizes = _fields(proc / "meminfo")
-    if sizes.get("MemTotal:") and "MemAvailable:" in sizes:
-        yield Room(sizes["MemAvailable:"] * 1024, sizes["MemTotal:"] * 1024)
+    sizes = _read(f"{proc}/meminfo")
+    most = _number(sizes, "MemTotal:")
+    if most and "MemAvailable:" in sizes:
+        yield Room(_number(sizes, "MemAvailable:") * 1024, most * 1024)
 
 
 class _Files(NamedTuple):
@@ -70,11 +74,15 @@ _VERSION_2 = _Files("memory.max", "memory.current", "inactive_file")
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[Room]:
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for directory, files in _directories(_read(f"{proc}/self/cgroup"), cgroups):
+        yield from _group(directory, files)
+
+
+@functools.lru_cache(maxsize=4)
+def _directories(groups: str, cgroups: Path) -> list[tuple[str, _Files]]:
+    """Those of the groups that a process is in, and of all above them."""
+    found = []
+    for line in groups.splitlines():
         _, controllers, name = line.split(":", 2)
         if not controllers:
             root, files = cgroups, _VERSION_2
@@ -83,27 +91,45 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[Room]:
         else:
             continue
         group = root / name.removeprefix("/")
-        for directory in (group, *group.parents):
-            if directory.is_relative_to(root):
-                yield from _group(directory, files)
+        found += [(str(each), files) for each in (group, *group.parents) if each.is_relative_to(root)]
+    return found
 
 
-def _group(directory: Path, files: _Files) -> Iterator[Room]:
+def _group(directory: str, files: _Files) -> Iterator[Room]:
     try:
-        most = int((directory / files.most).read_text())  # "max" where there is no limit
-        used = int((directory / files.used).read_text())
-    except (OSError, ValueError):
+        most = int(_read(f"{directory}/{files.most}"))  # "max" where there is no limit
+        if not 0 < most < _NO_LIMIT:
+            return
+        used = int(_read(f"{directory}/{files.used}"))
+    except ValueError:
         return
-    cache = _fields(directory / "memory.stat").get(files.cache, 0)
-    if 0 < most < _NO_LIMIT:
-        yield Room(max(0, most - max(0, used - cache)), most)
+    cache = _number(_read(f"{directory}/memory.stat"), files.cache)
+    yield Room(max(0, most - max(0, used - cache)), most)
 
 
-def _fields(file: Path) -> dict[str, int]:
-    """Lines of a name and a number."""
+def _read(file: str) -> str:
+    """A file of the kernel's; "" if it cannot be read. By descriptor: it is done 300 times a second."""
     try:
-        lines = file.read_text().splitlines()
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return {}
-    words = (line.split() for line in lines)
-    return {word[0]: int(word[1]) for word in words if len(word) > 1 and word[1].isdecimal()}
+        return ""
+    try:
+        parts = []
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+        return b"".join(parts).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _number(text: str, name: str) -> int:
+    """What stands behind a name at the beginning of a line; 0 if that is not there."""
+    found = _line_of(name).search(text)
+    return int(found[1]) if found else 0
+
+
+@functools.cache
+def _line_of(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^{re.escape(name)}\s+(\d+)", re.MULTILINE)

@@ -27,8 +27,9 @@ from interpool.handler.host.memory import Room
 SHORT = 0.06  # parts of a limit: what is left when growth is limited to half of it,
 ENOUGH = 0.12  # and when that ends
 NEAR = 1 << 30  # bytes that may be gone before the next look, or half of a smaller limit
-FAST = 4  # so many looks more like the last one, and nothing is left
-FASTEST = 4 << 30  # bytes a second that processes may take
+SOON_S = 0.1  # in which nothing is left, at the speed since the last look: the next may come that late,
+FAST = 4  # or in so many times what has passed since
+FASTEST = 16 << 30  # bytes a second that processes may take
 PAUSES_S = (0.05, 1.0)
 FIRST = -20  # the nice value of a thread that runs before others
 
@@ -41,16 +42,22 @@ class MemoryBrake:
     Args:
         rooms: what is left of each limit.
         data_size: the bytes that ``RLIMIT_DATA`` counts.
+        clock: seconds since any time.
     """
 
     def __init__(
-        self, rooms: Callable[[], list[Room]], data_size: Callable[[], int] = memory.data_size
+        self,
+        rooms: Callable[[], list[Room]],
+        data_size: Callable[[], int] = memory.data_size,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rooms = rooms
         self._data_size = data_size
+        self._clock = clock
         self._before: tuple[int, int] | None = None  # the process's limit, while it is another one
         self._is_short = False
         self._margin = -math.inf  # at the last look: bytes that were left before the end is near
+        self._looked_at = -math.inf
 
     def start(self) -> None:
         """Look for as long as the process lives."""
@@ -67,6 +74,8 @@ class MemoryBrake:
         tightest = min(rooms, key=lambda room: room.free - _near(room))
         margin = tightest.free - _near(tightest)
         lost, self._margin = self._margin - margin, margin
+        now = self._clock()
+        passed, self._looked_at = now - self._looked_at, now
         if self._is_short:
             if not was_short:
                 self._limit(size + least.free // 2)
@@ -75,7 +84,7 @@ class MemoryBrake:
                     least.free >> 20,
                     least.most >> 20,
                 )
-        elif margin < 0 and FAST * lost > tightest.free:
+        elif margin < 0 and lost * max(SOON_S, FAST * passed) > tightest.free * passed:
             self._limit(size + tightest.free - int(SHORT * tightest.most / 2))
         else:
             self._lift()

@@ -44,13 +44,24 @@ def test_what_is_short_limits_growth_to_half_of_it_until_there_is_enough(limit: 
 
 def test_where_little_is_left_and_goes_fast_growth_is_limited_to_that(limit: tuple[int, int]) -> None:
     rooms = [Room(500, 1000), Room(9 * GIB, 10 * GIB)]
-    brake = MemoryBrake(lambda: rooms, lambda: 70 * GIB)
+    now = [0.0]
+    brake = MemoryBrake(lambda: rooms, lambda: 70 * GIB, lambda: now[0])
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
+    now[0] += 1  # the look comes late
     rooms[0] = Room(200, 1000)
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 200 - 30, limit[1])
+    now[0] += 1
     rooms[0] = Room(190, 1000)  # not that fast: stacks of threads that are about to start take none of it
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limit
+    now[0] += 0.005
+    rooms[0] = Room(180, 1000)  # all of it is gone before a look that comes late
+    brake.look()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 180 - 30, limit[1])
+    now[0] += 0.01
+    rooms[0] = Room(179, 1000)
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
     rooms[0] = Room(50, 1000)  # short
@@ -66,8 +77,8 @@ def test_it_looks_often_where_little_is_left() -> None:
         return MemoryBrake(lambda: list(rooms), lambda: 70 * GIB).look()
 
     assert pause() == pause(Room(64 * GIB, 64 * GIB)) == 1.0
-    assert pause(Room(2 * GIB, 4 * GIB)) < 0.5
-    assert pause(Room(2 * GIB, 4 * GIB), Room(1, 4 * GIB)) == 0.05
+    assert pause(Room(2 * GIB, 4 * GIB)) < 0.1  # in which what is not near is gone at 10 GiB a second
+    assert pause(Room(2 * GIB, 4 * GIB), Room(1, 4 * GIB)) == 1 / 64
 
 
 def test_it_looks_before_others_run_where_that_is_allowed() -> None:
