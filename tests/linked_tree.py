@@ -16,7 +16,11 @@ def link_tree(source: Path, target: Path, *left_out: str) -> None:
         left_out: patterns of names, besides drafts and what is on its way out.
     """
     ignore = shutil.ignore_patterns(".*", *left_out)
-    shutil.copytree(source, target, copy_function=_link, symlinks=True, ignore=ignore)
+    try:
+        shutil.copytree(source, target, copy_function=_link, symlinks=True, ignore=ignore)
+    except shutil.Error as error:
+        if any(os.path.lexists(each) for each, *_ in error.args[0]):
+            raise
 
 
 def _link(source: str, target: str) -> None:

@@ -87,7 +87,8 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
         killed: set[int] = set()
         ahead = 0  # hosts that were started before TorchServe started a worker
         with _requests_running(server, "inside") as answers:
-            for _ in range(count):
+            # On a busy machine TorchServe may be first, again and again.
+            while len(killed) < count or (not ahead and len(killed) < 20):
                 old = _worker_pids(server)
                 killed.add(server.kill_host())
                 wait_for(lambda old=old: _are_new(server, old), "three new workers")
@@ -97,7 +98,6 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
                     "a correct answer again",
                 )
                 ahead += any(word.startswith("--lock=") for word in server.hosts()[0].cmdline())
-        assert len(killed) == count
         assert ahead > 0
         assert {answer.status for answer in answers} <= {200, 500, 503}
         wait_for(

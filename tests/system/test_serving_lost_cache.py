@@ -18,10 +18,7 @@ def _own_cache(directory: Path) -> Path:
     """A cache like this one's, with files for one interpreter; gives the part that all is in."""
     made = Path(provision.notes_folder()).parent
     own = directory / "cache" / made.name
-    link_tree(made, own)
-    for slot in own.glob("slots/*"):
-        if slot.name != "0001":
-            shutil.rmtree(slot)
+    link_tree(made, own, "000[02-9]", "00[1-9]?")
     for each in (own.parent, own):
         each.chmod(0o700)
     return own

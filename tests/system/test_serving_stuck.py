@@ -15,14 +15,13 @@ from local_server import Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
-from interpool.native.provision import libpython_path
-from interpool.native.provision.store import cache_root
+from interpool.native import provision
 
 # Code that is interrupted, and native code, which cannot be.
 INTERRUPTIBLE = ["loop", "nap"]
 NATIVE = ["sleep", "wait", "loop and catch", "hold the GIL", "backtrack", "sleep in C"]
 # To the host these are like others above.
-ALIKE = ["sleep", "wait", "backtrack"]
+ALIKE = ["sleep", "wait", "loop and catch", "backtrack"]
 WAYS = [
     pytest.param(way, marks=[pytest.mark.long] if way in ALIKE else []) for way in (*INTERRUPTIBLE, *NATIVE)
 ]
@@ -179,8 +178,10 @@ def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
 def _cache_for_one(directory: Path) -> Path:
     """A cache like this one, in which every other interpreter's libpython is damaged."""
     cache = directory / "cache"
-    link_tree(cache_root(), cache)
-    name = libpython_path().name
+    made = Path(provision.notes_folder()).parent
+    link_tree(made, cache / made.name, "000[2-9]", "00[1-9]?")
+    cache.chmod(0o700)
+    name = provision.libpython_path().name
     for whole in list(cache.glob(f"*/slots/0001/*/{name}")):
         for number in range(2, 40):
             place = whole.parents[2] / f"{number:04}" / whole.parent.name / name

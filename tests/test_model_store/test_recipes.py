@@ -35,6 +35,7 @@ from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.inspect.inspection import inspect_archive
 
 REST = tuple(name for name in INTERNED if name not in FEW)
+SLOW = ("bert", *REST)
 SERVED = ("bert", "convnet")  # by the demo
 
 IMAGE = [[[(x * y * c) % 7 / 7 for x in range(32)] for y in range(32)] for c in (1, 2, 3)]
@@ -88,7 +89,9 @@ def packed(folder: Path) -> Packed:
 OTHERWISE_EACH_TIME = {"tacotron", "moco"}
 
 
-@pytest.mark.parametrize("name", [*FEW, *(pytest.param(each, marks=pytest.mark.long) for each in REST)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.long] if each in SLOW else []) for each in INTERNED]
+)
 def test_plans_first_proposal_holds(packed: Packed, name: str) -> None:
     report = packed(name)
     assert (report.attempts, report.corrections) == (1, [])

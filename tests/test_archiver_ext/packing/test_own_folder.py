@@ -182,7 +182,11 @@ def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tm
 
 @pytest.mark.parametrize(
     ("file", "option"),
-    [(".gitkeep", "mypkg/data/"), ("base.py", "mypkg/data/*.py"), ("a/x.py", "mypkg/data/")],
+    [
+        (".gitkeep", "mypkg/data/"),
+        pytest.param("base.py", "mypkg/data/*.py", marks=pytest.mark.long),
+        pytest.param("a/x.py", "mypkg/data/", marks=pytest.mark.long),
+    ],
 )
 def test_the_option_that_is_named_for_a_folder_without_data_is_taken(
     project: Write, tmp_path: Path, file: str, option: str

@@ -143,7 +143,13 @@ except PackError as error:
 """
 
 
-@pytest.mark.parametrize(("size", "room"), [(1600, 1 << 20), (2, 2048)], ids=["weights", "the end"])
+@pytest.mark.parametrize(
+    ("size", "room"),
+    [
+        pytest.param(1600, 1 << 20, id="weights"),
+        pytest.param(2, 2048, id="the end", marks=pytest.mark.long),
+    ],
+)
 def test_archive_that_finds_no_room_is_no_object_that_cannot_be_pickled(
     project: Write, tmp_path: Path, size: int, room: int
 ) -> None:

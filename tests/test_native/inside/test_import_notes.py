@@ -144,7 +144,9 @@ def test_torchs_variables_have_notes_of_their_own(notes: Path) -> None:
     assert is_lean(first_interpreter())
 
 
-@pytest.mark.parametrize("damage", ["cut", "registrations", "file"])
+@pytest.mark.parametrize(
+    "damage", ["cut", *(pytest.param(each, marks=pytest.mark.long) for each in ("registrations", "file"))]
+)
 def test_a_note_that_is_not_whole_or_not_true_any_more_does_no_harm(notes: Path, damage: str) -> None:
     assert not is_lean(first_interpreter())
     (note,) = notes.iterdir()

@@ -210,7 +210,7 @@ TOUCHES = {
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(i, marks=[pytest.mark.long] if i in (1, 3, 5, 6, 7) else [])
+        pytest.param(i, marks=[pytest.mark.long] if i not in (0, 2, 8) else [])
         for i in range(len(TOUCHES["compiler"]))
     ],
 )
@@ -378,6 +378,7 @@ def test_the_switch_takes_0_and_1_and_nothing(
         InterpreterManager(1)
 
 
+@pytest.mark.long
 def test_interpreters_that_export_and_trace_at_once_do_not_disturb_each_other() -> None:
     assert_clean(
         run_program(

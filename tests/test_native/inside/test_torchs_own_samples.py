@@ -26,7 +26,7 @@ WITH_THE_COMPILER = {
 
 def test_a_few_of_torchs_own_samples_have_the_same_answers_while_imports_are_late() -> None:
     guests = [guest for guest in [*LEAN, *WITH_THE_COMPILER] if guest != "exports_guest:exported_modules"]
-    for guest, found in asked_again(guests, samples=1, stride=61).items():
+    for guest, found in asked_again(guests, samples=1, stride=131).items():
         assert found.entries > 0, guest
         assert found.differing == []
         assert len(found.touching) <= most_touching(found.entries), found.touching

@@ -144,6 +144,7 @@ print(results == [[600.0] * 4] * 2)
     assert done.stdout == "True\n"
 
 
+@pytest.mark.long
 def test_torch_on_a_thread_that_has_looked_for_it_when_the_pool_is_made() -> None:
     done = run_program(
         CROSSING
