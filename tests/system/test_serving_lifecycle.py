@@ -79,7 +79,7 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
         # TorchServe runs a program that measures the machine when it starts, and every minute.
         wait_for(
             lambda: len(server.processes()) == 5,
-            "nothing but the server, its host and its shims",
+            lambda: f"nothing but the server, its host and its shims: {server.processes()}",
             pause=0.1,
         )
         before = counts()
