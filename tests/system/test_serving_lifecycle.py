@@ -85,10 +85,10 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
         before = counts()
         frontend_fds = server.frontend.num_fds()
         killed: set[int] = set()
-        ahead = 0  # hosts that were started before TorchServe started a worker
+        ahead: list[bool] = []  # of each new host, whether it was started before TorchServe started a worker
         with _requests_running(server, "inside") as answers:
             # On a busy machine TorchServe may be first, again and again.
-            while len(killed) < count or (not ahead and len(killed) < 20):
+            while len(ahead) < count or (not any(ahead) and len(ahead) < 20):
                 old = _worker_pids(server)
                 killed.add(server.kill_host())
                 wait_for(lambda old=old: _are_new(server, old), "three new workers")
@@ -97,8 +97,9 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar, count: int) -> None:
                     lambda seen=seen: any(a.status == 200 for a in answers[seen:]),
                     "a correct answer again",
                 )
-                ahead += any(word.startswith("--lock=") for word in server.hosts()[0].cmdline())
-        assert ahead > 0
+                ahead.append(any(word.startswith("--lock=") for word in server.hosts()[0].cmdline()))
+        assert len(killed) == len(ahead)
+        assert any(ahead)
         assert {answer.status for answer in answers} <= {200, 500, 503}
         wait_for(
             lambda: counts() == before,
