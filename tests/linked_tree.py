@@ -6,6 +6,20 @@ import os
 import shutil
 from pathlib import Path
 
+from interpool.native import provision
+
+# For `left_out`: what is of no interpreter, or of another than the first.
+OTHER_SLOTS = ("000[02-9]", "00[1-9]?", "0[1-9]??")
+
+
+def link_cache(root: Path, *left_out: str) -> Path:
+    """A cache with this environment's set, at ``root``; gives the set's directory there."""
+    made = Path(provision.notes_folder()).parent
+    link_tree(made, root / made.name, *left_out)
+    for directory in (root, root / made.name):
+        directory.chmod(0o700)
+    return root / made.name
+
 
 def link_tree(source: Path, target: Path, *left_out: str) -> None:
     """What is whole there, and was not removed meanwhile, linked where that can be.

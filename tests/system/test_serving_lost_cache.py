@@ -6,22 +6,15 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from linked_tree import link_tree
+from linked_tree import OTHER_SLOTS, link_cache
 from local_server import TorchServe, torchserve
 from system.conftest import Mar
 from waiting import wait_for
 
-from interpool.native import provision
-
 
 def _own_cache(directory: Path) -> Path:
     """A cache like this one's, with files for one interpreter; gives the part that all is in."""
-    made = Path(provision.notes_folder()).parent
-    own = directory / "cache" / made.name
-    link_tree(made, own, "000[02-9]", "00[1-9]?")
-    for each in (own.parent, own):
-        each.chmod(0o700)
-    return own
+    return link_cache(directory / "cache", *OTHER_SLOTS)
 
 
 def _pid(server: TorchServe, name: str) -> int:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from linked_tree import link_tree
+from linked_tree import OTHER_SLOTS, link_cache
 from local_server import Answer, TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
-from interpool.native import provision
+from interpool.native.provision import libpython_path
 
 # Code that is interrupted, and native code, which cannot be.
 INTERRUPTIBLE = ["loop", "nap"]
@@ -178,10 +178,8 @@ def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
 def _cache_for_one(directory: Path) -> Path:
     """A cache like this one, in which every other interpreter's libpython is damaged."""
     cache = directory / "cache"
-    made = Path(provision.notes_folder()).parent
-    link_tree(made, cache / made.name, "000[2-9]", "00[1-9]?")
-    cache.chmod(0o700)
-    name = provision.libpython_path().name
+    link_cache(cache, *OTHER_SLOTS)
+    name = libpython_path().name
     for whole in list(cache.glob(f"*/slots/0001/*/{name}")):
         for number in range(2, 40):
             place = whole.parents[2] / f"{number:04}" / whole.parent.name / name

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from interpool_testing import assert_clean, run_program
-from linked_tree import link_tree
-
-from interpool.native import provision
+from linked_tree import link_cache
 
 PROGRAM = """
 import os, shutil, sys
@@ -49,11 +47,8 @@ with InterpreterManager(1, max_size=2) as manager:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One of the test's own, in which all templates are made."""
-    made = Path(provision.notes_folder()).parent
     root = tmp_path / "cache"
-    link_tree(made, root / made.name, "slots", "locks")
-    for directory in (root, root / made.name):
-        directory.chmod(0o700)
+    link_cache(root, "slots", "locks")
     monkeypatch.setenv("INTERPOOL_CACHE", str(root))
     return root
 
