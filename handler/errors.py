@@ -6,7 +6,8 @@ ServeError
 ├── SettingsError     a setting is unknown or has a value that it cannot have
 ├── WorkerRefused     the pool host does not take this worker
 ├── NotPoolable       an ordinary archive's model needs a process of its own
-└── InputError        a request's input cannot be used
+├── InputError        a request's input cannot be used
+└── AnswerTooLarge    an answer is larger than TorchServe takes
 
 This is the one place where an exception becomes an HTTP status, that of a registration
 (``load_failure_code``) or that of a request (``predict_failure_code``):
@@ -17,6 +18,7 @@ exception                                    registration  request
 ArchiveError: damaged, unsigned, refused, …  400           400: the model was to be loaded for it
 SettingsError                                400           400: likewise
 InputError                                   500           400, and for this request of a batch alone
+AnswerTooLarge                               500           503, likewise
 lack of memory                               507           507
 a call that took longer than it may          500           500, as TorchServe's own for that
 any other                                    500           503; 500 where the model was to be loaded
@@ -27,6 +29,8 @@ fails it with 500.
 """
 
 from __future__ import annotations
+
+import sys
 
 from interpool.native.errors import ArchiveError, InterpoolError
 
@@ -61,14 +65,14 @@ class InputError(ServeError):
     """A request's input cannot be used: that request answers 400, others are not affected."""
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether TorchServe counts ``error`` as lack of memory: its own rule, CUDA by name.
+class AnswerTooLarge(ServeError):
+    """An answer is larger than TorchServe's max_response_size: that request answers 503, and no other."""
 
-    Our own errors are none: what they quote, such as a file's name, may hold any word.
-    """
-    if isinstance(error, InterpoolError):
-        return False
-    return isinstance(error, MemoryError) or "CUDA" in str(error)
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory was lacking: by the error's type, as its text may hold any word of a client's."""
+    torch = sys.modules.get("torch")  # who never imported it never raised its errors
+    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
 
 
 def load_failure_code(error: BaseException) -> int:
@@ -79,7 +83,8 @@ def load_failure_code(error: BaseException) -> int:
     fault, as TorchServe answers a damaged .mar; 500 otherwise. The text of that answer is TorchServe's
     own, whatever the worker says: the reason stands in the model log.
     """
-    if isinstance(error, (MemoryError, RuntimeError)) and out_of_memory(error):
+    says_cuda = isinstance(error, RuntimeError) and "CUDA" in str(error)
+    if out_of_memory(error) or (says_cuda and not isinstance(error, InterpoolError)):
         return 507
     return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500
 

@@ -55,6 +55,7 @@ PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
 CONFIG_OPTION = "-f"  # of the frontend's: its configuration
 ADDRESSES = {"inference_address": "http://127.0.0.1:8080", "management_address": "http://127.0.0.1:8081"}
 MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
+MOST_RESPONSE_BYTES = 6_553_500  # likewise max_response_size
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
@@ -390,19 +391,35 @@ def running_frontend() -> int | None:
 
 def running_addresses() -> tuple[str, str]:
     """Where a client here reaches the running TorchServe's inference and management; its own if none runs."""
-    settings: dict[str, str] = {}
     pid = running_frontend()
-    if pid is not None:
-        with contextlib.suppress(OSError, ValueError):
-            process = Path(f"/proc/{pid}")
-            arguments = (process / "cmdline").read_bytes().split(b"\0")
-            file = os.fsdecode(arguments[arguments.index(CONFIG_OPTION.encode()) + 1])
-            text = (process / "cwd" / file).read_text(encoding="utf-8", errors="replace")
-            pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
-            settings = {name.strip(): value.strip().replace("\\", "") for name, _, value in pairs}
+    settings = {} if pid is None else _settings(pid)
     found = (settings.get(name, default) for name, default in ADDRESSES.items())
     inference, management = (address.replace("//0.0.0.0", "//127.0.0.1") for address in found)
     return inference, management
+
+
+def most_response_bytes(frontend: int) -> int:
+    """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
+    settings = _settings(frontend)
+    given = settings.get("max_response_size")
+    if settings.get("enable_envvars_config") == "true":
+        with contextlib.suppress(OSError):
+            variables = Path(f"/proc/{frontend}/environ").read_bytes().split(b"\0")
+            named = dict(each.partition(b"=")[::2] for each in variables)
+            given = os.fsdecode(named.get(b"TS_MAX_RESPONSE_SIZE", b"")) or given
+    return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
+
+
+def _settings(frontend: int) -> dict[str, str]:
+    """What a running frontend's configuration file says, as far as it can be read."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        process = Path(f"/proc/{frontend}")
+        arguments = (process / "cmdline").read_bytes().split(b"\0")
+        file = os.fsdecode(arguments[arguments.index(CONFIG_OPTION.encode()) + 1])
+        text = (process / "cwd" / file).read_text(encoding="utf-8", errors="replace")
+        pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
+        return {name.strip(): value.strip().replace("\\", "") for name, _, value in pairs}
+    return {}
 
 
 def differences(package: Path) -> list[str]:

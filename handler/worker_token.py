@@ -33,6 +33,7 @@ class WorkerToken:
         state: number of the model's state that its calls change; a later one is another state.
         own_state: whether no other worker has that state.
         isolated: whether its model's pool has no other model.
+        most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
     """
 
     stdout: int
@@ -50,6 +51,7 @@ class WorkerToken:
     state: int = 0
     own_state: bool = False
     isolated: bool = False
+    most_answer_bytes: int = 0
 
     def as_text(self) -> str:
         """JSON."""

@@ -26,7 +26,7 @@ from interpool.native.archive.format import (
     MANIFEST_PACKAGE,
     MANIFEST_RESOURCE,
     SCHEMA,
-    SERVED_AS_KINDS_ARE,
+    SERVED_PLAINLY,
     Manifest,
     ModuleRecord,
 )
@@ -48,7 +48,7 @@ def manifest_of(files: Mapping[str, bytes], /, **fields: Any) -> Manifest:
         "data": [],
         "inputs": None,
         "self_test": None,
-        "serving": SERVED_AS_KINDS_ARE,
+        "serving": SERVED_PLAINLY,
         "request": None,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         **fields,

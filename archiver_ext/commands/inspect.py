@@ -181,7 +181,7 @@ def _serving(manifest: Manifest) -> str:
     serving, kind = manifest["serving"], manifest["entry"]["kind"]
     if kind == "handler":
         return "by its own handle()"
-    batches = serving["batches"] or ("stack" if kind == "module" else "each")
+    batches = serving["batches"] or "each"
     words = ["with gradients"] if serving["grad"] else []
     words += ["in the mode it was packed in"] if serving["train_mode"] else []
     return ", ".join([f"batches: {batches}", *words])

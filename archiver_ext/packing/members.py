@@ -58,6 +58,7 @@ def add_request(archive: Path, request: FoundRequest) -> None:
     manifest["files"][name] = hashlib.sha256(request.body).hexdigest()
     manifest["request"] = record
     manifest["serving"]["batches"] = request.batches
+    manifest["serving"]["parts"] = request.parts
     with opened_to_append(archive) as file:
         last = file.filelist.pop()
         del file.NameToInfo[last.filename]

@@ -83,6 +83,7 @@ def serving_of(choices: Choices, kind: EntryKind) -> Serving:
         )
     return {
         "batches": choices.batches,
+        "parts": None,
         "grad": bool(choices.grad),
         "train_mode": bool(choices.train_mode),
     }

@@ -218,9 +218,15 @@ def _try(request: Request, workdir: Path, built: Built) -> TrialResult:
 
 
 def _served(built: Built, request: FoundRequest | None) -> Serving:
-    if request is None:
-        return built.serving
-    return {**built.serving, "batches": request.batches}
+    if request is not None:
+        return {**built.serving, "batches": request.batches, "parts": request.parts}
+    if built.serving["batches"] in ("stack", "batch"):
+        raise PackError(
+            f"batches is {built.serving['batches']!r}, and without example inputs that are answered as "
+            "requests nothing proves that requests can share a call\n  What to do: give example inputs and "
+            "leave out --no-inputs and --no-serve-check, or choose `each`"
+        )
+    return built.serving
 
 
 def _choices(serving: Serving) -> Choices:

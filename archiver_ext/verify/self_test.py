@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interpool.archiver_ext.verify.handler_context import handler_context
-from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Serving
+from interpool.native.archive.format import SERVED_PLAINLY, Serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def answer(
     sample: Sample,
     seed: int = SEED,
     opaque: list[str] | None = None,
-    serving: Serving = SERVED_AS_KINDS_ARE,
+    serving: Serving = SERVED_PLAINLY,
 ) -> Any:
     """What the entry answers, as plain data.
 

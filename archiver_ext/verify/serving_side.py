@@ -10,7 +10,7 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from interpool.native.archive.format import Batches
+from interpool.native.archive.format import Batches, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ class FoundRequest:
         content_type: of its body.
         body: its body.
         batches: how requests become calls; None for a handler.
+        parts: see Serving.
         part: see RequestRecord.
         notes: what could not be compared, in words.
     """
@@ -35,6 +36,7 @@ class FoundRequest:
     content_type: str
     body: bytes
     batches: Batches | None
+    parts: Parts
     part: int | None
     notes: list[str] = field(default_factory=list)
 

@@ -1,15 +1,18 @@
-"""Several requests as one call, and the call's output as one part for each of them."""
+"""Several requests as one call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from interpool.handler.backend.inputs import Arguments
-from interpool.handler.backend.outputs import split
+from interpool.handler.backend.parts import Sizes
 from interpool.native.archive.format import Batches
+
+_PLAIN = (type(None), bool, int, str, bytes)
 
 
 class Batch(NamedTuple):
@@ -17,18 +20,19 @@ class Batch(NamedTuple):
 
     Attributes:
         call: what the model is called with.
-        split: gives the parts of its output, one for each call; raises CannotSplit.
+        sizes: of the calls, by which its answer is divided.
     """
 
     call: Arguments
-    split: Callable[[Any], list[Any]]
+    sizes: Sizes
 
 
 def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
     """The calls as one; None if they have to run one at a time, each as it is.
 
     Tensors at the same place must have the same types and shapes (``batch``: but for their first
-    dimensions, which are one call's in all its tensors); whatever else there is must be equal.
+    dimensions, which are one call's in all its tensors). Whatever else there is must be of the same type
+    and value.
     """
     if batches == "each" or (batches == "batch" and len(calls) == 1):
         return None
@@ -50,7 +54,7 @@ def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
             return None
     first, count = calls[0], len(calls[0].positional)
     call = Arguments(tuple(merged[:count]), dict(zip(first.named, merged[count:], strict=True)))
-    return Batch(call, lambda output: split(output, len(calls) if sizes is None else sizes))
+    return Batch(call, len(calls) if sizes is None else sizes)
 
 
 def _columns(calls: Sequence[Arguments]) -> list[tuple[Any, ...]] | None:
@@ -64,16 +68,24 @@ def _columns(calls: Sequence[Arguments]) -> list[tuple[Any, ...]] | None:
     ]
     for column in columns:
         kinds = {value.dtype if isinstance(value, torch.Tensor) else None for value in column}
-        if len(kinds) > 1 or (kinds == {None} and not all(_equal(value, column[0]) for value in column)):
+        if len(kinds) > 1 or (kinds == {None} and not all(_same(value, column[0]) for value in column[1:])):
             return None
     return columns
 
 
-def _equal(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except Exception:  # noqa: BLE001 -- lists of tensors, and whatever else defines ==
+def _same(one: Any, other: Any) -> bool:
+    """Whether a model cannot tell two values apart: ``1``, ``1.0`` and ``True`` are three."""
+    if type(one) is not type(other):
         return False
+    if isinstance(one, float):
+        return one == other and math.copysign(1.0, one) == math.copysign(1.0, other)
+    if isinstance(one, _PLAIN):
+        return bool(one == other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):  # its order is what a model may go by
+        return _same(list(one.items()), list(other.items()))
+    return False
 
 
 def _sizes(columns: Sequence[tuple[Any, ...]]) -> list[int] | None:

@@ -4,23 +4,24 @@
 what becomes of the answer; ``interpool.handler.backend.envelopes`` what either is on a server, or for a
 model, with one of TorchServe's request envelopes.
 
-Requests become calls in one of three ways (``batches``), which the archive's manifest may say:
+Requests become calls in one of three ways (``batches``), which the archive's manifest says. The first two
+need the manifest's proof of which parts of an answer are one request's (``parts``):
 
-- ``stack``, which a **module** has if nobody says otherwise: a request is one sample, without a batch
-  dimension. The requests of a TorchServe batch are stacked if their tensors have the same shapes and types,
-  and run one at a time otherwise. A single request is stacked too, so that the answer to a request
-  does not depend on what came with it. An output that has no part for each request, such as one whose
-  first dimension is another, makes the model run on one request at a time from then on, and is then
-  sent whole. Requests that hold no tensor at all are given to the model as they are.
+- ``stack``: a request is one sample, without a batch dimension. The requests of a TorchServe batch are
+  stacked if their tensors have the same shapes and types, and run one at a time otherwise. A single request
+  is stacked too, so that the answer to a request does not depend on what came with it. Requests that hold
+  no tensor at all are given to the model as they are.
 - ``batch``: a request brings a whole batch, of any size. Those of a TorchServe batch are put one after the
-  other if their tensors have the same types and, but for the first dimension, shapes; otherwise, and where
-  the output has no part for each, the model is called for each of them.
-- ``each``, which any other **callable** has: once per request, with that request's arguments as they are.
+  other if their tensors have the same types and, but for the first dimension, shapes; otherwise the model is
+  called for each of them.
+- ``each``, which it is without a proof: once per request, with that request's arguments as they are.
+
+An answer to several that is not as was proven is dropped, and the model is called for each of that batch.
 
 A module runs in evaluation and inference mode, unless its manifest says ``train_mode`` or ``grad``.
 
-A request that cannot be understood answers 400, one that makes the model raise answers 503, and
-the others of its batch are answered.
+A request that cannot be understood answers 400. One that makes the model raise answers 503, or 400 if it is
+not like the model's example inputs. The others of its batch are answered.
 
 Requests for explanations call the entry's method ``explain`` in the entry's place, without inference
 mode, as explanations may need gradients; 501 where it has none.
@@ -29,20 +30,21 @@ mode, as explanations may need gradients; 501 where it has none.
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import torch
 
-from interpool.handler.backend.batches import batch_of
+from interpool.handler.backend.batches import Batch, batch_of
+from interpool.handler.backend.client_faults import faults
 from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
-from interpool.handler.backend.error_text import describe
+from interpool.handler.backend.error_text import describe, one_line, traceback_text
 from interpool.handler.backend.inputs import Arguments
-from interpool.handler.backend.outputs import CannotSplit, content_type
-from interpool.handler.errors import InputError, out_of_memory, predict_failure_code
-from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Serving
+from interpool.handler.backend.outputs import content_type, encoded
+from interpool.handler.backend.parts import CannotSplit, split
+from interpool.handler.errors import AnswerTooLarge, InputError, predict_failure_code
+from interpool.native.archive.format import SERVED_PLAINLY, Serving
 from interpool.native.upstream.torch_private import wants_gradients
 
 logger = logging.getLogger(__name__)
@@ -70,7 +72,8 @@ class DefaultHandler:
         envelope: the form of requests and answers (``envelopes``), by its name.
         manifest: what the .mar's manifest says of the model, for answers that name it.
         serving: what the archive's manifest says of requests.
-        positional: whether requests can bring several positional arguments: see ``inputs``.
+        inputs: what it says of the example inputs.
+        most_bytes: of an answer, by TorchServe's max_response_size; 0 if nobody knows it.
     """
 
     def __init__(
@@ -81,17 +84,19 @@ class DefaultHandler:
         tracebacks: bool,
         envelope: str = "",
         manifest: Mapping[str, Any] | None = None,
-        serving: Serving = SERVED_AS_KINDS_ARE,
-        positional: bool = False,
+        serving: Serving = SERVED_PLAINLY,
+        inputs: Any = None,
+        most_bytes: int = 0,
     ) -> None:
         self._entry = entry
         self._model_name = model_name
         self._tracebacks = tracebacks
         self._is_module = isinstance(entry, torch.nn.Module)
-        self._batches = serving["batches"] or ("stack" if self._is_module else "each")
-        self._splits = True
+        self._parts = serving["parts"]
+        self._batches = "each" if self._parts is None else serving["batches"] or "each"
         self._grad = serving["grad"]
-        self._positional = positional
+        self._inputs = inputs
+        self._most_bytes = most_bytes
         self._parse = ENVELOPES[envelope]
         self._manifest = manifest or {}
         if isinstance(entry, torch.nn.Module) and not serving["train_mode"]:
@@ -104,9 +109,6 @@ class DefaultHandler:
             asked = [i for i in range(len(data)) if _wants_explanations(context, i) == explains]
             if asked:
                 self._answer(asked, data, context, answers, explains=explains)
-        for index in range(len(data)):
-            if context.get_response_content_type(index) is None:
-                context.set_response_content_type(index, content_type(answers[index]))
         return answers
 
     def _answer(
@@ -130,12 +132,39 @@ class DefaultHandler:
             try:
                 requests[index] = self._request(index, data[index], context, explains=explains)
             except InputError as error:
-                answers[index] = _fail(context, index, _Failure(predict_failure_code(error), str(error)))
+                answers[index] = _fail(context, index, _Failure(400, str(error)))
+            except Exception as error:  # noqa: BLE001 -- of whatever a client sends, others know nothing
+                code = predict_failure_code(error)
+                text = f"the request cannot be understood: {describe(error)}"
+                answers[index] = _fail(context, index, _Failure(400 if code == 503 else code, text))
         found = self._run(function, list(requests.values()))
         for index, request in requests.items():
             parts = [next(found) for _ in request.calls]
             failure = next((part for part in parts if isinstance(part, _Failure)), None)
-            answers[index] = _fail(context, index, failure) if failure else request.answer(parts)
+            answer = failure or self._whole(request, parts)
+            if isinstance(answer, _Failure):
+                answers[index] = _fail(context, index, answer)
+            else:
+                answers[index], kind = answer
+                if context.get_response_content_type(index) is None:
+                    context.set_response_content_type(index, kind)
+
+    def _whole(self, request: Request, parts: list[Any]) -> tuple[Any, str] | _Failure:
+        """A request's answer as it is sent, with its content type."""
+        try:
+            answer = request.answer(parts)
+            body = encoded(answer)
+            if self._most_bytes and len(body) > self._most_bytes:
+                raise AnswerTooLarge(
+                    f"Model {self._model_name!r}: the answer has {len(body):,} bytes, and TorchServe takes "
+                    f"{self._most_bytes:,}: have the model return less, or raise max_response_size in "
+                    "config.properties"
+                )
+            return body, content_type(answer)
+        except Exception as error:  # noqa: BLE001 -- one answer's fault is its own
+            return self._failure(
+                error, f"Model {self._model_name!r}: its answer cannot be sent: {describe(error)}"
+            )
 
     def _request(self, index: int, row: dict[str, Any], context: Any, *, explains: bool) -> Request:
         subject = Subject(
@@ -143,14 +172,13 @@ class DefaultHandler:
             explains,
             context.get_request_id(index) or "",
             self._manifest,
-            self._positional,
         )
         request = self._parse(row, context.get_all_request_header(index), subject)
         raw = {name for call in request.calls for name in call.bytes_fields()} if self._is_module else ()
         if raw:
             raise InputError(
-                f"{', '.join(sorted(raw))}: the model takes tensors, not bytes; send JSON, or a file "
-                "that torch.save wrote"
+                f"{', '.join(sorted(raw))}: the model takes tensors, not bytes; send JSON, or a file of "
+                "safetensors or numpy with its content type (application/x-safetensors, application/x-npy)"
             )
         return request
 
@@ -164,41 +192,50 @@ class DefaultHandler:
         self, function: Callable[..., Any], calls: list[tuple[Request, Arguments]]
     ) -> list[Any] | None:
         """The parts of all calls at once; None if they have to run one at a time."""
-        merges = self._splits and calls and not any(request.batched for request, _ in calls)
-        batch = batch_of([call for _, call in calls], self._batches) if merges else None
-        if batch is None:
+        # Explanations have no proof.
+        if len(calls) < 2 or function is not self._entry or any(request.batched for request, _ in calls):
             return None
         try:
-            parts = batch.split(self._call(function, batch.call))
+            batch = batch_of([call for _, call in calls], self._batches)
+            if batch is None:
+                return None
+            parts = split(self._call(function, batch.call), self._parts, batch.sizes)
             return [request.finish(part) for (request, _), part in zip(calls, parts, strict=True)]
-        except CannotSplit:
-            self._splits = False
-        except Exception as error:
-            if out_of_memory(error):
-                raise
-        return None  # which request is at fault shows when each runs alone
+        except Exception:  # noqa: BLE001 -- which request is at fault shows if each runs alone
+            return None
 
     def _run_one(self, function: Callable[..., Any], request: Request, call: Arguments) -> Any:
         try:
             batch = None if request.batched else batch_of([call], self._batches)
             output = self._call(function, batch.call if batch is not None else call)
-            if batch is not None and self._splits:
-                (output,) = batch.split(output)
-            return request.finish(output)
-        except Exception as error:
-            if out_of_memory(error):
-                raise
+            return request.finish(output if batch is None else self._only_part(output, batch))
+        except Exception as error:  # noqa: BLE001 -- whatever the model raises
             text = f"Model {self._model_name!r} raised {describe(error)}"
             if self._is_module and not self._grad and wants_gradients(error):
                 text += f"; {IN_INFERENCE_MODE}"
-            self._note(error, text)
-            if self._tracebacks:
-                text += "\n" + "".join(traceback.format_exception(error))
-            return _Failure(predict_failure_code(error), text)
+            elif predict_failure_code(error) == 503 and (said := faults(function, call, self._inputs)):
+                said_all = one_line("; ".join(said))
+                return _Failure(
+                    400, f"Model {self._model_name!r} does not take this request: {said_all}. {text}"
+                )
+            return self._failure(error, text)
+
+    def _only_part(self, output: Any, batch: Batch) -> Any:
+        try:
+            (part,) = split(output, self._parts, batch.sizes)
+        except CannotSplit:
+            return output
+        return part
+
+    def _failure(self, error: Exception, text: str) -> _Failure:
+        self._note(error, text)
+        if self._tracebacks:
+            text += f"\n{traceback_text(error)}"
+        return _Failure(predict_failure_code(error), text)
 
     def _note(self, error: Exception, text: str) -> None:
         """The model raised; the client gets the text."""
-        logger.warning("%s", text, exc_info=error)
+        logger.warning("%s\n%s", text, traceback_text(error))
 
     def _call(self, function: Callable[..., Any], call: Arguments) -> Any:
         if not self._is_module or function is not self._entry:

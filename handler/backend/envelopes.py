@@ -91,7 +91,6 @@ class Subject(NamedTuple):
     explains: bool  # the request is for explanations
     request_id: str
     model: Mapping[str, Any]  # as the .mar's manifest describes it
-    positional: bool = False  # see ``inputs``
 
 
 Parse = Callable[[Mapping[str, Any], Mapping[str, Any], Subject], Request]
@@ -99,7 +98,7 @@ Parse = Callable[[Mapping[str, Any], Mapping[str, Any], Subject], Request]
 
 def plain(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
     """A request without an envelope: one call, whose answer is the request's."""
-    call = arguments(row, headers, positional=subject.positional)
+    call = arguments(row, headers)
     return Request([call], False, sendable, lambda parts: parts[0])
 
 
@@ -123,7 +122,7 @@ def _instances(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subj
     kind = "explanations" if subject.explains else "predictions"
     inputs = _with_one_type(values, dtype, subject.is_module)
     return Request(
-        [call_with(value, dtype, positional=subject.positional) for value in inputs],
+        [call_with(value, dtype) for value in inputs],
         False,
         _in_json,
         lambda parts: {kind: parts},

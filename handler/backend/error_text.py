@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 
 from interpool.native.errors import InterpoolError
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def describe(error: BaseException) -> str:
@@ -17,9 +20,21 @@ def describe(error: BaseException) -> str:
     """
     if isinstance(error, InterpoolError):
         return str(error)
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = one_line(str(error))
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     place = _place(error)
     return f"{text} (at {place})" if place else text
+
+
+def one_line(text: str) -> str:
+    """Text from outside, its control characters escaped, so that none of it begins a line of a log."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def traceback_text(error: BaseException) -> str:
+    """An exception's traceback, indented: TorchServe takes lines that begin with its words for its own."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "\n".join(f"  {one_line(line)}" for line in lines)
 
 
 def _place(error: BaseException) -> str:

@@ -23,8 +23,7 @@ The model is then called with
 - for an object ``{"inputs": X}``, with X by these same rules; ``"dtype"`` beside it, such as
   ``"float32"``, is the type of the tensors in X;
 - for an object ``{"args": [...], "kwargs": {...}}``, one of which may be missing, several positional
-  arguments, and keyword arguments; ``"dtype"`` as above. Archives of schema 3 and before, whose
-  models may have an argument of that name, know no such object.
+  arguments, and keyword arguments; ``"dtype"`` as above.
 
 Whatever does not follow raises InputError: HTTP 400, for this request only.
 """
@@ -46,6 +45,7 @@ _BODY_FIELDS = ("body", "data")
 _LEGACY_TORCH_SAVE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FORM = "application/x-www-form-urlencoded"
 _NUMBERS = (bool, int, float)
+_NUMBER_TYPES = frozenset(_NUMBERS)
 
 
 class Arguments(NamedTuple):
@@ -60,13 +60,12 @@ class Arguments(NamedTuple):
         return [name for name, value in fields if isinstance(value, bytes)]
 
 
-def arguments(row: Mapping[str, Any], headers: Mapping[str, Any], *, positional: bool = False) -> Arguments:
+def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
     """A request as arguments.
 
     Args:
         row: the request's fields as TorchServe's backend decodes them.
         headers: the request's headers, and under each field's name its own.
-        positional: whether ``args`` and ``kwargs`` are no names of the model's.
 
     Raises:
         InputError: the request cannot be understood.
@@ -76,7 +75,7 @@ def arguments(row: Mapping[str, Any], headers: Mapping[str, Any], *, positional:
         raise InputError("the request has no body")
     values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
     if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
-        return call_with(next(iter(values.values())), positional=positional)
+        return call_with(next(iter(values.values())))
     return Arguments((), {name: _tensors(value, None, name) for name, value in values.items()})
 
 
@@ -89,15 +88,14 @@ def refuse_form(headers: Mapping[str, Any]) -> None:
         )
 
 
-def call_with(value: Any, dtype: torch.dtype | None = None, *, positional: bool = False) -> Arguments:
+def call_with(value: Any, dtype: torch.dtype | None = None) -> Arguments:
     """The arguments that one value means; raises InputError.
 
     Args:
         value: of a JSON body, or a tensor.
         dtype: of the tensors that are made, if the value does not say so itself.
-        positional: as in ``arguments``.
     """
-    if positional and isinstance(value, dict) and _is_call(value):
+    if isinstance(value, dict) and _is_call(value):
         dtype = tensor_type(value.get("dtype")) or dtype
         args, kwargs = value.get("args", []), value.get("kwargs", {})
         named = {str(name): _tensors(each, dtype, str(name)) for name, each in kwargs.items()}
@@ -143,10 +141,16 @@ def _tensors(value: Any, dtype: torch.dtype | None, name: str) -> Any:
 
 
 def is_numeric(value: Any) -> bool:
-    """Whether the leaves of a nested list are all numbers; an empty list is."""
-    if isinstance(value, list):
-        return all(is_numeric(item) for item in value)
-    return isinstance(value, _NUMBERS)
+    """Whether the leaves of a nested list, however deep, are all numbers; an empty list is."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, list):
+            if not isinstance(item, _NUMBERS):
+                return False
+        elif not set(map(type, item)) <= _NUMBER_TYPES:
+            waiting.extend(item)
+    return True
 
 
 def _value(name: str, value: Any, headers: Any) -> Any:

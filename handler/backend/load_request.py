@@ -24,6 +24,7 @@ class LoadRequest:
         envelope: TorchServe's request envelope, by name; none in a stock worker, which opens
             envelopes itself.
         alone: whether nobody shares the model's state in an interpreter.
+        most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
     """
 
     model_name: str
@@ -35,3 +36,4 @@ class LoadRequest:
     tracebacks: bool
     envelope: str = ""
     alone: bool = False
+    most_answer_bytes: int = 0

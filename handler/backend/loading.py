@@ -58,5 +58,6 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
         tracebacks=request.tracebacks,
         envelope=request.envelope,
         alone=request.alone,
+        most_answer_bytes=request.most_answer_bytes,
     )
     return model, context

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +14,10 @@ from interpool.handler.admission import Admission
 from interpool.handler.backend import requirements
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.envelopes import ENVELOPES
-from interpool.handler.backend.error_text import describe
+from interpool.handler.backend.error_text import describe, traceback_text
 from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.outputs import sendable
-from interpool.handler.errors import out_of_memory, predict_failure_code
-from interpool.native.archive.format import KNOWS_SERVING
+from interpool.handler.errors import predict_failure_code
 from interpool.native.errors import ArchiveError
 from interpool.native.inside.packages import close_package, open_package
 
@@ -37,6 +35,7 @@ class PackedModel:
         envelope: TorchServe's request envelope, for a model that is no handler; handlers are
             wrapped by TorchServe's own class.
         alone: whether the entry must be nobody else's, and be made anew; its modules are not.
+        most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
 
     Attributes:
         directory: where TorchServe extracted the .mar, which it removes when the model goes.
@@ -48,11 +47,19 @@ class PackedModel:
     """
 
     def __init__(
-        self, context: Any, admission: Admission, *, tracebacks: bool, envelope: str = "", alone: bool = False
+        self,
+        context: Any,
+        admission: Admission,
+        *,
+        tracebacks: bool,
+        envelope: str = "",
+        alone: bool = False,
+        most_answer_bytes: int = 0,
     ) -> None:
         self._name = context.model_name
         self._envelope = envelope
         self._tracebacks = tracebacks
+        self._most_answer_bytes = most_answer_bytes
         self.directory = str(context.system_properties["model_dir"])
         self._path = self._package_path(context.manifest)
         if not admission.keys:  # a signature does not cover what pip installed beside the archive
@@ -80,7 +87,7 @@ class PackedModel:
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """Answer a batch; a model's exception becomes one that names the model and itself.
 
-        Raises PredictionException, or what TorchServe itself answers with 507.
+        Raises PredictionException.
         """
         try:
             if self._is_default and context.get_request_header(0, "describe") == "True":
@@ -89,11 +96,9 @@ class PackedModel:
         except PredictionException:
             raise
         except Exception as error:
-            if out_of_memory(error):
-                raise
             text = f"Model {self._name!r} raised {describe(error)}"
             if self._tracebacks:
-                text += "\n" + "".join(traceback.format_exception(error))
+                text += f"\n{traceback_text(error)}"
             raise PredictionException(text, predict_failure_code(error)) from error
 
     def _describe(self) -> Any:
@@ -144,5 +149,6 @@ class PackedModel:
             envelope=self._envelope if self.takes_envelope else "",
             manifest=context.manifest.get("model"),
             serving=self._manifest["serving"],
-            positional=self._manifest["schema"] >= KNOWS_SERVING,
+            inputs=self._manifest["inputs"],
+            most_bytes=self._most_answer_bytes,
         ).handle

@@ -6,41 +6,13 @@ dicts; a string or bytes at the top is sent as it is, everything else as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from interpool.native.upstream.torch_private import MANGLED
-
-
-class CannotSplit(Exception):
-    """A batch's output does not have one part per request."""
-
-
-def split(output: Any, sizes: int | Sequence[int]) -> list[Any]:
-    """One part per request of a batch's output: of the first dimension of each tensor in it.
-
-    Args:
-        output: the model's.
-        sizes: how many requests there are, one of the first dimension for each, which their parts
-            lack; or how much of the first dimension each request has, and then the parts keep it.
-
-    Raises:
-        CannotSplit: it has other dimensions, or none.
-    """
-    if isinstance(output, torch.Tensor):
-        total = sizes if isinstance(sizes, int) else sum(sizes)
-        if output.dim() == 0 or output.size(0) != total:
-            raise CannotSplit
-        return list(output) if isinstance(sizes, int) else list(output.split(list(sizes)))
-    if isinstance(output, Mapping):
-        columns = [split(value, sizes) for value in output.values()]
-        return [dict(zip(output, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(output, (tuple, list)) and output:
-        columns = [split(value, sizes) for value in output]
-        return [list(row) for row in zip(*columns, strict=True)]
-    raise CannotSplit
 
 
 def sendable(value: Any) -> Any:
@@ -67,6 +39,20 @@ class CannotSend(TypeError):
         )
         self.field = field
         self.kind = kind
+
+
+def encoded(value: Any) -> bytes | bytearray:
+    """What ``sendable`` gave, as TorchServe sends it.
+
+    Raises:
+        ValueError: text that is no Unicode, or a number of more digits than Python writes.
+        RecursionError: it is nested too deep.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value).encode()
 
 
 def content_type(value: Any) -> str:

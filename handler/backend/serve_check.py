@@ -3,15 +3,15 @@
 ``interpool pack`` and ``verify`` call this, through ``archiver_ext/verify/serving_side.py``.
 
 A request of the example inputs is looked for in this order: samples that are stacked, whole batches, one call
-for each request; in each of these as JSON (text or bytes, where the input is that), then as what torch.save
-writes. The first that is answered alone and in a batch of two, with what the model answers when it is
-called, is the one.
+for each request; in each of these as JSON (text or bytes, if the input is that), then as what torch.save
+writes. The first two need a proof that requests which share a call do not depend on each other
+(``row_proof``). The first that is answered alone and in a batch of two, with what the model answers when
+it is called, is the one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,15 +26,17 @@ import torch
 from interpool.archiver_ext.verify.handler_context import handler_context
 from interpool.archiver_ext.verify.self_test import Sample, answer, differences, seed_all
 from interpool.archiver_ext.verify.serving_side import FoundRequest, ServeCheck
-from interpool.handler.backend.batches import batch_of
+from interpool.handler.backend import row_proof
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.example_requests import BYTES, JSON, Form, forms_of, row_forms, row_of
 from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
-from interpool.handler.backend.outputs import CannotSend, CannotSplit, sendable, split
+from interpool.handler.backend.outputs import CannotSend, content_type, sendable
+from interpool.handler.backend.parts import CannotSplit, split
+from interpool.handler.backend.row_proof import NotProven
 from interpool.handler.torchserve import MOST_REQUEST_BYTES
-from interpool.native.archive.format import Batches, EntryKind, RequestRecord, SelfTest, Serving
+from interpool.native.archive.format import Batches, EntryKind, Parts, RequestRecord, SelfTest, Serving
 
 _WAYS: tuple[Batches, ...] = ("stack", "batch", "each")
 _AS = {
@@ -46,6 +48,10 @@ _AS = {
 _UNREPEATABLE = (
     "its answers are random, or depend on earlier calls: requests are answered, and whether rightly could be "
     "checked for the first at most"
+)
+_ONE_BY_ONE = (
+    "requests are answered by a call each, as it is not proven that several can share one without a trace of "
+    "each other in the answers"
 )
 _REMEDIES = (
     "choose how requests become calls with --batches; or pack a function around the model, which takes what "
@@ -68,8 +74,10 @@ def find_request(
 ) -> ServeCheck:
     """See ServingSide."""
     asked = _Asked(make, kind, held, test, serving)
+    unproven: list[str] = []
     try:
-        return _first_that_works(asked, _handler_plans(asked) if kind == "handler" else _plans(asked))
+        plans = _handler_plans(asked) if kind == "handler" else _plans(asked, unproven)
+        return _first_that_works(asked, plans, unproven)
     except CannotSend as error:
         return ServeCheck(refusal=_cannot_send(error))
 
@@ -80,6 +88,7 @@ class _Plan:
 
     Attributes:
         way: how requests become calls; None for a handler.
+        parts: the proof that several can share a call.
         requests: one or more, each what one request is to mean: a call, or a handler's row.
         expected: what each is to be answered.
         part: of the self-test's answer, that the first is.
@@ -87,6 +96,7 @@ class _Plan:
     """
 
     way: Batches | None
+    parts: Parts
     requests: Sequence[Any]
     expected: Sequence[Any]
     part: int | None
@@ -131,60 +141,92 @@ class _Asked:
         except Exception:  # noqa: BLE001 -- its forward may insist on an order
             return None
 
+    def prove(self, requests: Sequence[Arguments], batches: Batches) -> Parts:
+        """Which parts of a batch's answer are one request's; raises NotProven."""
+        entry = self.make()
+
+        def ask(call: Arguments) -> Any:
+            sample = Sample(call.positional, call.named)
+            return answer(entry, self.kind, sample, self.test["seed"], serving=self.serving)
+
+        try:
+            return row_proof.prove(ask, requests, batches, self.nearly, self.exactly)
+        except NotProven:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever the model raises
+            raise NotProven(f"several at once make it raise {describe(error)}") from None
+
+    def nearly(self, expected: Any, got: Any) -> list[str]:
+        """Where two answers differ by more than a batch of another size may make them."""
+        return self.differences(expected, got, _SLACK)
+
+    @staticmethod
+    def exactly(expected: Any, got: Any) -> list[str]:
+        """Where two answers differ at all."""
+        return differences(expected, got, 0.0, 0.0)
+
     def differences(self, expected: Any, got: Any, slack: float = 1.0) -> list[str]:
         """Where two answers differ, with so many times the tolerance."""
         return differences(expected, got, self.test["rtol"] * slack, self.test["atol"] * slack)
 
 
-def _plans(asked: _Asked) -> Iterator[_Plan]:
+def _plans(asked: _Asked, unproven: list[str]) -> Iterator[_Plan]:
+    """The ways that are worth a try; notes those that would need a proof that there is not."""
     whole = Arguments(asked.sample.args, asked.sample.kwargs)
     given = asked.serving["batches"]
     ways = (given,) if given else _WAYS if asked.kind == "module" and _tensors(whole) else _WAYS[-1:]
     for way in ways:
-        if way == "stack":
-            yield from _rows_plan(asked, whole)
-        if way == "batch" and not given and not _is_batch(asked, whole):
-            continue
-        others = () if asked.other is None else (asked.other,)
-        requests, expected = zip((whole, asked.expected), *others, strict=True)
-        yield _Plan(way, requests, expected, None, whole=True)
+        try:
+            if way == "stack":
+                yield from _samples_plans(asked, whole, unproven)
+            elif way == "batch":
+                short = _map(whole, lambda tensor: tensor[:1] if tensor.dim() else tensor)
+                parts = asked.prove([whole, short], way)
+                yield _whole_plan(asked, way, whole, parts)
+            else:
+                yield _whole_plan(asked, way, whole, None)
+        except NotProven as error:
+            unproven.append(f"{_AS[way]}: {error}")
 
 
-def _is_batch(asked: _Asked, whole: Arguments) -> bool:
-    """Whether several of these calls can be one; else ``batch`` would be ``each`` by another name."""
-    sizes = {tensor.size(0) if tensor.dim() else 0 for tensor in _tensors(whole)}
-    # Two requests have no objects in common.
-    if batch_of([whole, copy.deepcopy(whole)], "batch") is None:
-        return False
-    try:
-        split(asked.expected, [*sizes])
-    except CannotSplit:
-        return False
-    return True
+def _whole_plan(asked: _Asked, way: Batches, whole: Arguments, parts: Parts) -> _Plan:
+    others = () if asked.other is None else (asked.other,)
+    requests, expected = zip((whole, asked.expected), *others, strict=True)
+    return _Plan(way, parts, requests, expected, None, whole=True)
 
 
-def _rows_plan(asked: _Asked, whole: Arguments) -> Iterator[_Plan]:
-    """The example inputs as a batch, whose samples are the requests."""
+def _samples_plans(asked: _Asked, whole: Arguments, unproven: list[str]) -> Iterator[_Plan]:
+    """The example inputs as a batch, whose samples are the requests; then as one sample."""
     rows = _rows(whole)
-    if rows is None:
-        return
-    if len(rows) == 1:
-        batches = [(rows[0], asked.expected)]
-        if asked.other is not None:
-            batches.append(((_rows(asked.other[0]) or rows)[0], asked.other[1]))
-        parts = [_only_part(expected) for _, expected in batches]
-        part = None if parts[0] is asked.expected else 0
-        yield _Plan("stack", [row for row, _ in batches], parts, part, whole=True)
-        return
-    with contextlib.suppress(CannotSplit):
-        yield _Plan("stack", rows[:2], split(asked.expected, len(rows))[:2], 0, whole=False)
+    if rows is not None:
+        try:
+            yield _rows_plan(asked, rows, asked.prove(rows, "stack"))
+        except NotProven as error:
+            unproven.append(f"{_AS['stack']}: {error}")
+    yield _whole_plan(asked, "stack", whole, asked.prove([whole], "stack"))
+
+
+def _rows_plan(asked: _Asked, rows: Sequence[Arguments], parts: Parts) -> _Plan:
+    batches = [([*rows[:2]], _divided(asked.expected, parts, len(rows)))]
+    if len(rows) == 1 and asked.other is not None and (other := _rows(asked.other[0])) is not None:
+        batches.append((other, _divided(asked.other[1], parts, 1)))
+    requests = [row for given, _ in batches for row in given]
+    expected = [part for given, parts_of in batches for part in parts_of[: len(given)]]
+    return _Plan("stack", parts, requests, expected, 0, whole=len(rows) == 1)
+
+
+def _divided(answer: Any, parts: Parts, rows: int) -> list[Any]:
+    try:
+        return split(answer, parts, rows)
+    except CannotSplit as error:
+        raise NotProven(f"the form of its answer depends on the data: {error}") from None
 
 
 def _handler_plans(asked: _Asked) -> Iterator[_Plan]:
     rows = list(asked.sample.args[0])
     answers = asked.expected if isinstance(asked.expected, list) else []
     if len(answers) == len(rows):  # else TorchServe answers 503, and so does _first_that_works
-        yield _Plan(None, rows, answers, 0, whole=len(rows) == 1)
+        yield _Plan(None, None, rows, answers, 0, whole=len(rows) == 1)
 
 
 def _tensors(call: Arguments) -> list[torch.Tensor]:
@@ -208,14 +250,7 @@ def _map(call: Arguments, change: Callable[[torch.Tensor], torch.Tensor]) -> Arg
     )
 
 
-def _only_part(expected: Any) -> Any:
-    try:
-        return split(expected, 1)[0]
-    except CannotSplit:
-        return expected
-
-
-def _first_that_works(asked: _Asked, plans: Iterable[_Plan]) -> ServeCheck:
+def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: Sequence[str]) -> ServeCheck:
     failed: dict[str, list[str]] = {}
     for plan in plans:
         of: Callable[[Any], Iterator[Form]] = row_forms if asked.kind == "handler" else forms_of
@@ -233,7 +268,13 @@ def _first_that_works(asked: _Asked, plans: Iterable[_Plan]) -> ServeCheck:
             else:
                 first = forms[0]
                 notes += _too_large(first)
-                return ServeCheck(FoundRequest(first.content_type, first.body, plan.way, plan.part, notes))
+                if plan.way == "each" and unproven:
+                    notes.append(f"{_ONE_BY_ONE}: {'; '.join(unproven)}")
+                found = FoundRequest(first.content_type, first.body, plan.way, plan.parts, plan.part, notes)
+                return ServeCheck(found)
+    for said in unproven:
+        place, _, why = said.partition(": ")
+        failed.setdefault(why, []).append(place)
     if not failed:
         failed[f"it gave no list of {len(asked.sample.args[0])} answers to as many requests"] = [_AS[None]]
     lines = [f"{'; '.join(places)}: {why}" for why, places in failed.items()]
@@ -258,7 +299,7 @@ def _try(asked: _Asked, plan: _Plan, forms: Sequence[Form]) -> list[str]:
     """
     pair = [*zip(forms, plan.expected, strict=True)]
     notes: set[str] = set()
-    with _asking(asked, plan.way) as ask:
+    with _asking(asked, plan.way, plan.parts) as ask:
         for index, (form, expected) in enumerate(pair[:2]):
             (got,) = ask([form])
             # The model is as new as the one that was called: this must be its answer, random or not.
@@ -292,7 +333,9 @@ class _Served(DefaultHandler):
 
 
 @contextlib.contextmanager
-def _asking(asked: _Asked, way: Batches | None) -> Iterator[Callable[[Sequence[Form]], list[Any]]]:
+def _asking(
+    asked: _Asked, way: Batches | None, parts: Parts
+) -> Iterator[Callable[[Sequence[Form]], list[Any]]]:
     """What answers a batch of requests, with a model of its own; its answers are as clients read them."""
     entry = asked.make()
     with tempfile.TemporaryDirectory(prefix="interpool-model-") as folder:
@@ -300,8 +343,8 @@ def _asking(asked: _Asked, way: Batches | None) -> Iterator[Callable[[Sequence[F
         if asked.kind == "handler":
             handle = handler_of(entry, handler_context([{}], Path(folder)))
         if handle is None:
-            serving: Serving = {**asked.serving, "batches": way}
-            handle = _Served(entry, "model", tracebacks=False, serving=serving, positional=True).handle
+            serving: Serving = {**asked.serving, "batches": way, "parts": parts}
+            handle = _Served(entry, "model", tracebacks=False, serving=serving).handle
 
         def ask(forms: Sequence[Form]) -> list[Any]:
             rows, headers = zip(*map(row_of, forms), strict=True)
@@ -315,18 +358,24 @@ def _asking(asked: _Asked, way: Batches | None) -> Iterator[Callable[[Sequence[F
                 raise _Wrong(f"it raised {describe(error)}") from error
             if not isinstance(answers, list) or len(answers) != len(rows):
                 raise _Wrong(f"it gave no list of {len(rows)} answers to as many requests")
-            return [_read(each, context.get_response_status(index)[0]) for index, each in enumerate(answers)]
+            return [_read(each, context, index) for index, each in enumerate(answers)]
 
         yield ask
 
 
-def _read(given: Any, code: int | None) -> Any:
+def _read(given: Any, context: Any, index: int) -> Any:
     """An answer as a client reads it."""
+    code, _ = context.get_response_status(index)
+    kind = context.get_response_content_type(index) or ""
     if code not in (None, 200):
         said = given["message"] if isinstance(given, Mapping) and "message" in given else given
         raise _Wrong(f"it is answered {code}: {said}")
     if isinstance(given, torch.Tensor):  # of a handler's: TorchServe sends what torch.save writes
         return given.detach().cpu().tolist()
+    if isinstance(given, bytes) and kind == content_type([]):
+        return json.loads(given)
+    if isinstance(given, bytes) and kind == content_type(""):
+        return given.decode()
     try:
         return _sent_as(given)
     except (TypeError, ValueError):
@@ -385,7 +434,7 @@ def repeat_request(
     part = request["part"]
     expected = asked.expected if part is None else _part(asked.expected, part, kind)
     try:
-        with _asking(asked, serving["batches"]) as ask:
+        with _asking(asked, serving["batches"], serving["parts"]) as ask:
             (got,) = ask([Form(request["content_type"], body)])
         _compare(asked, expected, got, "asked by its own request", strict=False)
     except (_Wrong, CannotSend) as error:

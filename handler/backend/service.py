@@ -367,6 +367,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         tracebacks=key.tracebacks,
         envelope=command["envelope"].decode(),
         alone=token.own_state,
+        most_answer_bytes=token.most_answer_bytes,
     )
     name, handler = request.model_name, command["handler"].decode()
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)

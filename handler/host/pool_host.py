@@ -42,7 +42,7 @@ from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
-from interpool.handler.torchserve import ACCEPT_TIMEOUT_S
+from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, most_response_bytes
 from interpool.handler.worker_reports import Report
 from interpool.native.errors import InterpoolError
 
@@ -80,6 +80,7 @@ class PoolHost:
         self._runtime_dir = runtime_dir
         self._name = name
         self._settings = HostSettings.of_environment()
+        self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
@@ -456,7 +457,13 @@ class PoolHost:
             return
         stdout, stderr = descriptors
         worker = Worker(
-            peer, registration, (stdout, stderr), self._settings, ordinary, self._reports_end.fileno()
+            peer,
+            registration,
+            (stdout, stderr),
+            self._settings,
+            ordinary,
+            self._most_answer_bytes,
+            self._reports_end.fileno(),
         )
         descriptors.clear()  # they are the worker's from now on
         self._peers.discard(peer)

@@ -34,6 +34,7 @@ class Worker:
     stdio: tuple[int, int]
     host: HostSettings
     ordinary: bool  # its archive is
+    most_answer_bytes: int = 0  # that TorchServe takes; 0 if nobody knows
     reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
     started: bool = False  # it has its model, and has said so to TorchServe
     told: End | None = None  # why it ends, if they said so
@@ -153,6 +154,7 @@ class Worker:
             state=self.model_state,
             own_state=self.own_state,
             isolated=self.isolated,
+            most_answer_bytes=self.most_answer_bytes,
         )
 
     @property

@@ -28,10 +28,7 @@ SIGNATURE_RESOURCE: Final = "signature.json"
 NAMESPACE_SOURCE: Final = "# A namespace package: a folder without an __init__.py.\n"
 """What stands in an archive for the ``__init__.py`` that such a folder has not."""
 
-SCHEMA: Final = 4
-_SCHEMAS_READ: Final = (2, 3, SCHEMA)
-KNOWS_SERVING: Final = 4
-"""The first schema that says how an archive is served; older archives are served as ever."""
+SCHEMA: Final = 5
 MOST_MANIFEST_BYTES: Final = 64 << 20
 TOLERANCES_BELOW: Final = 1e300
 
@@ -45,6 +42,12 @@ Action = Literal["intern", "extern", "mock"]
 Batches = Literal["stack", "batch", "each"]
 """How requests become calls. ``stack``: each is one sample, and several are stacked. ``batch``: each
 brings a whole batch, and several are put one after the other. ``each``: one call for each."""
+
+Parts = Any
+"""Which parts of a batch's answer are one request's, as JSON. ``"rows"``: along the first dimension, or the
+items of a list. ``"none"``: the answer is None. ``{"list": [Parts, ...]}`` and ``{"dict": {name: Parts}}``:
+of each item by itself."""
+_DEEPEST_PARTS: Final = 32
 
 
 class Origin(StrEnum):
@@ -125,12 +128,14 @@ class SelfTest(TypedDict):
 class Serving(TypedDict):
     """How an entry that is no handler is served.
 
-    ``batches`` is None where nobody has said: then a module has its requests stacked, and a callable is
-    called for each. ``grad``: a module runs with gradients, and not in inference mode. ``train_mode``: a
-    module stays in the mode in which it was packed, and is not put into evaluation mode.
+    ``batches`` is None if nobody has said, which is ``each``. ``parts`` says which parts of a batch's answer
+    were proven to be one request's when the archive was made; without it, requests are served as ``each``.
+    ``grad``: a module runs with gradients, and not in inference mode. ``train_mode``: a module stays in the
+    mode in which it was packed, and is not put into evaluation mode.
     """
 
     batches: Batches | None
+    parts: Parts
     grad: bool
     train_mode: bool
 
@@ -148,13 +153,13 @@ class RequestRecord(TypedDict):
     part: int | None
 
 
-SERVED_AS_KINDS_ARE: Final[Serving] = {"batches": None, "grad": False, "train_mode": False}
+SERVED_PLAINLY: Final[Serving] = {"batches": None, "parts": None, "grad": False, "train_mode": False}
+"""What is served of which nobody has said anything: each request is one call."""
 
 
 class Manifest(TypedDict):
     """The manifest's JSON.
 
-    ``schema`` is that of the file; what is read of an older one is as the present one says it.
     ``modules`` says of each module met what was done with it. ``externs`` names what must be
     installed where the archive is served, the standard library left out. ``globals`` lists,
     as ``module:name``, what its pickles take from external modules, and they get nothing
@@ -197,51 +202,17 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
         value = strict_loads(text)
         if not isinstance(value, dict):
             raise BadJson("type", "is not a JSON object")
-        if type(value.get("schema")) is not int or value["schema"] not in _SCHEMAS_READ:
+        if type(value.get("schema")) is not int or value["schema"] != SCHEMA:
             raise ManifestError(
                 f"{archive}: its manifest has schema {shown(value.get('schema'))}, this interpool reads "
-                f"schema {', '.join(map(str, _SCHEMAS_READ))}; pack it again with this version",
+                f"schema {SCHEMA}; pack it again with this version",
                 "schema",
             )
-        if value["schema"] == 2:
-            _add_origins(value.get("modules"))
-        if value["schema"] < KNOWS_SERVING:
-            _add_serving(value)
         manifest: Manifest = typed(value, Manifest)
         _check_values(manifest)
     except BadJson as error:
         raise ManifestError(f"{archive}: its manifest {error}. Pack it again", error.rule) from None
     return manifest
-
-
-def _add_serving(value: dict[str, Any]) -> None:
-    """Say of a manifest of schema 2 or 3 what its archive has always been: served as its kind is."""
-    for field, content in (("serving", dict(SERVED_AS_KINDS_ARE)), ("request", None)):
-        if field in value:
-            raise BadJson("unknown-field", f"has a field {field!r}, which schema 3 does not know")
-        value[field] = content
-
-
-# The reasons that schema 2 was written with; it had no other word of who decided.
-_REASONS_OF_SCHEMA_2: Final = {
-    "in the project": Origin.PROJECT,
-    "standard library": Origin.STANDARD_LIBRARY,
-    "every server has it": Origin.SERVER,
-    "part of the server": Origin.SERVER,
-}
-
-
-def _add_origins(modules: Any) -> None:
-    """Add the origin of each decision to schema 2's modules, as far as it is known: plans count as rules."""
-    records = modules.values() if isinstance(modules, dict) else ()
-    for record in records:
-        if not isinstance(record, dict) or not isinstance(reason := record.get("reason"), str):
-            continue  # refused below
-        if "origin" in record:
-            raise BadJson("unknown-field", "has a field 'origin', which schema 2 does not know")
-        by_option = Origin.USER if reason.startswith("--") else Origin.RULES
-        by_torch = Origin.SERVER if reason.endswith(": torch needs it, so every server has it") else by_option
-        record["origin"] = _REASONS_OF_SCHEMA_2.get(reason, by_torch)
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -271,6 +242,8 @@ def _check_values(manifest: Manifest) -> None:
         good = good and not set("/\\\0") & set(where["package"] + where["resource"])
         _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
     request, test = manifest["request"], manifest["self_test"]
+    good = manifest["serving"]["parts"] is None or _are_parts(manifest["serving"]["parts"])
+    _require(good, "serving", "divides a batch's answer in a way that cannot be")
     if request is not None:
         _require(
             _CONTENT_TYPE.fullmatch(request["content_type"]) and (request["part"] or 0) >= 0,
@@ -281,6 +254,19 @@ def _check_values(manifest: Manifest) -> None:
         _require(0 <= test["seed"] < 1 << 63, "self_test", "gives its self-test a seed that cannot be")
         good = is_tolerance(test["rtol"]) and is_tolerance(test["atol"])
         _require(good, "self_test", "gives its self-test a tolerance that cannot be")
+
+
+def _are_parts(parts: Any, depth: int = 0) -> bool:
+    if isinstance(parts, str):
+        return parts in ("rows", "none")
+    if depth > _DEEPEST_PARTS or not isinstance(parts, dict) or len(parts) != 1:
+        return False
+    ((kind, inner),) = parts.items()
+    if kind == "list" and isinstance(inner, list):
+        return all(_are_parts(each, depth + 1) for each in inner)
+    return (
+        kind == "dict" and isinstance(inner, dict) and all(_are_parts(e, depth + 1) for e in inner.values())
+    )
 
 
 def _require(good: object, rule: str, what: str) -> None:

@@ -12,7 +12,7 @@ from interpool.archiver_ext import PackError, PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.packing.plan import Plan, Proposal
-from interpool.native.archive.format import SERVED_AS_KINDS_ARE
+from interpool.native.archive.format import SERVED_PLAINLY
 
 if TYPE_CHECKING:
     from test_archiver_ext.conftest import Write
@@ -73,7 +73,7 @@ def test_summary_counts_and_says_why() -> None:
         lazy=["mypkg/m.py:5: import later", "mypkg/m.py:6: import later_still"],
         size=2_000_000,
         seconds={"build": 1.0, "export": 0.25, "digest": 0.5, "trial": 2.5},
-        serving=SERVED_AS_KINDS_ARE,
+        serving=SERVED_PLAINLY,
         request=None,
     )
     with patch.object(pack_command, "pack", return_value=report) as packing:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from answers import read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.batches import batch_of
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.inputs import Arguments
-from interpool.handler.backend.outputs import CannotSplit
-from interpool.native.archive.format import SERVED_AS_KINDS_ARE, Batches
+from interpool.handler.backend.parts import CannotSplit, split
+from interpool.native.archive.format import SERVED_PLAINLY, Batches
 
 
 class Sees(torch.nn.Module):
@@ -28,14 +29,16 @@ class Sees(torch.nn.Module):
         return x * 2 + y
 
 
-def ask(entry: Any, *bodies: Any, positional: bool = True, **serving: Any) -> tuple[list[Any], list[int]]:
+def ask(
+    entry: Any, *bodies: Any, parts: Any = "rows", inputs: Any = None, **serving: Any
+) -> tuple[list[Any], list[int]]:
     """The answers to a batch of JSON bodies, or of bytes, and their statuses."""
     context = Context("m", "/nowhere", {}, 1, None, "0")
     context.request_processor = [RequestProcessor({}) for _ in bodies]
-    said: Any = {**SERVED_AS_KINDS_ARE, **serving}
-    handler = DefaultHandler(entry, "m", tracebacks=False, serving=said, positional=positional)
+    said: Any = {**SERVED_PLAINLY, "parts": parts, **serving}
+    handler = DefaultHandler(entry, "m", tracebacks=False, serving=said, inputs=inputs)
     answers = handler.handle([{"body": body} for body in bodies], context)
-    return answers, [context.get_response_status(index)[0] for index in range(len(bodies))]
+    return read(answers, context), [context.get_response_status(index)[0] for index in range(len(bodies))]
 
 
 def test_whole_batches_are_put_one_after_the_other() -> None:
@@ -71,8 +74,9 @@ def test_an_output_without_a_part_for_each_is_not_divided() -> None:
     both = batch_of([call, call], "batch")
     assert both is not None
     with pytest.raises(CannotSplit):
-        both.split(torch.ones(3))
-    assert [tuple(part["y"].shape) for part in both.split({"y": torch.ones(4, 1)})] == [(2, 1), (2, 1)]
+        split(torch.ones(3), "rows", both.sizes)
+    found = split({"y": torch.ones(4, 1)}, {"dict": {"y": "rows"}}, both.sizes)
+    assert [tuple(part["y"].shape) for part in found] == [(2, 1), (2, 1)]
 
 
 def test_each_request_of_a_module_can_be_a_call() -> None:
@@ -117,7 +121,7 @@ class TestPositionalArguments:
 
     def test_those_of_a_batch_are_stacked(self) -> None:
         model = Sees()
-        assert ask(model, {"args": [[1], [1]]}, {"args": [[2], [2]]})[0] == [[3], [6]]
+        assert ask(model, {"args": [[1], [1]]}, {"args": [[2], [2]]}, batches="stack")[0] == [[3], [6]]
         assert model.seen == [(2, 1)]
 
     @pytest.mark.parametrize("body", [{"args": 3}, {"args": [], "kwargs": []}])
@@ -128,9 +132,6 @@ class TestPositionalArguments:
 
     def test_a_name_beside_them_makes_them_names(self) -> None:
         assert ask(lambda args, other: [args.tolist(), other], {"args": [1], "other": 2})[0] == [[[1], 2]]
-
-    def test_older_archives_know_args_as_a_name(self) -> None:
-        assert ask(lambda args: args * 2, {"args": [1]}, positional=False)[0] == [[2]]
 
 
 class TestModes:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from answers import read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
-from interpool.handler.backend.outputs import CannotSplit, sendable, split
+from interpool.handler.backend.outputs import sendable
+from interpool.handler.backend.parts import CannotSplit, split
+from interpool.native.archive.format import SERVED_PLAINLY
 
 
 class Doubles(torch.nn.Module):
@@ -36,11 +39,17 @@ def _context(size: int) -> Any:
     return context
 
 
-def _ask(entry: Any, *bodies: object, tracebacks: bool = False) -> tuple[list[Any], list[int]]:
+STACKED: Any = {**SERVED_PLAINLY, "batches": "stack", "parts": "rows"}
+
+
+def _ask(entry: Any, *bodies: object, serving: Any = STACKED, **options: Any) -> tuple[list[Any], list[int]]:
+    """The answers as clients read them, and their statuses: of a module whose rows are proven to be apart."""
     context = _context(len(bodies))
-    handler = DefaultHandler(entry, "m", tracebacks=tracebacks)
+    if not isinstance(entry, torch.nn.Module):
+        serving = SERVED_PLAINLY
+    handler = DefaultHandler(entry, "m", serving=serving, **{"tracebacks": False, **options})
     answers = handler.handle([{"body": body} for body in bodies], context)
-    return answers, [context.get_response_status(index)[0] for index in range(len(bodies))]
+    return read(answers, context), [context.get_response_status(index)[0] for index in range(len(bodies))]
 
 
 def test_equal_shapes_run_as_one_batch() -> None:
@@ -86,18 +95,36 @@ def test_a_traceback_is_sent_if_asked_for() -> None:
     assert "Traceback (most recent call last)" in answers[0]["message"]
 
 
-def test_lack_of_memory_is_left_to_torchserve() -> None:
-    def greedy(_x: object) -> None:
-        raise MemoryError
+def test_lack_of_memory_is_the_request_s_that_lacked_it() -> None:
+    def greedy(x: torch.Tensor) -> list[int]:
+        if x.sum() > 3:
+            raise MemoryError
+        return [1]
 
-    with pytest.raises(MemoryError):
-        _ask(greedy, [1])
+    assert _ask(greedy, [1], [4])[1] == [200, 507]
+    assert _ask(greedy, [4], [1])[1] == [507, 200]
 
 
-def test_an_output_without_a_part_per_request_makes_requests_run_alone() -> None:
+@pytest.mark.parametrize("text", ["CUDA", "CUDA out of memory"])
+def test_a_text_is_no_lack_of_memory(text: str) -> None:
+    assert _ask({"a": 1}.__getitem__, [1], text, "a")[1] == [503, 503, 200]
+
+
+def test_an_answer_that_is_not_as_proven_is_computed_for_each_alone() -> None:
+    model = Doubles(lambda y: y.view(-1, 4))
+    assert _ask(model, [1, 1], [2, 2], [1, 2, 3, 4])[1] == [503, 503, 200]
+    for bodies in ([[1, 2, 3, 4]], [[1, 2, 3, 4], [1] * 8], [[1] * 8, [1, 2, 3, 4]], [[1, 2, 3, 4]] * 2):
+        answers = _ask(model, *bodies)[0]
+        assert answers[bodies.index([1, 2, 3, 4])] == [2, 4, 6, 8]
+        assert all(
+            answer == [[2] * 4] * 2 for body, answer in zip(bodies, answers, strict=True) if len(body) > 4
+        )
+
+
+def test_without_a_proof_every_request_is_a_call_as_it_is() -> None:
     model = Doubles(lambda y: y.sum())
-    assert _ask(model, [1, 2], [3, 4])[0] == [6, 14]
-    assert model.seen == [(2, 2), (1, 2), (1, 2)]
+    assert _ask(model, [1, 2], [3, 4], serving={**STACKED, "parts": None})[0] == [6, 14]
+    assert model.seen == [(2,), (2,)]
 
 
 def test_a_module_runs_in_inference_and_evaluation_mode() -> None:
@@ -123,9 +150,65 @@ def test_a_module_that_takes_text_gets_it() -> None:
 
 def test_a_callable_is_called_once_per_request() -> None:
     calls: list[object] = []
-    answers, _ = _ask(lambda x: calls.append(x) or x.tolist(), [1], [2])
+    answers, _ = _ask(lambda x: calls.append(x) or x.tolist(), [1], [2], serving=SERVED_PLAINLY)
     assert answers == [[1], [2]]
     assert len(calls) == 2
+
+
+def test_answers_larger_than_torchserve_takes_fail_alone() -> None:
+    answers, codes = _ask(lambda n: "x" * n, 10, 101, 100, most_bytes=100)
+    assert codes == [200, 503, 200]
+    assert "the answer has 101 bytes, and TorchServe takes 100" in answers[1]["message"]
+
+
+@pytest.mark.parametrize("answer", ["\ud800", 10**5000, [10**5000]], ids=["text", "number", "list"])
+def test_answers_that_have_no_bytes_fail_alone(answer: Any) -> None:
+    answers, codes = _ask(lambda x: answer if x == "bad" else x, "bad", "good")
+    assert (codes, answers[1]) == ([503, 200], "good")
+    assert "cannot be sent" in answers[0]["message"]
+
+
+@pytest.mark.parametrize("depth", [340, 990, 5000])
+def test_lists_nested_without_end_are_their_senders_fault(depth: int) -> None:
+    nested: Any = [1]
+    for _ in range(depth):
+        nested = [nested]
+    answers, codes = _ask(Doubles(), [1, 2], nested, [3, 4])
+    assert (codes, answers[0], answers[2]) == ([200, 400, 200], [2, 4], [6, 8])
+
+
+def test_what_comes_from_outside_begins_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(text: str) -> None:
+        raise ValueError(f"unknown: {text}")
+
+    answers, _ = _ask(fails, "a\n[METRICS]forged\r\ninterpool: forged\u2028[METRICS]")
+    for text in (caplog.text, answers[0]["message"]):
+        assert "forged" in text
+        assert not any(line.startswith(("[METRICS]", "interpool")) for line in text.splitlines())
+
+
+class TestWhatAClientDidWrong:
+    INPUTS: ClassVar[Any] = {"args": [{"tensor": {"dtype": "float32", "shape": [2, 4]}}], "kwargs": {}}
+
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ([1, 2, 3, 4], "send 1.0 in place of 1"),
+            ([1.0, 2.0], "has the shape [2]"),
+            ({"features": [1.0, 2.0, 3.0, 4.0]}, "the model takes (input"),
+            ("text", "is a str, and the model was packed with a tensor"),
+        ],
+    )
+    def test_is_said_with_what_to_send(self, body: Any, said: str) -> None:
+        answers, codes = _ask(torch.nn.Linear(4, 2), body, [1.0] * 4, inputs=self.INPUTS)
+        assert codes == [400, 200]
+        assert said in answers[0]["message"]
+
+    def test_what_the_model_takes_is_not_held_against_it(self) -> None:
+        assert _ask(Doubles(), [1, 2], inputs=self.INPUTS) == ([[2, 4]], [200])
+
+    def test_what_is_like_the_example_is_the_model_s_fault(self) -> None:
+        assert _ask(Doubles(), [999.0] * 4, inputs=self.INPUTS)[1] == [503]
 
 
 def test_the_content_type_says_what_the_answer_is() -> None:
@@ -140,23 +223,26 @@ Pair = namedtuple("Pair", "left right")
 
 
 @pytest.mark.parametrize(
-    ("output", "parts"),
+    ("output", "proven", "parts"),
     [
-        (torch.tensor([[1], [2]]), [[1], [2]]),
-        ((torch.tensor([1, 2]), torch.tensor([3, 4])), [[1, 3], [2, 4]]),
-        (Pair(torch.tensor([1, 2]), torch.tensor([3, 4])), [[1, 3], [2, 4]]),
-        ({"a": torch.tensor([1, 2])}, [{"a": 1}, {"a": 2}]),
-        ({"a": {"b": [torch.tensor([1, 2])]}}, [{"a": {"b": [1]}}, {"a": {"b": [2]}}]),
+        (torch.tensor([[1], [2]]), "rows", [[1], [2]]),
+        (np.array([1, 2]), "rows", [1, 2]),
+        ([{"box": 1}, {"box": 2}], "rows", [{"box": 1}, {"box": 2}]),
+        ((torch.tensor([1, 2]), torch.tensor([3, 4])), {"list": ["rows", "rows"]}, [[1, 3], [2, 4]]),
+        (Pair(torch.tensor([1, 2]), None), {"list": ["rows", "none"]}, [[1, None], [2, None]]),
+        ({"a": torch.tensor([1, 2])}, {"dict": {"a": "rows"}}, [{"a": 1}, {"a": 2}]),
+        ({"a": {}}, {"dict": {"a": {"dict": {}}}}, [{"a": {}}, {"a": {}}]),
     ],
 )
-def test_a_batch_is_split_along_the_first_dimension(output: object, parts: list[Any]) -> None:
-    assert [sendable(part) for part in split(output, 2)] == parts
+def test_a_batch_is_divided_as_proven(output: object, proven: Any, parts: list[Any]) -> None:
+    assert [sendable(part) for part in split(output, proven, 2)] == parts
 
 
-@pytest.mark.parametrize("output", [torch.tensor(1), torch.ones(3), "ab", [], None, {"a": "bc"}])
-def test_what_has_no_part_per_request_is_not_split(output: object) -> None:
+@pytest.mark.parametrize("output", [torch.tensor(1), torch.ones(3), "ab", [], None, {"a": [1, 2]}, {1, 2}])
+@pytest.mark.parametrize("proven", ["rows", {"dict": {"b": "rows"}}, {"list": ["rows"]}])
+def test_what_is_not_as_proven_is_not_divided(output: object, proven: Any) -> None:
     with pytest.raises(CannotSplit):
-        split(output, 2)
+        split(output, proven, 2)
 
 
 @pytest.mark.parametrize(

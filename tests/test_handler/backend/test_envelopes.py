@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from answers import read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
+from interpool.native.archive.format import SERVED_PLAINLY
 
 MODEL = {"modelName": "m", "modelVersion": "2.1"}
 
@@ -30,12 +32,18 @@ class Doubles(torch.nn.Module):
         return x * 2 + bias
 
 
+STACKED: Any = {**SERVED_PLAINLY, "batches": "stack", "parts": "rows"}
+
+
 def _handle(entry: Any, envelope: str, rows: list[dict[str, Any]], **headers: str) -> tuple[list[Any], Any]:
     context = Context("m", "/nowhere", {"model": MODEL}, 1, None, "0")
     context.request_processor = [RequestProcessor(dict(headers)) for _ in rows]
     context.request_ids = {index: f"request-{index}" for index in range(len(rows))}
-    handler = DefaultHandler(entry, "m", tracebacks=False, envelope=envelope, manifest=MODEL)
-    return handler.handle(rows, context), [context.get_response_status(i)[0] for i in range(len(rows))]
+    serving = STACKED if isinstance(entry, torch.nn.Module) else SERVED_PLAINLY
+    handler = DefaultHandler(entry, "m", tracebacks=False, envelope=envelope, manifest=MODEL, serving=serving)
+    return read(handler.handle(rows, context), context), [
+        context.get_response_status(i)[0] for i in range(len(rows))
+    ]
 
 
 def _ask(entry: Any, envelope: str, *bodies: Any, **headers: str) -> tuple[list[Any], Any]:

@@ -14,7 +14,7 @@ from torch import nn
 from interpool.archiver_ext.verify.self_test import Sample, answer, plain
 from interpool.archiver_ext.verify.serving_side import FoundRequest, ServeCheck
 from interpool.handler.backend.serve_check import find_request, repeat_request
-from interpool.native.archive.format import SERVED_AS_KINDS_ARE, EntryKind, SelfTest, Serving
+from interpool.native.archive.format import SERVED_PLAINLY, EntryKind, SelfTest, Serving
 
 TEST: SelfTest = {"package": "p", "resource": "r", "seed": 0, "rtol": 1e-4, "atol": 1e-5}
 
@@ -24,7 +24,7 @@ def check(
 ) -> ServeCheck:
     """What the check finds for inputs that the model was called with; what it finds works again."""
     torch.manual_seed(0)
-    serving: Serving = {**SERVED_AS_KINDS_ARE, "batches": batches}
+    serving: Serving = {**SERVED_PLAINLY, "batches": batches}
     held = {"args": inputs, "kwargs": named}
     held["expected"] = answer(make(), kind, Sample(inputs, named), serving=serving)
     checked = find_request(make, kind, held, TEST, serving)
@@ -38,7 +38,7 @@ def check(
 
 def again(found: FoundRequest, make: Callable[[], Any], held: Any, kind: EntryKind) -> list[str]:
     """What the request in an archive is found to be wrong with."""
-    serving: Serving = {**SERVED_AS_KINDS_ARE, "batches": found.batches}
+    serving: Serving = {**SERVED_PLAINLY, "batches": found.batches}
     request: Any = {"content_type": found.content_type, "part": found.part, "package": "p", "resource": "r"}
     return repeat_request(make, kind, held, TEST, serving, request, found.body)
 
@@ -164,8 +164,9 @@ def test_texts_are_texts() -> None:
 
 def test_what_is_random_is_only_held_to_its_seed() -> None:
     found = works(forward(lambda x: x + torch.rand(x.shape)), torch.rand(3, 4))
-    assert len(found.notes) == 1
-    assert "random" in found.notes[0]
+    random, alone = found.notes
+    assert "random" in random
+    assert "requests are answered by a call each" in alone
 
 
 def test_what_counts_its_calls_is_only_held_to_its_first() -> None:
@@ -214,8 +215,9 @@ def test_an_argument_that_no_request_brings_is_named() -> None:
 def test_a_way_that_was_asked_for_is_the_only_one() -> None:
     assert works(seeded(lambda: nn.Linear(4, 3)), torch.rand(2, 4), batches="batch").batches == "batch"
     checked = check(forward(lambda x: x - x.mean(0)), torch.rand(3, 4), batches="stack")
-    assert "as samples that are stacked, as JSON" in checked.refusal
-    assert "answers otherwise than when it is called" in checked.refusal
+    assert (
+        "as samples that are stacked: in a batch of two, a request is answered otherwise" in checked.refusal
+    )
     assert "whole batches" not in checked.refusal
 
 

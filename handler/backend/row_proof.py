@@ -1,0 +1,238 @@
+"""Proves which parts of a model's batch answer are one request's alone.
+
+The model is called with one, two and three different requests at once, and then with three of which one is
+changed. A part is a request's if it follows the batch's size, if it is what the request is answered alone,
+and if no change of another request moves a bit of it. A length that depends on the content shows in these
+changes, as does whatever is computed over all rows: sums, normalisation, scales of quantization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from interpool.handler.backend.batches import Batch, batch_of
+from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.parts import CannotSplit, length, split
+from interpool.native.archive.format import Batches, Parts
+
+Ask = Callable[[Arguments], Any]
+Differences = Callable[[Any, Any], Sequence[str]]
+_TOGETHER = 3
+
+
+class NotProven(Exception):
+    """Requests cannot share a call; the message says why, in a sentence's rest."""
+
+
+def prove(
+    ask: Ask, requests: Sequence[Arguments], batches: Batches, alike: Differences, equal: Differences
+) -> Parts:
+    """Which parts of a batch's answer are one request's.
+
+    Args:
+        ask: what the model answers to a call, as plain data; the same random numbers each time.
+        requests: one or more that the model takes.
+        batches: how several of them become a call.
+        alike: where two answers differ by more than a batch of another size may make them.
+        equal: where two answers differ at all.
+
+    Raises:
+        NotProven: there is no such proof.
+        Exception: what the model raises for the requests as they are.
+    """
+    trio = _different(ask, requests, batches)
+    together = _merged(trio, batches)
+    answers = [(_sizes([each], batches), _ask(ask, [each], batches)) for each in trio]
+    answers += [
+        (_sizes(trio[:2], batches), _ask(ask, trio[:2], batches)),
+        (together.sizes, ask(together.call)),
+    ]
+    parts = _parts("answer", [(_total(sizes), answer) for sizes, answer in answers])
+    if equal(answers[-1][1], ask(together.call)):
+        raise NotProven("the same batch is answered otherwise the second time")
+    alone, pair, three = [], _divided(answers[3], parts), _divided(answers[4], parts)
+    for answer in answers[:3]:
+        alone += _divided(answer, parts)
+    for how, found in (("two", pair), ("three", three)):
+        for one, other in zip(alone, found, strict=False):
+            if said := alike(one, other):
+                raise NotProven(f"in a batch of {how}, a request is answered otherwise than alone: {said[0]}")
+    for changed in range(_TOGETHER):
+        _hold_to(ask, trio, batches, parts, changed, three, equal)
+    return parts
+
+
+def _hold_to(
+    ask: Ask,
+    trio: Sequence[Arguments],
+    batches: Batches,
+    parts: Parts,
+    changed: int,
+    expected: Sequence[Any],
+    equal: Differences,
+) -> None:
+    """Change one request of three in every way that the model takes; the others' parts must stay."""
+    tried = False
+    for other in variations(trio[changed]):
+        calls = [other if index == changed else call for index, call in enumerate(trio)]
+        batch = _merged(calls, batches)
+        try:
+            answer = ask(batch.call)
+        except Exception:  # noqa: BLE001 -- not an input of this model's
+            continue
+        found = _divided((batch.sizes, answer), parts)
+        for index in set(range(_TOGETHER)) - {changed}:
+            if said := equal(expected[index], found[index]):
+                raise NotProven(f"a request's answer depends on the others of its batch: {said[0]}")
+        tried = True
+    if not tried:
+        raise NotProven(
+            "the model takes no change of its example inputs, so that nothing shows whether requests depend "
+            "on each other; example inputs of several different samples may help"
+        )
+
+
+def _ask(ask: Ask, calls: Sequence[Arguments], batches: Batches) -> Any:
+    batch = batch_of(calls, batches)
+    return ask(calls[0] if batch is None and len(calls) == 1 else _merged(calls, batches).call)
+
+
+def _merged(calls: Sequence[Arguments], batches: Batches) -> Batch:
+    batch = batch_of(calls, batches)
+    if batch is None:
+        raise NotProven("requests like its example inputs cannot be put together")
+    return batch
+
+
+def _sizes(calls: Sequence[Arguments], batches: Batches) -> Any:
+    """As ``split`` takes them, of one call, too."""
+    if batches == "stack":
+        return len(calls)
+    return _merged([*calls, *calls], batches).sizes[: len(calls)]  # type: ignore[index]
+
+
+def _total(sizes: Any) -> int:
+    return sizes if isinstance(sizes, int) else sum(sizes)
+
+
+def _divided(answered: tuple[Any, Any], parts: Parts) -> list[Any]:
+    sizes, answer = answered
+    try:
+        return split(answer, parts, sizes)
+    except CannotSplit as error:
+        raise NotProven(f"the form of its answer depends on the data: {error}") from None
+
+
+# ---- what follows the batch ----------------------------------------------------------------------
+
+
+def _parts(place: str, answers: Sequence[tuple[int, Any]]) -> Parts:
+    """What the answers to batches of several sizes have in common; raises NotProven."""
+    values = [answer for _, answer in answers]
+    lengths = [length(value) for value in values]
+    if len({total for total, _ in answers}) > 1 and lengths == [total for total, _ in answers]:
+        return "rows"
+    if all(value is None for value in values):
+        return "none"
+    totals = [total for total, _ in answers]
+    first = values[0]
+    if isinstance(first, list) and all(isinstance(value, list) for value in values) and len({*lengths}) == 1:
+        return {
+            "list": [
+                _parts(f"{place}[{index}]", [*zip(totals, column, strict=True)])
+                for index, column in enumerate(zip(*values, strict=True))
+            ]
+        }
+    if isinstance(first, dict) and all(isinstance(value, dict) for value in values):
+        if any(value.keys() != first.keys() for value in values):
+            raise NotProven(f"{place} has other names from batch to batch")
+        return {
+            "dict": {
+                name: _parts(f"{place}[{name!r}]", [(total, value[name]) for total, value in answers])
+                for name in first
+            }
+        }
+    raise NotProven(f"{place} has no part for each request")
+
+
+# ---- other inputs of the same kind ------------------------------------------------------------------
+
+
+def _different(ask: Ask, requests: Sequence[Arguments], batches: Batches) -> list[Arguments]:
+    """Three requests, as different as the model takes them."""
+    first, *others = requests
+    found = [first]
+    for other in (*others, *variations(first)):
+        if len(found) == _TOGETHER:
+            break
+        if batch_of([first, other], batches) is None:
+            continue
+        try:
+            _ask(ask, [other], batches)
+        except Exception:  # noqa: BLE001 -- not an input of this model's
+            continue
+        found.append(other)
+    return [*found, first, first][:_TOGETHER]
+
+
+def variations(call: Arguments) -> list[Arguments]:
+    """The call with other values of the same types and shapes in its tensors: mild ones first."""
+    made: list[Arguments] = []
+    for floats, others in _CHANGES:
+        try:
+            other = _map(call, floats, others)
+        except RuntimeError:  # torch cannot do that with this type
+            continue
+        if not _is_same(call, other) and not any(_is_same(other, before) for before in made):
+            made.append(other)
+    return made
+
+
+def _backwards(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flip(*range(tensor.dim())) if tensor.dim() else tensor
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten().roll(1).reshape(tensor.shape)
+
+
+def _filled(with_value: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: torch.full_like(tensor, with_value(tensor).item()) if tensor.numel() else tensor
+
+
+def _inverted(tensor: torch.Tensor) -> torch.Tensor:
+    return ~tensor if tensor.dtype == torch.bool else tensor
+
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+# Of floating-point numbers, and of whole ones and booleans.
+_CHANGES: Sequence[tuple[Change, Change]] = (
+    (_backwards, _backwards),
+    (lambda t: (t + _backwards(t)) / 2, _turned),
+    (torch.neg, _filled(torch.min)),
+    (torch.zeros_like, _filled(torch.max)),
+    (lambda t: t * 1000, torch.zeros_like),
+    (lambda t: torch.full_like(t, torch.nan), _inverted),
+    (lambda t: torch.full_like(t, torch.inf), lambda t: t + 1 if t.dtype != torch.bool else t),
+)
+
+
+def _map(call: Arguments, floats: Change, others: Change) -> Arguments:
+    def changed(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return floats(value) if value.is_floating_point() or value.is_complex() else others(value)
+
+    return Arguments(
+        tuple(map(changed, call.positional)), {name: changed(value) for name, value in call.named.items()}
+    )
+
+
+def _is_same(one: Arguments, other: Arguments) -> bool:
+    values = zip(
+        (*one.positional, *one.named.values()), (*other.positional, *other.named.values()), strict=True
+    )
+    return all(torch.equal(a, b) for a, b in values if isinstance(a, torch.Tensor))
