@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.torch_files import read_torch_save
 
 JSON = "application/json"
 BYTES = "application/octet-stream"
@@ -133,11 +134,20 @@ def _saved(content: Any) -> bytes | None:
     """What torch.save writes, if a server would read it."""
     file = io.BytesIO()
     try:
-        torch.save(content, file)
-        torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+        torch.save(_cloned(content), file)
+        read_torch_save("the example", file.getvalue())
     except Exception:  # noqa: BLE001 -- whatever pickling somebody's object raises
         return None
     return file.getvalue()
+
+
+def _cloned(value: Any) -> Any:
+    """With tensors that share no memory, and have none but their elements': others are no request's."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone(memory_format=torch.contiguous_format)
+    if type(value) in (list, tuple):
+        return type(value)(map(_cloned, value))
+    return {name: _cloned(item) for name, item in value.items()} if type(value) is dict else value
 
 
 def _unsayable(given: list[tuple[str, Any]]) -> Iterator[str]:

@@ -6,7 +6,9 @@ multipart form. Each field's value is, by its content type and content:
 =========================================  ==================================================
 application/json                           the JSON value
 text/...                                   a string
-a file that ``torch.save`` wrote           what ``torch.load(weights_only=True)`` gives
+application/x-safetensors                  a dict of the tensors in the file, by their names
+application/x-npy                          the array in the file, as a tensor
+a file that ``torch.save`` wrote           what is in it: tensors and plain data (``torch_files``)
 multipart field without a content type     the JSON value if it is JSON, else a string if it
                                            is UTF-8, else bytes
 anything else                              bytes
@@ -30,22 +32,21 @@ Whatever does not follow raises InputError: HTTP 400, for this request only.
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from interpool.handler.backend.tensor_files import read_npy, read_safetensors
+from interpool.handler.backend.torch_files import is_torch_save, read_torch_save
 from interpool.handler.errors import InputError
 
 _BODY_FIELDS = ("body", "data")
-# The pickled magic number at the start of torch.save's format before it was a zip.
-_LEGACY_TORCH_SAVE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _FORM = "application/x-www-form-urlencoded"
 _NUMBERS = (bool, int, float)
 _NUMBER_TYPES = frozenset(_NUMBERS)
+_READERS = {"application/x-safetensors": read_safetensors, "application/x-npy": read_npy}
 
 
 class Arguments(NamedTuple):
@@ -160,8 +161,10 @@ def _value(name: str, value: Any, headers: Any) -> Any:
     data = bytes(value)
     content_type = str(headers.get("content-type", "")) if isinstance(headers, dict) else ""
     media_type = content_type.partition(";")[0].strip().lower()
-    if _is_torch_save(data):
-        return _torch_load(name, data)
+    if media_type in _READERS:
+        return _READERS[media_type](name, data)
+    if is_torch_save(data):
+        return read_torch_save(name, data)
     if media_type == "application/json":
         return _json(name, data)
     if media_type.startswith("text/"):
@@ -172,8 +175,8 @@ def _value(name: str, value: Any, headers: Any) -> Any:
 
 
 def decoded(name: str, data: bytes) -> Any:
-    """Bytes without a content type: what ``torch.save`` wrote, loaded, else the bytes; raises InputError."""
-    return _torch_load(name, data) if _is_torch_save(data) else data
+    """Bytes without a content type: what ``torch.save`` wrote, read, else the bytes; raises InputError."""
+    return read_torch_save(name, data) if is_torch_save(data) else data
 
 
 def _json(name: str, data: bytes) -> Any:
@@ -199,23 +202,3 @@ def _guess(data: bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _is_torch_save(data: bytes) -> bool:
-    if data.startswith(_LEGACY_TORCH_SAVE):
-        return True
-    if not data.startswith(b"PK\x03\x04"):
-        return False
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return any(name.endswith("/data.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, ValueError, OSError):
-        return False
-
-
-def _torch_load(name: str, data: bytes) -> Any:
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 -- anything can be in a client's file
-        first_line = str(error).partition("\n")[0]
-        raise InputError(f"{name} is a torch.save file that cannot be loaded: {first_line}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from interpool.handler.errors import (
     InputError,
@@ -25,8 +26,9 @@ from interpool.native.errors import DigestError, SignatureError
         (InputError("CUDA is no JSON"), 500, 400),
         (ServeError("its directory is gone"), 500, 503),
         (MemoryError(), 507, 507),
-        (RuntimeError("CUDA out of memory"), 507, 507),
-        (AssertionError("Torch not compiled with CUDA enabled"), 500, 507),
+        (RuntimeError("CUDA out of memory"), 507, 503),
+        (torch.OutOfMemoryError("CUDA out of memory"), 507, 507),
+        (AssertionError("Torch not compiled with CUDA enabled"), 500, 503),
         (ValueError("other"), 500, 503),
     ],
 )

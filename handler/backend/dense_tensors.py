@@ -1,0 +1,145 @@
+"""Tensors of bytes that a client sent: every claim about them is checked before anything is allocated.
+
+A client says of which type and shape a tensor is, and where in the body its elements lie. torch takes such
+claims on trust: a wrong one has it read, or write, other requests' memory. Here a claim must hold:
+
+- the type is one of plain numbers; at most 64 dimensions; sizes and strides are whole numbers from 0 on;
+- every element lies inside of the bytes that the file gives to the tensor;
+- all tensors of a body together are no larger than the body, so that a small body makes no large tensor;
+- the sizes of a tensor without elements multiply, those that are 0 left out, to no more than 1 Mi.
+
+What comes out is a plain tensor on the CPU, contiguous, in memory of its own that torch has aligned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import torch
+
+from interpool.handler.errors import InputError
+
+MOST_DIMENSIONS: Final = 64
+"""numpy's limit, and torch's for most operators."""
+MOST_EMPTY: Final = 1 << 20
+"""What the sizes of a tensor without elements may multiply to: operators make such tensors large again."""
+
+NUMPY_TYPES: Final = {
+    torch.bool: "u1",
+    torch.uint8: "u1",
+    torch.uint16: "u2",
+    torch.uint32: "u4",
+    torch.uint64: "u8",
+    torch.int8: "i1",
+    torch.int16: "i2",
+    torch.int32: "i4",
+    torch.int64: "i8",
+    torch.float16: "f2",
+    torch.bfloat16: "u2",  # numpy has none; only its bits are moved
+    torch.float32: "f4",
+    torch.float64: "f8",
+    torch.complex64: "c8",
+    torch.complex128: "c16",
+}
+"""The types that tensors may have, and as what numpy moves their elements."""
+
+
+class DenseTensors:
+    """Makes the tensors of one body.
+
+    Args:
+        name: of the body, for messages.
+        data: the body. It is read, and nothing that is made refers to it.
+    """
+
+    def __init__(self, name: str, data: bytes | bytearray) -> None:
+        self._name = name
+        self._data = data
+        self._left = len(data)
+
+    def make(
+        self,
+        dtype: torch.dtype,
+        place: range,
+        shape: Sequence[Any],
+        strides: Sequence[Any] | None = None,
+        *,
+        first: Any = 0,
+        big_endian: bool = False,
+    ) -> torch.Tensor:
+        """A tensor of that type and shape.
+
+        Args:
+            dtype: of its elements.
+            place: the bytes of the body that hold them.
+            shape: its sizes, as the client claims.
+            strides: in elements, likewise; None for a tensor whose elements lie one behind the other.
+            first: where in ``place`` its first element is, in elements, likewise.
+            big_endian: whether the bytes of each element are the other way round.
+
+        Raises:
+            InputError: a claim is wrong, or the body's tensors are larger than the body.
+        """
+        if dtype not in NUMPY_TYPES:
+            self._refuse(f"{dtype}, which is no type that can be sent: send tensor.to(torch.float32)")
+        if len(shape) > MOST_DIMENSIONS:
+            self._refuse(f"{len(shape)} dimensions: {MOST_DIMENSIONS} are allowed")
+        strides = contiguous_strides(shape) if strides is None and _are_whole(shape) else strides
+        if strides is None or len(strides) != len(shape) or not _are_whole([first, *shape, *strides]):
+            self._refuse("sizes or strides that are no whole numbers from 0 on: send tensor.clone()")
+        if 0 in shape:
+            if math.prod(size for size in shape if size) > MOST_EMPTY:
+                self._refuse("no elements and huge sizes: send a tensor that has elements")
+            return torch.empty(shape, dtype=dtype)
+        last = first + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if (last + 1) * dtype.itemsize > len(place) or place.stop > len(self._data):
+            self._refuse("elements outside of its bytes: send it again, as tensor.clone()")
+        self._left -= math.prod(shape) * dtype.itemsize
+        if self._left < 0:
+            raise InputError(
+                f"{self._name} holds tensors that are larger than itself, such as expanded ones or several "
+                "views of one: send tensor.clone() for each"
+            )
+        kind = np.dtype(NUMPY_TYPES[dtype]).newbyteorder(">" if big_endian else "<")
+        sent: np.ndarray[Any, Any] = np.ndarray(
+            shape,
+            kind,
+            self._data,
+            offset=place.start + first * dtype.itemsize,
+            strides=[
+                # The stride of a size of 1 does not count, and may be more than numpy takes.
+                stride * dtype.itemsize if size > 1 else 0
+                for size, stride in zip(shape, strides, strict=True)
+            ],
+        )
+        made = torch.empty(shape, dtype=dtype)
+        if dtype == torch.bool:
+            np.not_equal(sent, 0, out=made.numpy())  # a byte other than 0 and 1 is no bool to C++
+        else:
+            (made.view(torch.uint16) if dtype == torch.bfloat16 else made).numpy()[...] = sent
+        return made
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InputError(f"{self._name} holds a tensor of {what}")
+
+
+def contiguous_strides(shape: Sequence[int]) -> list[int]:
+    """Of elements that lie one behind the other, those of the last dimension closest together."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return strides[::-1]
+
+
+def shown(text: str) -> str:
+    """A text that a client sent, for a message: at most 60 characters, all of which print."""
+    return ascii(text[:60])
+
+
+def _are_whole(numbers: Sequence[Any]) -> bool:
+    return all(type(number) is int and number >= 0 for number in numbers)
