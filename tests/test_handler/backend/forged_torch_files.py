@@ -132,9 +132,9 @@ PICKLES = {
     "sets a key without a value": b"}(Nu",
     "has a tuple as a key": b"})Ns",
     "has numbers of one hash as keys": b"}" + plain((1 << 61) - 1) + b"Ns",
-    "is 100,000 lists deep": b"]" * 100_001 + b"a" * 100_000,
-    "is 100,000 tuples deep": b")" + b"\x85" * 100_000,
-    "has tuples 100,000 deep as a key": b"})" + b"\x85" * 100_000 + b"Ns",
+    "is 40,000 lists deep": b"]" * 40_001 + b"a" * 40_000,
+    "is 90,000 tuples deep": b")" + b"\x85" * 90_000,
+    "has tuples 90,000 deep as a key": b"})" + b"\x85" * 90_000 + b"Ns",
     "holds itself": b"]q\x00h\x00a",
     "has a list of two lists of two, 60 times": b"]q\x00"
     + b"".join(b"](" + b"h%ch%c" % (depth, depth) + b"eq%c" % (depth + 1) for depth in range(60)),
@@ -156,6 +156,7 @@ FILES = {
     "a member beyond the end": file_of(
         _GOOD, Member("archive/x", b"").both(size=1 << 31, packed_size=1 << 31)
     ),
+    "20,000 members": file_of(_GOOD, *(Member(f"archive/data/x{number}", b"") for number in range(20_000))),
     "an encrypted member": file_of(_GOOD, Member("archive/x", b"x").both(flags=1)),
     "two sizes of a member": file_of(_GOOD, Member("archive/x", b"x", local={"size": 2, "packed_size": 2})),
     "zip64 that lies": file_of(
