@@ -17,9 +17,9 @@ import torch
 
 from interpool.handler.errors import InputError
 
-MOST_STEPS: Final = 250_000
+MOST_STEPS: Final = 100_000
 """Instructions of a pickle; a tensor takes some 30."""
-MOST_VALUES: Final = 250_000
+MOST_VALUES: Final = 100_000
 """Of what a pickle holds, those counted twice that it holds twice."""
 DEEPEST: Final = 100
 """How many lists, tuples and dicts may be in each other."""

@@ -23,6 +23,9 @@ from interpool.native.archive.zip_structure import Record, read_structure
 from interpool.native.errors import StructureError
 from interpool.native.upstream.torch_private import REBUILDERS
 
+MOST_MEMBERS: Final = 10_000
+"""Of the zip: one for each tensor, of which PlainPickle's limits allow some 3,000, and a few beside them."""
+
 # The pickled magic number near the start of torch.save's format before it was a zip.
 _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PICKLE = "data.pkl"
@@ -122,8 +125,10 @@ class _TorchFile:
 
     def _read_records(self) -> Mapping[str, Record]:
         try:
-            records = read_structure(self._name, io.BytesIO(self._data))
+            records = read_structure(self._name, io.BytesIO(self._data), MOST_MEMBERS)
         except StructureError as error:
+            if error.rule == "too-many-members":
+                self._refuse(f"has more than {MOST_MEMBERS:,} members: send fewer, larger tensors")
             # What the error advises is for those who pack archives.
             self._refuse(f"breaks the rule {error.rule!r} of zips: send what torch.save writes, unchanged")
         if _OF_TORCHSCRIPT in records:

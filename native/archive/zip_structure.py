@@ -95,24 +95,26 @@ class _Entry:
     offset: int
 
 
-def read_structure(path: str, file: IO[bytes]) -> dict[str, Record]:
+def read_structure(path: str, file: IO[bytes], most_members: int = MOST_MEMBERS) -> dict[str, Record]:
     """The members of a zip with one root folder, by their names below it.
 
     Args:
         path: the archive, as the user knows it; messages name it.
         file: the archive, opened.
+        most_members: how many it may have.
 
     Raises:
         StructureError: it is not a zip, or breaks a rule.
         OSError: it cannot be read.
     """
-    return _Zip(path, file).records()
+    return _Zip(path, file, most_members).records()
 
 
 class _Zip:
-    def __init__(self, path: str, file: IO[bytes]) -> None:
+    def __init__(self, path: str, file: IO[bytes], most_members: int) -> None:
         self._path = path
         self._file = file
+        self._most_members = most_members
         self._size = file.seek(0, 2)
 
     def records(self) -> dict[str, Record]:
@@ -151,8 +153,8 @@ class _Zip:
             )
         elif disk or first_disk or here != count:
             self._refuse("split-archive", "says that it is one part of several.")
-        if count > MOST_MEMBERS:
-            self._refuse("too-many-members", f"holds {count:,} files; {MOST_MEMBERS:,} are allowed.")
+        if count > self._most_members:
+            self._refuse("too-many-members", f"holds {count:,} files; {self._most_members:,} are allowed.")
         if size > MOST_DIRECTORY_BYTES:
             self._refuse("directory-size", f"has a directory of {size:,} bytes, which no packer writes.")
         if offset + size != end:

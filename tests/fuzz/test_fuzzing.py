@@ -16,13 +16,13 @@ pytestmark = pytest.mark.skipif(find_spec("atheris") is None, reason="atheris ha
 TESTS = Path(__file__).parents[1]
 
 
-def fuzz(folder: Path, target: str, seconds: int) -> int:
+def fuzz(folder: Path, target: str, seconds: int, script: str = "fuzz_archives.py") -> int:
     """Fuzzes in a process of its own; how many inputs it tried."""
     # What counts is the most that a process ever had, and it begins with that of who starts it.
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + 4096
     path = [str(TESTS), str(TESTS / "test_native/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", Path(__file__).with_name("fuzz_archives.py"), target,
+        [sys.executable, "-W", "ignore", Path(__file__).with_name(script), target,
          f"-max_total_time={seconds}", "-timeout=20", f"-rss_limit_mb={most}", f"-artifact_prefix={folder}/"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "TMPDIR": str(folder)},
         cwd=folder,
@@ -39,6 +39,16 @@ def fuzz(folder: Path, target: str, seconds: int) -> int:
 
 def test_the_fuzzer_finds_nothing(tmp_path: Path) -> None:
     assert fuzz(tmp_path, "all", 3) > 300
+
+
+def test_the_fuzzer_finds_nothing_in_bodies(tmp_path: Path) -> None:
+    assert fuzz(tmp_path, "all", 3, "fuzz_bodies.py") > 300
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", ["torch.save", "pickle", "safetensors", "npy"])
+def test_the_fuzzer_finds_nothing_in_bodies_in_two_minutes(tmp_path: Path, target: str) -> None:
+    assert fuzz(tmp_path, target, 120, "fuzz_bodies.py") > 10_000
 
 
 @pytest.mark.long
