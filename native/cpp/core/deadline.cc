@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 
+#include "../seam/object_ref.h"
 #include "../seam/thread.h"
 #include "clock.h"
 #include "model_thread.h"
@@ -27,12 +28,6 @@ std::string text_of(double count) {
 }
 
 }  // namespace
-
-void refuse_ended_session() {
-  throw SessionClosedError(
-      "the session of this object has ended, and its interpreter may serve somebody else now; take "
-      "values with to_value() before the session closes.");
-}
 
 uint64_t new_call_number() {
   static std::atomic<uint64_t> last{0};

@@ -13,8 +13,6 @@
 
 namespace interpool {
 
-[[noreturn]] void refuse_ended_session();  // SessionClosedError
-
 uint64_t new_call_number();  // for Interruptible
 
 // Runs one session's calls on a thread of their own, one after another, so that the

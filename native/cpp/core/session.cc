@@ -10,6 +10,7 @@
 
 #include <interpool/package.h>
 
+#include "../seam/object_ref.h"
 #include "movable.h"
 
 namespace interpool {
@@ -17,8 +18,8 @@ namespace {
 
 // What a call is of, for messages: the first of its arguments tell. Entered.
 template <typename... Args>
-std::string label_of(Interpreter& interpreter, void* object, const Args&...) {
-  return interpreter.label(object);
+std::string label_of(Interpreter& interpreter, const std::shared_ptr<void>& object, const Args&...) {
+  return interpreter.label(object.get());
 }
 template <typename... Args>
 std::string label_of(Interpreter&, const std::string& module, const std::string& name, const Args&...) {
@@ -152,7 +153,9 @@ auto Session::inside(const Work& work, const Args&... args) {
 
 PyObj Session::keep(void* object) {
   objects_.insert(object);
-  return PyObj(shared_from_this(), object);
+  auto session = shared_from_this();
+  std::shared_ptr<void> held(object, [session](void* gone) { session->drop(gone); });
+  return {std::move(session), std::move(held)};
 }
 
 void Session::drop(void* object) noexcept {
@@ -188,7 +191,7 @@ PyObj Session::self() {
       throw SessionError(
           "the session was acquired for no object; sessions of a MovableObject or a Package have a self.");
     }
-    return self.keep(self.interpreter_.from_value(ObjectRef{self.interpreter_.id(), self.self_}));
+    return self.keep(self.interpreter_.retain(self.self_));
   });
 }
 
@@ -196,8 +199,7 @@ PyObj Session::from_movable(const std::shared_ptr<Movable>& movable) {
   return inside(
       [](Session& self, const std::shared_ptr<Movable>& wanted) {
         // Borrowed, and a reference of our own taken, under one hold of the GIL.
-        void* object = wanted->in(self.interpreter_);
-        return self.keep(self.interpreter_.from_value(ObjectRef{self.interpreter_.id(), object}));
+        return self.keep(self.interpreter_.retain(wanted->in(self.interpreter_)));
       },
       movable);
 }
@@ -209,7 +211,7 @@ Value Session::call_movable(const std::shared_ptr<Movable>& movable, const std::
          const Keywords& named) {
         Interpreter& here = self.interpreter_;
         // References of our own: unload() may drop the movable's while the call runs.
-        const Held object(here, here.from_value(ObjectRef{here.id(), wanted->in(here)}));
+        const Held object(here, here.retain(wanted->in(here)));
         const Held result(here, here.call(object.get(), positional, named, self.caller_));
         return here.to_value(result.get());
       },
@@ -319,46 +321,38 @@ void Session::end_within_limit(Deadline& deadline, Pool& pool, Interpreter& inte
   pool.release(interpreter);
 }
 
-PyObj::PyObj(std::shared_ptr<Session> session, void* object)
-    : session_(std::move(session)), object_(object) {}
-
-PyObj::PyObj(PyObj&& other) noexcept
-    : session_(std::move(other.session_)), object_(std::exchange(other.object_, nullptr)) {}
-
-PyObj::~PyObj() {
-  if (session_ && object_ != nullptr) {
-    session_->drop(object_);
-  }
-}
+PyObj::PyObj(std::shared_ptr<Session> session, std::shared_ptr<void> object)
+    : session_(std::move(session)), object_(std::move(object)) {}
 
 PyObj PyObj::call_kwargs(const std::vector<Value>& args, const Keywords& keywords) const {
   return session_->inside(
-      [](Session& self, void* object, const std::vector<Value>& positional, const Keywords& named) {
-        return self.keep(self.interpreter_.call(object, positional, named, self.caller_));
+      [](Session& self, const std::shared_ptr<void>& object, const std::vector<Value>& positional,
+         const Keywords& named) {
+        return self.keep(self.interpreter_.call(object.get(), positional, named, self.caller_));
       },
       object_, args, keywords);
 }
 
 PyObj PyObj::attr(const std::string& name) const {
   return session_->inside(
-      [](Session& self, void* object, const std::string& of) {
-        return self.keep(self.interpreter_.attribute(object, of, self.caller_));
+      [](Session& self, const std::shared_ptr<void>& object, const std::string& of) {
+        return self.keep(self.interpreter_.attribute(object.get(), of, self.caller_));
       },
       object_, name);
 }
 
 bool PyObj::has_attr(const std::string& name) const {
   return session_->inside(
-      [](Session& self, void* object, const std::string& of) {
-        return self.interpreter_.has_attribute(object, of, self.caller_);
+      [](Session& self, const std::shared_ptr<void>& object, const std::string& of) {
+        return self.interpreter_.has_attribute(object.get(), of, self.caller_);
       },
       object_, name);
 }
 
 PyObj PyObj::item(const Value& key) const {
   return session_->inside(
-      [](Session& self, void* object, const Value& of) {
-        return self.keep(self.interpreter_.item(object, of, self.caller_));
+      [](Session& self, const std::shared_ptr<void>& object, const Value& of) {
+        return self.keep(self.interpreter_.item(object.get(), of, self.caller_));
       },
       object_, key);
 }
@@ -368,15 +362,18 @@ int PyObj::interpreter_id() const {
 }
 
 Value PyObj::to_value() const {
-  return session_->inside([](Session& self, void* object) { return self.interpreter_.to_value(object); },
-                          object_);
+  return session_->inside(
+      [](Session& self, const std::shared_ptr<void>& object) {
+        return self.interpreter_.to_value(object.get());
+      },
+      object_);
 }
 
 ObjectRef PyObj::reference() const {
   if (!session_->is_open()) {
     session_->refuse();
   }
-  return {session_->interpreter_id(), object_};
+  return {session_->interpreter_id(), object_, {session_, &session_->open_}};
 }
 
 InterpreterSession::InterpreterSession(std::shared_ptr<Session> session) : session_(std::move(session)) {}

@@ -102,25 +102,22 @@ py::object write(const Value& value) {
   return py::reinterpret_steal<py::object>(static_cast<PyObject*>(Process::get().host().from_value(value)));
 }
 
-// As long as they live, so do the objects that they refer to: an iterator lets go of what it has given, and
-// another thread may change a list or a dict. They end with the host's GIL held.
 struct Arguments {
   std::vector<Value> positional;
   Keywords named;
-  std::vector<py::object> held;
 };
 
 Arguments read_arguments(const py::iterable& args, const py::dict& kwargs) {
   Arguments read_all;
   for (const auto& argument : args) {
-    read_all.held.push_back(py::reinterpret_borrow<py::object>(argument));
     read_all.positional.push_back(read(argument));
   }
-  for (const auto& [key, argument] : kwargs) {
+  for (const auto& [key, borrowed] : kwargs) {
     if (!py::isinstance<py::str>(key)) {
       throw py::type_error("the names of keyword arguments are str");
     }
-    read_all.held.push_back(py::reinterpret_borrow<py::object>(argument));
+    // Reading may let another thread change the dict.
+    const auto argument = py::reinterpret_borrow<py::object>(borrowed);
     read_all.named.emplace_back(read(key).as<std::string>(), read(argument));
   }
   return read_all;

@@ -129,6 +129,7 @@ class Interpreter {
   virtual void* item(void* object, const Value& key, const CallerModes& caller) = 0;
   virtual void* from_value(const Value& value) = 0;
   virtual Value to_value(void* object) = 0;
+  virtual void* retain(void* object) noexcept = 0;  // another reference to it
   virtual void release(void* object) noexcept = 0;
   // For messages: the qualified name of a function or class, of other objects their
   // class's.

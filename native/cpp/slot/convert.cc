@@ -3,6 +3,7 @@
 #include <string>
 
 #include <interpool/errors.h>
+#include "../seam/object_ref.h"
 #include "tensors.h"
 #include "torch_python.h"
 
@@ -139,13 +140,7 @@ class Writer {
     return value.parameter ? wrap_parameter(tensor) : wrap_tensor(tensor);
   }
   Ref operator()(const ObjectRef& value) {
-    if (value.interpreter != interpreter_) {
-      throw WrongInterpreterError(
-          "an object of interpreter " + std::to_string(value.interpreter) + " was used in interpreter " +
-          std::to_string(interpreter_) +
-          "; take its value with to_value(), or make it in the session that uses it.");
-    }
-    return Ref(Py_NewRef(static_cast<PyObject*>(value.object)));
+    return Ref(Py_NewRef(static_cast<PyObject*>(object_in(value, interpreter_))));
   }
 
   Ref write(const Value& value) { return std::visit(*this, value.data); }

@@ -11,7 +11,8 @@ namespace interpool {
 // ConversionError that names the type and where in the value it stands.
 Value value_of(PyObject* object);
 
-// The reverse. An ObjectRef must be of this interpreter: WrongInterpreterError.
+// The reverse. An ObjectRef must be of this interpreter and of an open session: WrongInterpreterError,
+// SessionClosedError.
 Ref object_of(const Value& value, int interpreter);
 
 }  // namespace interpool

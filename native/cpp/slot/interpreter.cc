@@ -271,6 +271,8 @@ class PythonInterpreter final : public Interpreter {
 
   Value to_value(void* object) override { return value_of(static_cast<PyObject*>(object)); }
 
+  void* retain(void* object) noexcept override { return Py_NewRef(static_cast<PyObject*>(object)); }
+
   void release(void* object) noexcept override { Py_DECREF(static_cast<PyObject*>(object)); }
 
   std::string label(void* object) override { return label_of(static_cast<PyObject*>(object)); }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "seam/interpreter.h"
+#include "seam/object_ref.h"
 
 namespace interpool::testing {
 
@@ -106,7 +107,12 @@ class FakeInterpreter final : public Interpreter {
              const CallerModes& caller) override {
     modes_seen.push_back(caller);
     const Name function = object(callable).function;
-    return keep({functions_.at(function)(args), {}});
+    std::vector<Value> arguments;
+    for (const Value& argument : args) {
+      const auto* reference = std::get_if<ObjectRef>(&argument.data);
+      arguments.push_back(reference != nullptr ? object(object_in(*reference, id_)).value : argument);
+    }
+    return keep({functions_.at(function)(arguments), {}});
   }
   void* attribute(void* of, const std::string& name, const CallerModes& caller) override {
     modes_seen.push_back(caller);
@@ -124,11 +130,12 @@ class FakeInterpreter final : public Interpreter {
   void* from_value(const Value& value) override {
     demand_gil();
     if (const auto* reference = std::get_if<ObjectRef>(&value.data)) {
-      return keep(object(reference->object));  // another reference to it
+      return retain(object_in(*reference, id_));
     }
     return keep({value, {}});
   }
   Value to_value(void* of) override { return object(of).value; }
+  void* retain(void* of) noexcept override { return keep(object(of)); }
   void release(void* gone) noexcept override {
     demand_gil();
     demand(objects_.erase(static_cast<Object*>(gone)) == 1, "an object is released that is none of its own");

@@ -258,6 +258,47 @@ TEST_F(SessionTest, RefersToObjectsByInterpreter) {
   EXPECT_EQ(session->interpreter_id(), fake().id());
 }
 
+TEST_F(SessionTest, RefusesAnArgumentWhoseSessionClosedMeanwhile) {
+  const auto before = acquire();
+  const PyObj object = before->from_value("text");
+  const Value argument = object;
+  before->close();
+  const auto now = acquire();
+  EXPECT_THROW(now->global("fake", "echo").call({argument}), SessionClosedError);
+  EXPECT_THROW(now->from_value(argument), SessionClosedError);
+}
+
+TEST_F(SessionTest, KeepsAnArgumentWhoseHandleWasDropped) {
+  const auto session = acquire();
+  const PyObj echo = session->global("fake", "echo");
+  auto handle = std::make_unique<PyObj>(session->from_value("text"));
+  auto argument = std::make_unique<Value>(*handle);
+  std::thread([&] { handle.reset(); }).join();
+  EXPECT_EQ(echo.call({*argument}).to_value().as<std::string>(), "text");
+  EXPECT_EQ(echo.call({session->from_value("temporary")}).to_value().as<std::string>(), "temporary");
+  argument.reset();
+  EXPECT_EQ(echo.call({1}).to_value().as<int64_t>(), 1);
+  EXPECT_EQ(fake().alive(), 2U);  // the function, and the last result until the next visit
+}
+
+TEST_F(SessionTest, RefusesAnArgumentOfAnInterpreterThatWasGivenUp) {
+  std::latch go_on(1);
+  fake().define("fake", "wait", [&](const std::vector<Value>&) {
+    go_on.wait();
+    return "done";
+  });
+  PoolOptions options;
+  options.grace = 0.05;
+  const auto session = Session::acquire(std::make_shared<Pool>(fakes_.all(), options), "", 10, 0.05);
+  const PyObj object = session->from_value("text");
+  const Value argument = object;
+  EXPECT_THROW(session->global("fake", "wait").call(), CallTimeoutError);
+  go_on.count_down();
+  const Entered entered(fake());
+  EXPECT_THROW(fake().from_value(argument), SessionClosedError);
+  fake().close();  // what it held stays
+}
+
 TEST_F(SessionTest, StaysGoodWhenThePoolIsClosed) {
   const auto session = acquire();
   pool_->close();

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
+from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import (
@@ -135,6 +137,19 @@ def test_an_object_of_a_closed_session_is_refused_as_an_argument(manager: Interp
         for session in sessions:
             with pytest.raises(SessionClosedError):
                 session.global_("builtins", "len")(old)
+
+
+def test_an_argument_of_a_session_that_closes_while_a_call_waits_is_refused() -> None:
+    with InterpreterManager(1) as manager:
+        with manager.acquire_session(timeout=60) as session:
+            length = manager.create_movable(session.global_("builtins", "len"))
+        with manager.acquire_session(timeout=60) as session, ThreadPoolExecutor(1) as pool:
+            argument = session.from_value(list(range(1000)))
+            waiting = pool.submit(length, argument)
+            wait_for(lambda: manager.stats()["waiting"] == 1, "the call to wait")
+            session.close()
+            with pytest.raises(SessionClosedError, match="session of this object has ended"):
+                waiting.result(timeout=60)
 
 
 def test_a_session_ends_with_its_with_block_even_when_that_raises(manager: InterpreterManager) -> None:

@@ -22,9 +22,9 @@ class Session;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is fin
 // value that cannot cross, WrongInterpreterError for an argument of another interpreter.
 class INTERPOOL_PUBLIC PyObj {
  public:
-  PyObj(std::shared_ptr<Session> session, void* object);
-  ~PyObj();
-  PyObj(PyObj&& other) noexcept;
+  PyObj(std::shared_ptr<Session> session, std::shared_ptr<void> object);
+  ~PyObj() = default;
+  PyObj(PyObj&& other) noexcept = default;
   PyObj& operator=(PyObj&&) = delete;
   PyObj(const PyObj&) = delete;
   PyObj& operator=(const PyObj&) = delete;
@@ -40,7 +40,7 @@ class INTERPOOL_PUBLIC PyObj {
   Value to_value() const;
 
   int interpreter_id() const;
-  // As an argument of another call in the same interpreter.
+  // As an argument of another call in the same interpreter. It stays good when this handle goes.
   ObjectRef reference() const;
   operator Value() const { return reference(); }
 
@@ -48,7 +48,7 @@ class INTERPOOL_PUBLIC PyObj {
 
  private:
   std::shared_ptr<Session> session_;
-  void* object_;
+  std::shared_ptr<void> object_;
 };
 
 // Ends when it is destroyed. Any thread may use it; calls take turns.

@@ -6,6 +6,7 @@
 // interpreter makes a storage and a tensor of its own.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -62,11 +63,12 @@ struct TensorView {
   bool nested = false;
 };
 
-// An object that stays in its interpreter. `object` is that interpreter's
-// PyObject*, borrowed from the session that holds it.
+// An object that stays in its interpreter: what a PyObj becomes as an argument. Keeps the object, and the
+// lease, as a PyObj does: until the session closes. May be copied and dropped on any thread.
 struct ObjectRef {
   int interpreter = 0;
-  void* object = nullptr;
+  std::shared_ptr<void> object;                   // that interpreter's PyObject*
+  std::shared_ptr<const std::atomic<bool>> open;  // its session's: false before the object is released
 };
 
 struct Value;
