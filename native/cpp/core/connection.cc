@@ -109,7 +109,7 @@ void Connection::run() {
         const std::lock_guard lock(mutex_);
         load_command_ = *frame;
       }
-      if (!answer(*frame, reader.request_ids())) {
+      if (!answer({*frame, reader.memory()}, reader.request_ids())) {
         break;
       }
     }
@@ -142,7 +142,7 @@ void Connection::run() {
   }
 }
 
-bool Connection::answer(std::string_view frame, const RequestIds& ids) {
+bool Connection::answer(const Interpreter::Message& message, const RequestIds& ids) {
   if (AnsweredRequests::of_process().repeats(ids)) {
     return refuse(ids);
   }
@@ -155,7 +155,7 @@ bool Connection::answer(std::string_view frame, const RequestIds& ids) {
     }
     if (service_.pinned) {
       static_cast<void>(lease.is_on(static_cast<int>(syscall(SYS_gettid))));
-      result = answer_in(lease, frame);
+      result = answer_in(lease, message);
     } else {
       const auto thread = ModelThread::of(interpreter, service_.affinity);
       if (!lease.is_on(thread->number())) {
@@ -163,7 +163,7 @@ bool Connection::answer(std::string_view frame, const RequestIds& ids) {
         ModelThread::forget(interpreter, service_.affinity);
         return false;
       }
-      thread->run([&] { result = answer_in(lease, frame); });
+      thread->run([&] { result = answer_in(lease, message); });
     }
     if (result.elsewhere && !interpreter.wants_to_retire()) {
       throw Error(
@@ -197,7 +197,7 @@ bool Connection::refuse(const RequestIds& ids) {
   return send_all(fd_, failure(kRepeatedCode, kRepeated));
 }
 
-Interpreter::Answer Connection::answer_in(const Lease& lease, std::string_view frame) {
+Interpreter::Answer Connection::answer_in(const Lease& lease, const Interpreter::Message& message) {
   Interpreter& interpreter = lease.interpreter();
   const Entered entered(interpreter);
   void*& service = services_[&interpreter];
@@ -206,7 +206,7 @@ Interpreter::Answer Connection::answer_in(const Lease& lease, std::string_view f
     service = interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
   }
   const Interruptible here(interpreter, lease.call(), /*shielded=*/true);
-  return interpreter.answer(service, frame);
+  return interpreter.answer(service, message);
 }
 
 // On their interpreters' own threads: others may have leased these, or have retired them with the

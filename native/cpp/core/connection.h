@@ -75,10 +75,10 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
   using RequestIds = std::vector<std::string_view>;
-  bool answer(std::string_view frame, const RequestIds& ids);
+  bool answer(const Interpreter::Message& message, const RequestIds& ids);
   bool send(const std::string& answer, const RequestIds& ids);
   bool refuse(const RequestIds& ids);
-  Interpreter::Answer answer_in(const Lease& lease, std::string_view frame);
+  Interpreter::Answer answer_in(const Lease& lease, const Interpreter::Message& message);
   Interpreter& lease();
   void release_services();
   bool is_closing() const;

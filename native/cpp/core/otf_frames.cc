@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -54,12 +55,17 @@ void FrameReader::make_room() {
     start_ = 0;
     return;
   }
-  const size_t capacity = std::max(kChunk, 2 * capacity_);
-  std::unique_ptr<char[]> larger(new char[capacity]);  // not zeroed
-  if (end_ > 0) {
-    std::memcpy(larger.get(), buffer_.get(), end_);
+  move_to(std::max(kChunk, 2 * capacity_));
+}
+
+// To memory of its own, which is not zeroed.
+void FrameReader::move_to(size_t capacity) {
+  std::shared_ptr<char[]> other(new char[capacity]);
+  if (end_ > start_) {
+    std::memcpy(other.get(), buffer_.get() + start_, end_ - start_);
   }
-  buffer_ = std::move(larger);
+  end_ -= std::exchange(start_, 0);
+  buffer_ = std::move(other);
   capacity_ = capacity;
 }
 
@@ -103,12 +109,16 @@ std::optional<size_t> FrameReader::skip_item() {
 std::optional<std::string_view> FrameReader::next() {
   start_ += std::exchange(size_, 0);
   request_ids_.clear();
+  const bool is_taken = buffer_.use_count() > 1;
+  std::atomic_thread_fence(std::memory_order_acquire);  // whoever had it has read what it wanted
   if (start_ == end_) {
     start_ = end_ = 0;
-    if (capacity_ > kKept) {
+    if (is_taken || capacity_ > kKept) {
       buffer_.reset();
       capacity_ = 0;
     }
+  } else if (is_taken) {
+    move_to(std::max(kChunk, end_ - start_));
   }
   if (!fill(1)) {
     return std::nullopt;

@@ -23,6 +23,8 @@ class FrameReader {
   // nullopt at the end of the stream between messages; Error when it ends inside of one, or
   // when the bytes are not the protocol.
   std::optional<std::string_view> next();
+  // What keeps that message where it lies, beyond the next call, too. Any thread may let go of it.
+  std::shared_ptr<const void> memory() const { return buffer_; }
   // The ids of the requests in that message, which lie in it.
   const std::vector<std::string_view>& request_ids() const { return request_ids_; }
   // Whether the peer closed without having read all that was sent to it.
@@ -31,6 +33,7 @@ class FrameReader {
  private:
   bool fill(size_t wanted);
   void make_room();
+  void move_to(size_t capacity);
   void skip(size_t count);
   int32_t take_int();
   void skip_field();
@@ -38,7 +41,7 @@ class FrameReader {
 
   const int fd_;
   // [start_, end_) was received: a message, and perhaps the beginning of the next one.
-  std::unique_ptr<char[]> buffer_;
+  std::shared_ptr<char[]> buffer_;
   size_t capacity_ = 0;
   size_t start_ = 0;
   size_t end_ = 0;

@@ -144,14 +144,18 @@ class Interpreter {
   virtual void end_interruptible(uint64_t call) noexcept = 0;
   // What answers a served connection's messages in here: `factory(worker, fd, load_command)`.
   virtual void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) = 0;
-  // `service(message)`, which gives (bytes, keep the connection open), or None for elsewhere. What is made of
-  // the message is copied from it: it stays the caller's.
+  // `service(message)`, which gives (bytes, keep the connection open), or None for elsewhere. The message is
+  // not copied: views of it that are kept have its memory in common with the caller.
+  struct Message {
+    std::string_view bytes;
+    std::shared_ptr<const void> memory;  // they lie in it
+  };
   struct Answer {
     std::string bytes;
     bool keep_open = false;
     bool elsewhere = false;  // another interpreter is to answer
   };
-  virtual Answer answer(void* service, std::string_view message) = 0;
+  virtual Answer answer(void* service, const Message& message) = 0;
 
   // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at
   // once; any thread, any GIL, entered or not.

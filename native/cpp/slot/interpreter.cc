@@ -17,6 +17,7 @@
 #include "builtin_module.h"
 #include "convert.h"
 #include "interruption.h"
+#include "lent_view.h"
 #include "main_thread.h"
 #include "python.h"
 #include "stacks.h"
@@ -73,31 +74,6 @@ void decref_later(PyObject* object) {
     PyGILState_Release(state);
   });
 }
-
-// A memoryview of bytes that are the caller's, for a call that keeps none of it: what would be kept is
-// let go, so that it raises where it is used.
-class Lent {
- public:
-  explicit Lent(std::string_view bytes)
-      : view_(checked(PyMemoryView_FromMemory(const_cast<char*>(bytes.data()),
-                                              static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ))) {}
-  ~Lent() {
-    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-    PyErr_Fetch(&type, &value, &traceback);  // of the call, if it raised
-    const Ref released(PyObject_CallMethod(view_.get(), "release", nullptr));
-    if (!released) {
-      PyErr_WriteUnraisable(view_.get());
-    }
-    PyErr_Restore(type, value, traceback);
-  }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
-
-  PyObject* view() const { return view_.get(); }
-
- private:
-  const Ref view_;
-};
 
 class PythonInterpreter final : public Interpreter {
  public:
@@ -292,8 +268,8 @@ class PythonInterpreter final : public Interpreter {
         .release();
   }
 
-  Answer answer(void* service, std::string_view message) override {
-    const Lent lent(message);
+  Answer answer(void* service, const Message& message) override {
+    const LentView lent(message);
     const Ref result = checked(PyObject_CallOneArg(static_cast<PyObject*>(service), lent.view()));
     if (result.get() == Py_None) {
       return {.bytes = {}, .keep_open = true, .elsewhere = true};

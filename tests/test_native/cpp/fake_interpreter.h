@@ -145,11 +145,11 @@ class FakeInterpreter final : public Interpreter {
               const std::string& load_command) override {
     return keep({List{{Value(worker), Value(load_command)}}, object(factory).function});
   }
-  Answer answer(void* service, std::string_view message) override {
+  Answer answer(void* service, const Message& message) override {
     const Object& answering = object(service);
     const std::vector<Value>& told = answering.value.as<List>().items;
     return services_.at(answering.function)(told[0].as<std::string>(), told[1].as<std::string>(),
-                                            std::string(message));
+                                            std::string(message.bytes));
   }
 
   // What a test has put here is called when a lease begins. Before anybody uses it.

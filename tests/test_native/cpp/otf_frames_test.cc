@@ -47,6 +47,22 @@ TEST(Frames, AreReadWhole) {
   EXPECT_EQ(read.error, "");
 }
 
+TEST(Frames, StayWhereTheyAreAsLongAsSomebodyHasTheirMemory) {
+  SocketPair pair;
+  FrameReader reader(pair.theirs());
+  const std::string sent[] = {otf::predict("1", "first"), otf::predict("2", "other"),
+                              otf::predict("3", "third")};
+  pair.write(sent[0] + sent[1].substr(0, 10));
+  const std::string_view first = reader.next().value();
+  std::shared_ptr<const void> memory = reader.memory();
+  pair.write(sent[1].substr(10) + sent[2]);
+  const std::string_view other = reader.next().value();
+  EXPECT_EQ(first, sent[0]);
+  EXPECT_EQ(other, sent[1]);
+  memory.reset();
+  EXPECT_EQ(reader.next().value(), sent[2]);
+}
+
 TEST(Frames, TellTheIdsOfTheirRequests) {
   SocketPair pair;
   FrameReader reader(pair.theirs());

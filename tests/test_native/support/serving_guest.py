@@ -39,6 +39,17 @@ def describe(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[b
     return json.dumps(told).encode() + b"\n", True
 
 
+def keep(worker: str, fd: int, load_command: bytes) -> Callable[[memoryview], tuple[bytes, bool]]:
+    """Keeps a view of each message, and tells what all so far show: the ends of those that can be read."""
+    kept: list[Any] = []
+
+    def look(frame: memoryview) -> tuple[bytes, bool]:
+        kept.extend([frame[1:], np.frombuffer(frame, np.uint8)])
+        return b" ".join(bytes(view)[-10:-4].strip(b"\xff\0") for view in kept[::-1]) + b"\n", True
+
+    return look
+
+
 @service
 def length(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     return b"%d\n" % len(frame), True
