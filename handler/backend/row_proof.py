@@ -62,6 +62,7 @@ def prove(
                 raise NotProven(f"in a batch of {how}, a request is answered otherwise than alone: {said[0]}")
     for changed in range(_TOGETHER):
         _hold_to(ask, trio, batches, parts, changed, three, equal)
+    _hold_beside(ask, trio[0], batches, parts, equal)
     return parts
 
 
@@ -93,6 +94,23 @@ def _hold_to(
             "the model takes no change of its example inputs, so that nothing shows whether requests depend "
             "on each other; example inputs of several different samples may help"
         )
+
+
+def _hold_beside(ask: Ask, request: Arguments, batches: Batches, parts: Parts, equal: Differences) -> None:
+    """Put the request beside two that have less of everything; their parts must stay.
+
+    What is computed of the largest value of a batch shows only if no other request has as large a one.
+    """
+    for other in variations(request):
+        try:
+            without, beside = (_merged([first, other, other], batches) for first in (other, request))
+            answers = (without.sizes, ask(without.call)), (beside.sizes, ask(beside.call))
+        except Exception:  # noqa: BLE001 -- not an input of this model's
+            continue
+        expected, found = (_divided(answer, parts) for answer in answers)
+        for index in range(1, _TOGETHER):
+            if said := equal(expected[index], found[index]):
+                raise NotProven(f"a request's answer depends on the others of its batch: {said[0]}")
 
 
 def _ask(ask: Ask, calls: Sequence[Arguments], batches: Batches) -> Any:

@@ -78,6 +78,15 @@ def test_example_inputs_are_described_as_the_schema_says(
             {"package": "interpool-archive", "resource": "t.pkl", "seed": 0, "rtol": 1e-4, "atol": 0},
         ),
         ("data", ["shop/labels.txt"]),
+        (
+            "serving",
+            {
+                "batches": "batch",
+                "parts": {"dict": {"y": {"list": ["rows"]}}},
+                "grad": True,
+                "train_mode": False,
+            },
+        ),
         ("globals", ["collections:OrderedDict", "torch.nn.modules.linear:Linear"]),
         ("modules", {"m": {"action": "mock", "origin": "rules", "reason": "never ran", "imported_by": []}}),
     ],

@@ -171,7 +171,12 @@ def entry_of(report: PackReport) -> Any:
 def test_an_example_with_a_batch_dimension_becomes_a_request_without(root: Path, tmp_path: Path) -> None:
     report = packed(root, "picture", "image")
     manifest = manifest_of(report)
-    assert manifest["serving"] == {"batches": "stack", "grad": False, "train_mode": False}
+    assert manifest["serving"] == {
+        "batches": "stack",
+        "parts": "rows",
+        "grad": False,
+        "train_mode": False,
+    }
     body = interpool("inspect", report.output, "--request").stdout_bytes
     assert torch.tensor(json.loads(body)).shape == (3, 16, 24)
     said = interpool("inspect", report.output).output

@@ -40,7 +40,7 @@ def test_every_form_means_the_call(given: Arguments) -> None:
     forms = list(forms_of(given))
     assert forms
     for form in forms:
-        got = arguments(*row_of(form), positional=True)
+        got = arguments(*row_of(form))
         assert differences(plain(list(given)), plain(list(got)), 0, 0) == []
         tensors = [each for each in (*given.positional, *given.named.values()) if hasattr(each, "dtype")]
         others = [each for each in (*got.positional, *got.named.values()) if hasattr(each, "dtype")]
