@@ -33,7 +33,7 @@ Whatever does not follow raises InputError: HTTP 400, for this request only.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +54,16 @@ class Arguments(NamedTuple):
 
     positional: tuple[Any, ...]
     named: dict[str, Any]
+
+    def with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+        """The same, each tensor changed."""
+
+        def changed(value: Any) -> Any:
+            return change(value) if isinstance(value, torch.Tensor) else value
+
+        return Arguments(
+            tuple(map(changed, self.positional)), {name: changed(value) for name, value in self.named.items()}
+        )
 
     def bytes_fields(self) -> list[str]:
         """Names of arguments that are raw bytes; the positional one is called ``body``."""

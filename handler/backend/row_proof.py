@@ -15,7 +15,7 @@ import torch
 
 from interpool.handler.backend.batches import Batch, batch_of
 from interpool.handler.backend.inputs import Arguments
-from interpool.handler.backend.parts import CannotSplit, length, split
+from interpool.handler.backend.parts import CannotSplit, Sizes, length, split
 from interpool.native.archive.format import Batches, Parts
 
 Ask = Callable[[Arguments], Any]
@@ -53,9 +53,8 @@ def prove(
     parts = _parts("answer", [(_total(sizes), answer) for sizes, answer in answers])
     if equal(answers[-1][1], ask(together.call)):
         raise NotProven("the same batch is answered otherwise the second time")
-    alone, pair, three = [], _divided(answers[3], parts), _divided(answers[4], parts)
-    for answer in answers[:3]:
-        alone += _divided(answer, parts)
+    *singles, pair, three = (divided(answer, parts, sizes) for sizes, answer in answers)
+    alone = [part for single in singles for part in single]
     for how, found in (("two", pair), ("three", three)):
         for one, other in zip(alone, found, strict=False):
             if said := alike(one, other):
@@ -84,7 +83,7 @@ def _hold_to(
             answer = ask(batch.call)
         except Exception:  # noqa: BLE001 -- not an input of this model's
             continue
-        found = _divided((batch.sizes, answer), parts)
+        found = divided(answer, parts, batch.sizes)
         for index in set(range(_TOGETHER)) - {changed}:
             if said := equal(expected[index], found[index]):
                 raise NotProven(f"a request's answer depends on the others of its batch: {said[0]}")
@@ -104,10 +103,10 @@ def _hold_beside(ask: Ask, request: Arguments, batches: Batches, parts: Parts, e
     for other in variations(request):
         try:
             without, beside = (_merged([first, other, other], batches) for first in (other, request))
-            answers = (without.sizes, ask(without.call)), (beside.sizes, ask(beside.call))
+            answers = [(ask(batch.call), batch.sizes) for batch in (without, beside)]
         except Exception:  # noqa: BLE001 -- not an input of this model's
             continue
-        expected, found = (_divided(answer, parts) for answer in answers)
+        expected, found = (divided(answer, parts, sizes) for answer, sizes in answers)
         for index in range(1, _TOGETHER):
             if said := equal(expected[index], found[index]):
                 raise NotProven(f"a request's answer depends on the others of its batch: {said[0]}")
@@ -136,8 +135,8 @@ def _total(sizes: Any) -> int:
     return sizes if isinstance(sizes, int) else sum(sizes)
 
 
-def _divided(answered: tuple[Any, Any], parts: Parts) -> list[Any]:
-    sizes, answer = answered
+def divided(answer: Any, parts: Parts, sizes: Sizes) -> list[Any]:
+    """One part of a batch's answer for each request; raises NotProven if it is not as was proven."""
     try:
         return split(answer, parts, sizes)
     except CannotSplit as error:
@@ -239,14 +238,7 @@ _CHANGES: Sequence[tuple[Change, Change]] = (
 
 
 def _map(call: Arguments, floats: Change, others: Change) -> Arguments:
-    def changed(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return floats(value) if value.is_floating_point() or value.is_complex() else others(value)
-
-    return Arguments(
-        tuple(map(changed, call.positional)), {name: changed(value) for name, value in call.named.items()}
-    )
+    return call.with_tensors(lambda t: (floats if t.is_floating_point() or t.is_complex() else others)(t))
 
 
 def _is_same(one: Arguments, other: Arguments) -> bool:

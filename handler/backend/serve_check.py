@@ -33,7 +33,6 @@ from interpool.handler.backend.example_requests import BYTES, JSON, Form, forms_
 from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
 from interpool.handler.backend.outputs import CannotSend, content_type, sendable
-from interpool.handler.backend.parts import CannotSplit, split
 from interpool.handler.backend.row_proof import NotProven
 from interpool.handler.torchserve import MOST_REQUEST_BYTES
 from interpool.native.archive.format import Batches, EntryKind, Parts, RequestRecord, SelfTest, Serving
@@ -135,7 +134,7 @@ class _Asked:
         call = Arguments(self.sample.args, self.sample.kwargs)
         if not any(tensor.is_floating_point() and tensor.dim() for tensor in _tensors(call)):
             return None
-        other = _map(call, lambda t: t.flip(*range(t.dim())) if t.is_floating_point() else t)
+        other = call.with_tensors(lambda t: t.flip(*range(t.dim())) if t.is_floating_point() else t)
         try:
             return other, *self.direct((Sample(other.positional, other.named), self.test["seed"]))
         except Exception:  # noqa: BLE001 -- its forward may insist on an order
@@ -180,7 +179,7 @@ def _plans(asked: _Asked, unproven: list[str]) -> Iterator[_Plan]:
             if way == "stack":
                 yield from _samples_plans(asked, whole, unproven)
             elif way == "batch":
-                short = _map(whole, lambda tensor: tensor[:1] if tensor.dim() else tensor)
+                short = whole.with_tensors(lambda tensor: tensor[:1] if tensor.dim() else tensor)
                 parts = asked.prove([whole, short], way)
                 yield _whole_plan(asked, way, whole, parts)
             else:
@@ -207,19 +206,12 @@ def _samples_plans(asked: _Asked, whole: Arguments, unproven: list[str]) -> Iter
 
 
 def _rows_plan(asked: _Asked, rows: Sequence[Arguments], parts: Parts) -> _Plan:
-    batches = [([*rows[:2]], _divided(asked.expected, parts, len(rows)))]
+    batches = [([*rows[:2]], row_proof.divided(asked.expected, parts, len(rows)))]
     if len(rows) == 1 and asked.other is not None and (other := _rows(asked.other[0])) is not None:
-        batches.append((other, _divided(asked.other[1], parts, 1)))
+        batches.append((other, row_proof.divided(asked.other[1], parts, 1)))
     requests = [row for given, _ in batches for row in given]
     expected = [part for given, parts_of in batches for part in parts_of[: len(given)]]
     return _Plan("stack", parts, requests, expected, 0, whole=len(rows) == 1)
-
-
-def _divided(answer: Any, parts: Parts, rows: int) -> list[Any]:
-    try:
-        return split(answer, parts, rows)
-    except CannotSplit as error:
-        raise NotProven(f"the form of its answer depends on the data: {error}") from None
 
 
 def _handler_plans(asked: _Asked) -> Iterator[_Plan]:
@@ -238,16 +230,7 @@ def _rows(call: Arguments) -> list[Arguments] | None:
     sizes = {tensor.size(0) if tensor.dim() > 1 else 0 for tensor in _tensors(call)}
     if len(sizes) != 1 or 0 in sizes:
         return None
-    return [_map(call, itemgetter(index)) for index in range(sizes.pop())]
-
-
-def _map(call: Arguments, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
-    def changed(value: Any) -> Any:
-        return change(value) if isinstance(value, torch.Tensor) else value
-
-    return Arguments(
-        tuple(map(changed, call.positional)), {name: changed(value) for name, value in call.named.items()}
-    )
+    return [call.with_tensors(itemgetter(index)) for index in range(sizes.pop())]
 
 
 def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: Sequence[str]) -> ServeCheck:
