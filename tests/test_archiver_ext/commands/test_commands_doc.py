@@ -57,5 +57,5 @@ def test_exit_statuses_are_the_same_in_docs_and_help() -> None:
 
 
 def test_every_field_of_the_manifest_is_documented() -> None:
-    text = section("manifest.md", "Fields, schema 4").partition("### Modules")[0]
+    text = section("manifest.md", "Fields, schema 5").partition("### Modules")[0]
     assert first_cells(text) == set(Manifest.__annotations__)
