@@ -23,13 +23,31 @@ from typing import Any
 import psutil
 import pytest
 from local_server import free_ports
+from model_archiver.model_archiver_config import ModelArchiverConfig
 from paths import ROOT
+from stock_archiver import wrap
 from waiting import wait_for
 
 README = ROOT / "README.md"
 BLOCK = re.compile(
     r"(<!-- shown, not run:[^\n]*-->\n)?^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
+# What stands under a block that is run, or names what else printed it: lines of output, in their order.
+SHOWN = re.compile(r"^(?:```|<!-- printed by ([^\n]*) -->)\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-\d+)?")
+HANDLER = """
+import torch
+
+
+class Handler:
+    def initialize(self, context):
+        wide = 1 << 18
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, wide), torch.nn.ReLU(), torch.nn.Linear(wide, 2))
+
+    def handle(self, data, context):
+        with torch.inference_mode():
+            return [self.model(torch.tensor(row["body"])).tolist() for row in data]
+"""
 # TorchServe's defaults, written out: what the sample configuration leaves alone moves to other ports as well.
 LISTENS_ON = """
 inference_address=http://127.0.0.1:8080
@@ -59,6 +77,20 @@ def blocks(document: Path) -> list[Block]:
     return [Block(language, code) for shown, language, code in BLOCK.findall(text) if not shown]
 
 
+def shown_lines(document: Path, printed_by: str = "") -> list[str]:
+    """The lines of output that a document shows: of its own blocks, or of the command that printed them."""
+    text = document.read_text(encoding="utf-8")
+    return [line for by, lines in SHOWN.findall(text) if by == printed_by for line in lines.splitlines()]
+
+
+def assert_printed(lines: list[str], output: str) -> None:
+    """Each line is one of the output's, with other numbers; ``…`` stands for anything."""
+    for line in lines:
+        pattern = NUMBER.sub("0", line.strip())
+        words = ".*".join(map(re.escape, pattern.split("…"))).replace("0", NUMBER.pattern)
+        assert re.search(rf"^\s*{words}\s*$", output, re.MULTILINE), f"{line!r} is not in\n{output}"
+
+
 def processes_of(directory: Path) -> list[psutil.Process]:
     """Every process that was started, by whatever detour, with ``directory`` as its TEMP."""
     found = []
@@ -71,6 +103,17 @@ def processes_of(directory: Path) -> list[psutil.Process]:
     return found
 
 
+def make_model_archive(store: Path) -> None:
+    """``model.mar``, which somebody has: a handler with some megabytes of weights."""
+    handler = store.parent / "handler.py"
+    handler.write_text(HANDLER)
+    wrap(
+        ModelArchiverConfig(
+            model_name="model", version="1.0", handler=str(handler), export_path=str(store), force=True
+        )
+    )
+
+
 @contextmanager
 def checkout() -> Iterator[Path]:
     """A copy of what the commands read and write, in a short path: sockets live under it."""
@@ -78,6 +121,7 @@ def checkout() -> Iterator[Path]:
     try:
         shutil.copytree(ROOT / "configs", directory / "configs")
         (directory / "model_store").mkdir()
+        make_model_archive(directory / "model_store")
         (directory / "build").mkdir()
         (directory / "tmp").mkdir()
         (directory / ".venv").symlink_to(sys.prefix)
@@ -156,7 +200,8 @@ def assert_that_the_readmes_model_answers(directory: Path, output: str) -> None:
     assert request
     asked = f"import torch, shop.factory as f; print(f.build()(torch.tensor({request[1]})).tolist())"
     expected = plain_answer(directory / "first", asked)
-    by_rest = [json.loads(text) for text in re.findall(r"(?<!tensor\()\[\s*-?\d[^\[\]]*\]", output)]
+    served = output.partition("registered with")[2]
+    by_rest = [json.loads(text) for text in re.findall(r"(?<!tensor\()\[\s*-?\d[^\[\]]*\]", served)]
     in_python = [json.loads(text) for text in re.findall(r"tensor\((\[[^\[\]]*\])", output)]
     assert by_rest == [pytest.approx(expected, abs=1e-5)], output
     assert in_python == [pytest.approx(expected, abs=1e-4)], output

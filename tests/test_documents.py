@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from documents import (
     README,
+    assert_printed,
     assert_that_the_readmes_model_answers,
     checkout,
     plain_answer,
     run_document,
+    shown_lines,
     wait_for_the_end,
 )
 from paths import ROOT
@@ -39,6 +41,7 @@ def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> N
         assert status == 0, output
 
         assert_that_the_readmes_model_answers(directory, output)
+        assert_printed(shown_lines(README), output)
         wait_for_the_end(directory)
 
 

@@ -186,7 +186,9 @@ def pack_command(
         click.echo(json.dumps(report.as_dict()))
         return
     _show_report(console, report, verbose)
-    tried = "and answered its self-test" if report.inputs is not None else "(no example inputs: no self-test)"
+    alone = "" if report.kind == "handler" else ", and each request is answered alone"
+    without = f"(no example inputs: no self-test{alone})"
+    tried = "and answered its self-test" if report.inputs is not None else without
     written = sum(report.seconds.get(step, 0.0) for step in ("export", "digest"))
     console.print(
         f"[green]packed[/] {plain(str(report.output))} ({report.kind}, {report.size / 1e6:.2f} MB; "

@@ -25,6 +25,7 @@ from benchmarks.shared.checkout import ROOT
 from benchmarks.soak import plot as soak_plot
 from benchmarks.startup import plot as startup_plot
 from benchmarks.weights import plot as weights_plot
+from benchmarks.weights import workers_plot
 
 README, PAGE, GROWTH = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "growth.md"
 BY = "scripts/benchmarks/figures.py"
@@ -99,6 +100,17 @@ def headlines() -> str:
             served("memory of its eight workers", "workers_mb", " MB"),
         ],
     )
+
+
+def handlers() -> str:
+    """Ordinary archives as they are: memory of both servers, and the time to register them."""
+    one = kept("memory")["ordinary"]
+    what = f"{one['models']} handlers, {one['workers']} workers each"
+    rows = [
+        [name, *(f"{one[f'{server}, {unit}']:,.0f} {unit}" for server in SERVERS[:2])]
+        for name, unit in ((f"memory, {what}", "MB"), ("registered, and each has answered, within", "s"))
+    ]
+    return markdown_table(["", "stock TorchServe", "interpool"], rows)
 
 
 # ---- those of docs/benchmarks.md -------------------------------------------------------------
@@ -438,7 +450,7 @@ def packing() -> str:
 
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
-    README: {"figures": headlines},
+    README: {"handlers": handlers, "figures": headlines},
     PAGE: {
         "runs": runs,
         "interpreters": interpreters,
@@ -478,7 +490,10 @@ PLOTS: dict[str, Callable[[dict[str, Any], Path], list[Path]]] = {
     "serving": lambda result, to: serving_plot.draw(result["figures"], to),
     "soak": lambda result, to: [soak_plot.draw(result["samples"], to / "soak.svg", result["counted_from"])],
     "startup": lambda result, to: [startup_plot.draw(result, to / "startup.svg")],
-    "weights": lambda result, to: [weights_plot.draw(result, to / "weights.svg")],
+    "weights": lambda result, to: [
+        weights_plot.draw(result, to / "weights.svg"),
+        workers_plot.draw(result, to / "workers.svg"),
+    ],
 }
 
 
