@@ -107,6 +107,9 @@ PICKLES = {
     "makes an OrderedDict of something": called("collections.OrderedDict", b"]"),
     "asks for a terabyte of zeros": called("builtins.bytes", plain(1 << 40)),
     "encodes by another codec": called("_codecs.encode", plain("x"), plain("zip")),
+    "encodes one text 500 times": b"(X\0\0\x10\0" + b"a" * (1 << 20) + b"q\x09"
+    + called("_codecs.encode", b"h\x09", plain("latin1")) * 500
+    + b"t",
     "makes a parameter of a text": called("torch._utils._rebuild_parameter", plain("x"), b"\x88", HOOKS),
     "sets attributes": tensor() + b"}b",
     "makes an object": named("collections.OrderedDict") + b")\x81",
