@@ -10,7 +10,8 @@ number is in a dict, so that a large number takes no memory; names and reference
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
@@ -21,6 +22,8 @@ MOST_STEPS: Final = 100_000
 """Instructions of a pickle; a tensor takes some 30."""
 MOST_VALUES: Final = 100_000
 """Of what a pickle holds, those counted twice that it holds twice."""
+MOST_AGAIN: Final = 64 << 20
+"""Bytes of the texts, bytes and tensors that a pickle holds once more: models copy what they are given."""
 DEEPEST: Final = 100
 """How many lists, tuples and dicts may be in each other."""
 
@@ -203,18 +206,25 @@ class PlainPickle:
 
     def _check(self, value: Any) -> None:
         """Counts what a walk through the value meets; one that holds itself goes too deep."""
-        left = MOST_VALUES
-        deeper = [iter((value,))]
+        left, again = MOST_VALUES, MOST_AGAIN
+        met: set[int] = set()
+        deeper: list[Iterator[Any]] = [iter((value,))]
         while deeper:
             for each in deeper[-1]:
                 left -= 1
                 if left < 0:
                     self._refuse(f"holds more than {MOST_VALUES:,} values: send tensors for long lists")
                 if type(each) in (list, tuple, dict):
-                    deeper.append(iter(each.values() if type(each) is dict else each))
+                    deeper.append(chain(each, each.values()) if type(each) is dict else iter(each))
                     break
                 if type(each) not in _PLAIN:
                     self._refuse(f"holds more than tensors and plain data: {SEND}")
+                again -= _size(each) if id(each) in met else 0
+                met.add(id(each))
+                if again < 0:
+                    self._refuse(
+                        f"holds the same values again, {MOST_AGAIN >> 20} MiB and more in all: send each once"
+                    )
             else:
                 deeper.pop()
             if len(deeper) > DEEPEST:
@@ -222,6 +232,13 @@ class PlainPickle:
 
     def _refuse(self, what: str) -> NoReturn:
         raise InputError(f"{self._name} is a torch.save file that {what}")
+
+
+def _size(value: Any) -> int:
+    """Of a value without others in it, in bytes or characters; 0 for numbers."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.itemsize
+    return len(value) if isinstance(value, (str, bytes)) else 0
 
 
 SEND: Final = "send tensors, numbers, texts, bytes, None, and lists, tuples and dicts of them"

@@ -114,6 +114,7 @@ class _TorchFile:
         self._name = name
         self._data = data
         self._tensors = DenseTensors(name, data)
+        self._bytes_left = len(data)
         self._records = self._read_records()
 
     def value(self) -> Any:
@@ -196,6 +197,10 @@ class _TorchFile:
         """Bytes, as protocol 2 writes them."""
         match args:
             case (str(text), "latin1"):
+                # torch.save writes a text for each; a pickle that names one text often would fill the memory.
+                self._bytes_left -= len(text)
+                if self._bytes_left < 0:
+                    self._refuse("makes more bytes than it holds: send a tensor of uint8 for each")
                 try:
                     return text.encode("latin1")
                 except UnicodeEncodeError:

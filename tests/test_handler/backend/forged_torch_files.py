@@ -107,6 +107,11 @@ PICKLES = {
     "makes an OrderedDict of something": called("collections.OrderedDict", b"]"),
     "asks for a terabyte of zeros": called("builtins.bytes", plain(1 << 40)),
     "encodes by another codec": called("_codecs.encode", plain("x"), plain("zip")),
+    "encodes one text 500 times": b"(X\0\0\x10\0" + b"a" * (1 << 20) + b"q\x09"
+    + called("_codecs.encode", b"h\x09", plain("latin1")) * 500
+    + b"t",
+    "holds a text of 1 MiB 100 times": b"(X\0\0\x10\0" + b"a" * (1 << 20) + b"q\x09" + b"h\x09" * 99 + b"t",
+    "holds a key of 1 MiB 100 times": b"(X\0\0\x10\0" + b"a" * (1 << 20) + b"q\x09" + b"}h\x09Ns" * 99 + b"t",
     "makes a parameter of a text": called("torch._utils._rebuild_parameter", plain("x"), b"\x88", HOOKS),
     "sets attributes": tensor() + b"}b",
     "makes an object": named("collections.OrderedDict") + b")\x81",
@@ -148,6 +153,16 @@ FILES = {
     **{f"a pickle that {name}": file_of(pickle_of(content)) for name, content in PICKLES.items()},
     "a deflated bomb": zip_of(
         [Member("archive/data.pkl", _GOOD), Member("archive/data/0", bytes(1 << 24), deflated=True)]
+    ),
+    "a tensor of 1 MiB 100 times": file_of(
+        pickle_of(
+            b"("
+            + tensor(shape=(1 << 20,), stored=reference(1 << 20, storage="torch.ByteStorage"))
+            + b"q\x09"
+            + b"h\x09" * 99
+            + b"t"
+        ),
+        storage=bytes(1 << 20),
     ),
     "a deflated pickle": zip_of([Member("archive/data.pkl", _GOOD, deflated=True)]),
     "a member twice": file_of(_GOOD, Member("archive/data/0", BYTES)),

@@ -78,15 +78,28 @@ def test_the_file_that_forged_ones_are_made_of_is_read() -> None:
     assert read_torch_save("the body", GOOD).view(torch.uint8).tolist() == list(range(16))
 
 
-@pytest.mark.parametrize("forged", FILES)
-def test_a_forged_torch_save_file_is_refused_in_little_memory(forged: str) -> None:
+def _reading(data: bytes) -> tuple[bool, int]:
+    """Whether a torch.save file was read, and the most memory that this took besides that of its tensors."""
     tracemalloc.start()
     try:
-        assert not read("torch.save", FILES[forged])
-        _, most = tracemalloc.get_traced_memory()
+        return read("torch.save", data), tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("forged", FILES)
+def test_a_forged_torch_save_file_is_refused_in_little_memory(forged: str) -> None:
+    was_read, most = _reading(FILES[forged])
+    assert not was_read
     assert most < (64 << 20) + 4 * len(FILES[forged])
+
+
+@pytest.mark.parametrize("last", ["a", "\N{GRINNING FACE}"])
+def test_a_text_takes_at_most_seven_times_the_body(last: str) -> None:
+    data = _saved("a" * 5_000_000 + last, 2)
+    was_read, most = _reading(data)
+    assert was_read
+    assert most < 7 * len(data) + (1 << 20)
 
 
 def test_bools_of_other_bytes_become_true() -> None:
