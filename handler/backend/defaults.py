@@ -16,7 +16,9 @@ need the manifest's proof of which parts of an answer are one request's (``parts
   called for each of them.
 - ``each``, which it is without a proof: once per request, with that request's arguments as they are.
 
-An answer to several that is not as was proven is dropped, and the model is called for each of that batch.
+A proof is of requests like the one it was made with, and a part of the archive: requests with other shapes,
+types or options are called one at a time. An answer to several that is not as was proven is dropped, and the
+model is called for each of that batch.
 
 A module runs in evaluation and inference mode, unless its manifest says ``train_mode`` or ``grad``.
 
@@ -36,7 +38,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interpool.handler.backend.batches import Batch, batch_of
+from interpool.handler.backend.batches import Batch, batch_of, is_like
 from interpool.handler.backend.client_faults import faults
 from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
 from interpool.handler.backend.error_text import describe, one_line, traceback_text
@@ -73,6 +75,7 @@ class DefaultHandler:
         manifest: what the .mar's manifest says of the model, for answers that name it.
         serving: what the archive's manifest says of requests.
         inputs: what it says of the example inputs.
+        proven: a request like those that ``serving``'s proof is of; without it, none share a call.
         most_bytes: of an answer, by TorchServe's max_response_size; 0 if nobody knows it.
     """
 
@@ -86,6 +89,7 @@ class DefaultHandler:
         manifest: Mapping[str, Any] | None = None,
         serving: Serving = SERVED_PLAINLY,
         inputs: Any = None,
+        proven: Arguments | None = None,
         most_bytes: int = 0,
     ) -> None:
         self._entry = entry
@@ -96,6 +100,8 @@ class DefaultHandler:
         self._batches = "each" if self._parts is None else serving["batches"] or "each"
         self._grad = serving["grad"]
         self._inputs = inputs
+        # Its tensors' types and shapes are all that is looked at.
+        self._proven = proven and proven.with_tensors(lambda t: torch.empty_like(t, device="meta"))
         self._most_bytes = most_bytes
         self._parse = ENVELOPES[envelope]
         self._manifest = manifest or {}
@@ -193,9 +199,13 @@ class DefaultHandler:
     ) -> list[Any] | None:
         """The parts of all calls at once; None if they have to run one at a time."""
         # Explanations have no proof.
-        if len(calls) < 2 or function is not self._entry or any(request.batched for request, _ in calls):
+        if len(calls) < 2 or self._proven is None or function is not self._entry:
+            return None
+        if any(request.batched for request, _ in calls):
             return None
         try:
+            if not is_like(calls[0][1], self._proven, self._batches):  # then all are that share its call
+                return None
             batch = batch_of([call for _, call in calls], self._batches)
             if batch is None:
                 return None

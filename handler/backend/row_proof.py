@@ -34,7 +34,7 @@ def prove(
 
     Args:
         ask: what the model answers to a call, as plain data; the same random numbers each time.
-        requests: one or more that the model takes.
+        requests: one or more that the model takes; for ``batch``, batches of different sizes.
         batches: how several of them become a call.
         alike: where two answers differ by more than a batch of another size may make them.
         equal: where two answers differ at all.
@@ -182,7 +182,7 @@ def _different(ask: Ask, requests: Sequence[Arguments], batches: Batches) -> lis
     """Three requests, as different as the model takes them."""
     first, *others = requests
     found = [first]
-    for other in (*others, *variations(first)):
+    for index, other in enumerate((*others, *variations(first))):
         if len(found) == _TOGETHER:
             break
         if batch_of([first, other], batches) is None:
@@ -190,6 +190,8 @@ def _different(ask: Ask, requests: Sequence[Arguments], batches: Batches) -> lis
         try:
             _ask(ask, [other], batches)
         except Exception:  # noqa: BLE001 -- not an input of this model's
+            if batches == "batch" and index < len(others):
+                raise NotProven("it does not take batches of every size") from None
             continue
         found.append(other)
     return [*found, first, first][:_TOGETHER]

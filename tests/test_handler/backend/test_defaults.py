@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from answers import read
+from answers import proven_by, read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
@@ -43,11 +43,15 @@ STACKED: Any = {**SERVED_PLAINLY, "batches": "stack", "parts": "rows"}
 
 
 def _ask(entry: Any, *bodies: object, serving: Any = STACKED, **options: Any) -> tuple[list[Any], list[int]]:
-    """The answers as clients read them, and their statuses: of a module whose rows are proven to be apart."""
+    """The answers as clients read them, and their statuses.
+
+    Of a module it is proven that rows are apart, in requests like the first.
+    """
     context = _context(len(bodies))
     if not isinstance(entry, torch.nn.Module):
         serving = SERVED_PLAINLY
-    handler = DefaultHandler(entry, "m", serving=serving, **{"tracebacks": False, **options})
+    given = {"tracebacks": False, "proven": proven_by(bodies[0]), **options}
+    handler = DefaultHandler(entry, "m", serving=serving, **given)
     answers = handler.handle([{"body": body} for body in bodies], context)
     return read(answers, context), [context.get_response_status(index)[0] for index in range(len(bodies))]
 

@@ -121,6 +121,17 @@ def test_whole_batches_of_different_sizes_are_divided() -> None:
         proof(lambda x: x - x.mean(0), whole, whole[:1], batches="batch")
 
 
+def test_batches_of_some_sizes_only_have_no_proof() -> None:
+    """Two that the model refuses could make one that it takes."""
+
+    def swap_pairs(x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 2, 3).flip(1).view(-1, 3)
+
+    pairs = torch.rand(4, 3)
+    with pytest.raises(NotProven, match="every size"):
+        proof(swap_pairs, pairs, pairs[:1], batches="batch")
+
+
 def test_whole_numbers_are_changed_within_what_the_model_takes() -> None:
     table = nn.Embedding(10, 3)
     assert proof(table, torch.tensor([1, 2, 9])) == "rows"
