@@ -26,7 +26,7 @@ A request that cannot be understood answers 400. One that makes the model raise 
 not like the model's example inputs. The others of its batch are answered.
 
 Requests for explanations call the entry's method ``explain`` in the entry's place, without inference
-mode, as explanations may need gradients; 501 where it has none.
+mode, as explanations may need gradients; 501 where it has none. Those for a description get one.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class DefaultHandler:
         serving: what the archive's manifest says of requests.
         inputs: what it says of the example inputs.
         proven: a request like those that ``serving``'s proof is of; without it, none share a call.
+        described: what requests for a description get.
         most_bytes: of an answer, by TorchServe's max_response_size; 0 if nobody knows it.
     """
 
@@ -90,6 +91,7 @@ class DefaultHandler:
         serving: Serving = SERVED_PLAINLY,
         inputs: Any = None,
         proven: Arguments | None = None,
+        described: Callable[[], Any] = dict,
         most_bytes: int = 0,
     ) -> None:
         self._entry = entry
@@ -102,6 +104,7 @@ class DefaultHandler:
         self._inputs = inputs
         # Its tensors' types and shapes are all that is looked at.
         self._proven = proven and proven.with_tensors(lambda t: torch.empty_like(t, device="meta"))
+        self._described = described
         self._most_bytes = most_bytes
         self._parse = ENVELOPES[envelope]
         self._manifest = manifest or {}
@@ -111,11 +114,22 @@ class DefaultHandler:
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """One answer per request; statuses other than 200 are set in ``context``."""
         answers: list[Any] = [None] * len(data)
-        for explains in (False, True):
-            asked = [i for i in range(len(data)) if _wants_explanations(context, i) == explains]
-            if asked:
-                self._answer(asked, data, context, answers, explains=explains)
+        wishes = [_wish(context, index) for index in range(len(data))]
+        for wish in ("predict", "explain", "describe"):
+            asked = [index for index, found in enumerate(wishes) if found == wish]
+            if wish == "describe":
+                for index in asked:
+                    answers[index] = self._description(index, context)
+            elif asked:
+                self._answer(asked, data, context, answers, explains=wish == "explain")
         return answers
+
+    def _description(self, index: int, context: Any) -> Any:
+        try:
+            return self._described()
+        except Exception as error:  # noqa: BLE001 -- whatever the model raises
+            text = f"Model {self._model_name!r} raised {describe(error)}"
+            return _fail(context, index, self._failure(error, text))
 
     def _answer(
         self,
@@ -254,8 +268,12 @@ class DefaultHandler:
             return function(*call.positional, **call.named)
 
 
-def _wants_explanations(context: Any, index: int) -> bool:
-    return bool(context.get_request_header(index, "explain") == "True")
+def _wish(context: Any, index: int) -> str:
+    """What a request is for; anybody's may share a batch."""
+    for wish in ("describe", "explain"):
+        if context.get_request_header(index, wish) == "True":
+            return wish
+    return "predict"
 
 
 def _fail(context: Any, index: int, failure: _Failure) -> dict[str, Any]:

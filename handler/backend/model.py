@@ -92,8 +92,6 @@ class PackedModel:
         Raises PredictionException.
         """
         try:
-            if self._is_default and context.get_request_header(0, "describe") == "True":
-                return [self._describe()] * len(data)
             return self._answer(data, context)
         except PredictionException:
             raise
@@ -136,7 +134,7 @@ class PackedModel:
             raise ArchiveError(f"{self._path}: its request cannot be read: {error}. Pack it again") from None
 
     def _answerer(self, entry: Any, context: Any, package: HermeticPackage) -> Callable[..., list[Any]]:
-        self._is_default = self.takes_envelope = False
+        self.takes_envelope = False
         self._entry = entry
         handle = handler_of(entry, context)
         if handle is not None:
@@ -153,7 +151,6 @@ class PackedModel:
                 "its configuration file keeps GPUs for others",
                 gpu,
             )
-        self._is_default = True
         self.takes_envelope = self._envelope in ENVELOPES
         return DefaultHandler(
             entry,
@@ -164,5 +161,6 @@ class PackedModel:
             serving=self._manifest["serving"],
             inputs=self._manifest["inputs"],
             proven=self._proven_request(package),
+            described=self._describe,
             most_bytes=self._most_answer_bytes,
         ).handle

@@ -94,6 +94,44 @@ def test_a_bad_input_and_a_failing_one_leave_the_others_their_answers() -> None:
     assert "Traceback" not in answers[2]["message"]
 
 
+def test_an_exception_without_a_text_is_its_requests_alone() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("text")
+
+    def fails(text: str) -> str:
+        if text == "bad":
+            raise Odd
+        return text
+
+    answers, codes = _ask(fails, "good", "bad")
+    assert (codes, answers[0]) == ([200, 503], "good")
+    assert "raised Odd" in answers[1]["message"]
+
+
+class TestDescriptions:
+    """The header that asks for one can come with any request of a batch."""
+
+    @staticmethod
+    def asked(described: Any, *wishes: bool) -> tuple[list[Any], list[int]]:
+        context = _context(len(wishes))
+        for index, wish in enumerate(wishes):
+            if wish:
+                context.request_processor[index]._request_header["describe"] = "True"
+        handler = DefaultHandler(Doubles(), "m", tracebacks=False, described=described)
+        answers = handler.handle([{} if wish else {"body": [1]} for wish in wishes], context)
+        return read(answers, context), [context.get_response_status(i)[0] for i in range(len(wishes))]
+
+    @pytest.mark.parametrize("wishes", [(True, False), (False, True), (True, True, False)])
+    def test_are_for_those_that_ask(self, wishes: tuple[bool, ...]) -> None:
+        answers, _ = self.asked(lambda: {"a": 1}, *wishes)
+        assert answers == [{"a": 1} if wish else [2] for wish in wishes]
+
+    def test_that_fail_fail_alone(self) -> None:
+        answers, codes = self.asked({}.popitem, True, False)
+        assert (codes, answers[1]) == ([503, 200], [2])
+
+
 def test_a_traceback_is_sent_if_asked_for() -> None:
     answers, _ = _ask(Doubles(), [9999], tracebacks=True)
     assert "Traceback (most recent call last)" in answers[0]["message"]
