@@ -226,6 +226,10 @@ def _inverted(tensor: torch.Tensor) -> torch.Tensor:
     return ~tensor if tensor.dtype == torch.bool else tensor
 
 
+def _flags(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor > tensor.min()).to(tensor.dtype) if tensor.numel() else tensor
+
+
 Change = Callable[[torch.Tensor], torch.Tensor]
 # Of floating-point numbers, and of whole ones and booleans.
 _CHANGES: Sequence[tuple[Change, Change]] = (
@@ -234,6 +238,7 @@ _CHANGES: Sequence[tuple[Change, Change]] = (
     (torch.neg, _filled(torch.min)),
     (torch.zeros_like, _filled(torch.max)),
     (lambda t: t * 1000, torch.zeros_like),
+    (lambda t: t / 1000, _flags),
     (lambda t: torch.full_like(t, torch.nan), _inverted),
     (lambda t: torch.full_like(t, torch.inf), lambda t: t + 1 if t.dtype != torch.bool else t),
 )

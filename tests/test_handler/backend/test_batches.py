@@ -141,6 +141,22 @@ def test_an_output_without_a_part_for_each_is_not_divided() -> None:
     assert [tuple(part["y"].shape) for part in found] == [(2, 1), (2, 1)]
 
 
+def test_arrays_with_labels_are_divided_by_place() -> None:
+    class Labelled:
+        """Finds items by label, as those of pandas do."""
+
+        shape = (3,)
+
+        def __getitem__(self, label: int) -> float:
+            return {2: 1.0, 1: 2.0, 0: 3.0}[label]
+
+        def tolist(self) -> list[float]:
+            return [1.0, 2.0, 3.0]
+
+    assert split(Labelled(), "rows", 3) == [1.0, 2.0, 3.0]
+    assert split(Labelled(), "rows", [1, 2]) == [[1.0], [2.0, 3.0]]
+
+
 def test_each_request_of_a_module_can_be_a_call() -> None:
     model = Sees()
     assert ask(model, [1, 2], [3, 4], batches="each")[0] == [[2, 4], [6, 8]]

@@ -109,6 +109,19 @@ def test_an_exception_without_a_text_is_its_requests_alone() -> None:
     assert "raised Odd" in answers[1]["message"]
 
 
+def test_a_default_that_cannot_be_shown_is_no_other_requests_fault() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise AttributeError("text")
+
+    def model(x: str, odd: Any = Odd()) -> str:  # noqa: B008
+        return x
+
+    answers, codes = _ask(model, "good", {"y": 1})
+    assert (codes, answers[0]) == ([200, 400], "good")
+    assert "the model takes (x, odd)" in answers[1]["message"]
+
+
 class TestDescriptions:
     """The header that asks for one can come with any request of a batch."""
 

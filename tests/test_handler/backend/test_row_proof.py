@@ -139,6 +139,15 @@ def test_whole_numbers_are_changed_within_what_the_model_takes() -> None:
         proof(lambda ids: table(ids) + ids.max(), torch.tensor([1, 2, 9]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int64])
+def test_what_a_model_guesses_from_the_largest_value_of_a_batch_has_no_proof(dtype: torch.dtype) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x / 255 if x.abs().max() > 1 else x / 1  # are these pixels from 0 to 255?
+
+    with pytest.raises(NotProven):
+        proof(scaled, torch.tensor([0, 17, 200, 255], dtype=dtype))
+
+
 def test_inputs_that_cannot_be_changed_prove_nothing() -> None:
     def only(x: torch.Tensor) -> torch.Tensor:
         assert (x == X).all()
