@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 
 def integer(value: int) -> bytes:
@@ -41,3 +42,44 @@ def predict(
             message += field(name) + field("application/octet-stream") + field(content)
         message += integer(-1)
     return message + integer(-1)
+
+
+def predict_each(*requests: Mapping[str, tuple[str, bytes]]) -> bytes:
+    """One batch of requests with fields of their own: name to content type and content."""
+    message = b"I"
+    for number, fields in enumerate(requests):
+        message += field(f"request-{number}") + integer(-1)
+        for name, (content_type, content) in fields.items():
+            message += field(name) + field(content_type) + field(content)
+        message += integer(-1)
+    return message + integer(-1)
+
+
+def answers(reply: bytes) -> dict[str, tuple[int, str, bytes]]:
+    """Of each request of a batch, by its id: status, content type and body."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        at += 4
+        return int(struct.unpack_from(">i", reply, at - 4)[0])
+
+    def text() -> bytes:
+        nonlocal at
+        size = number()
+        at += size
+        return reply[at - size : at]
+
+    number()
+    text()
+    found = {}
+    while (size := number()) != -1:
+        at += size
+        name = reply[at - size : at].decode()
+        content_type, status = text().decode(), number()
+        text()
+        for _ in range(number()):
+            text()
+            text()
+        found[name] = status, content_type, text()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -31,8 +32,9 @@ def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
     """The calls as one; None if they have to run one at a time, each as it is.
 
     Tensors at the same place must have the same types and shapes (``batch``: but for their first
-    dimensions, which are one call's in all its tensors). Whatever else there is must be of the same type
-    and value.
+    dimensions, which are one call's in all its tensors, and not 0: the model may refuse nothing, and would
+    not be asked). Whatever else there is must be of the same type and value; the call gets a copy, as the
+    model may change it, and be called again for each.
     """
     if batches == "each" or (batches == "batch" and len(calls) == 1):
         return None
@@ -45,7 +47,7 @@ def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
     merged = []
     for column in columns:
         if not isinstance(column[0], torch.Tensor):
-            merged.append(column[0])
+            merged.append(copy.deepcopy(column[0]))
         elif sizes is not None:
             merged.append(torch.cat(column))
         elif len({tensor.shape for tensor in column}) == 1:
@@ -55,6 +57,20 @@ def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
     first, count = calls[0], len(calls[0].positional)
     call = Arguments(tuple(merged[:count]), dict(zip(first.named, merged[count:], strict=True)))
     return Batch(call, len(calls) if sizes is None else sizes)
+
+
+def is_like(call: Arguments, proven: Arguments, batches: Batches) -> bool:
+    """Whether what was proven of calls like one holds for another.
+
+    It has the same arguments at the same places: tensors of the same types and shapes (``batch``: but for
+    their first dimensions), and else the same values. For other shapes or options a model may do otherwise:
+    layers that take a sample without a batch, too, would take a stack of such samples for one.
+    """
+    columns = _columns([call, proven])
+    first = 1 if batches == "batch" else 0
+    return columns is not None and all(
+        one.shape[first:] == other.shape[first:] for one, other in columns if isinstance(one, torch.Tensor)
+    )
 
 
 def _columns(calls: Sequence[Arguments]) -> list[tuple[Any, ...]] | None:
@@ -89,11 +105,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _sizes(columns: Sequence[tuple[Any, ...]]) -> list[int] | None:
-    """The first dimension of each call's tensors; None if those of one call differ, or the others do."""
+    """The first dimension of each call's tensors; None if those of one call differ, or others, or it is 0."""
     tensors = [column for column in columns if isinstance(column[0], torch.Tensor)]
     if any(tensor.dim() == 0 for column in tensors for tensor in column):
         return None
     if any(len({tensor.shape[1:] for tensor in column}) > 1 for column in tensors):
         return None
     sizes = [{tensor.size(0) for tensor in row} for row in zip(*tensors, strict=True)]
-    return None if any(len(each) > 1 for each in sizes) else [each.pop() for each in sizes]
+    return None if any(len(each) > 1 or 0 in each for each in sizes) else [each.pop() for each in sizes]

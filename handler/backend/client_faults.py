@@ -44,8 +44,15 @@ def _does_not_fit(function: Callable[..., Any], call: Arguments) -> str:
     try:
         signature.bind(*call.positional, **call.named)
     except TypeError as error:
-        return f"{error}: the model takes {signature}"
+        return f"{error}: the model takes {_shown(signature)}"
     return ""
+
+
+def _shown(signature: inspect.Signature) -> str:
+    try:
+        return str(signature)
+    except Exception:  # noqa: BLE001 -- somebody's __repr__ of a default
+        return f"({', '.join(signature.parameters)})"
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

@@ -16,7 +16,9 @@ need the manifest's proof of which parts of an answer are one request's (``parts
   called for each of them.
 - ``each``, which it is without a proof: once per request, with that request's arguments as they are.
 
-An answer to several that is not as was proven is dropped, and the model is called for each of that batch.
+A proof is of requests like the one it was made with, and a part of the archive: requests with other shapes,
+types or options are called one at a time. An answer to several that is not as was proven is dropped, and the
+model is called for each of that batch.
 
 A module runs in evaluation and inference mode, unless its manifest says ``train_mode`` or ``grad``.
 
@@ -24,7 +26,7 @@ A request that cannot be understood answers 400. One that makes the model raise 
 not like the model's example inputs. The others of its batch are answered.
 
 Requests for explanations call the entry's method ``explain`` in the entry's place, without inference
-mode, as explanations may need gradients; 501 where it has none.
+mode, as explanations may need gradients; 501 where it has none. Those for a description get one.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interpool.handler.backend.batches import Batch, batch_of
+from interpool.handler.backend.batches import Batch, batch_of, is_like
 from interpool.handler.backend.client_faults import faults
 from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
 from interpool.handler.backend.error_text import describe, one_line, traceback_text
@@ -73,6 +75,8 @@ class DefaultHandler:
         manifest: what the .mar's manifest says of the model, for answers that name it.
         serving: what the archive's manifest says of requests.
         inputs: what it says of the example inputs.
+        proven: a request like those that ``serving``'s proof is of; without it, none share a call.
+        described: what requests for a description get.
         most_bytes: of an answer, by TorchServe's max_response_size; 0 if nobody knows it.
     """
 
@@ -86,6 +90,8 @@ class DefaultHandler:
         manifest: Mapping[str, Any] | None = None,
         serving: Serving = SERVED_PLAINLY,
         inputs: Any = None,
+        proven: Arguments | None = None,
+        described: Callable[[], Any] = dict,
         most_bytes: int = 0,
     ) -> None:
         self._entry = entry
@@ -96,6 +102,9 @@ class DefaultHandler:
         self._batches = "each" if self._parts is None else serving["batches"] or "each"
         self._grad = serving["grad"]
         self._inputs = inputs
+        # Its tensors' types and shapes are all that is looked at.
+        self._proven = proven and proven.with_tensors(lambda t: torch.empty_like(t, device="meta"))
+        self._described = described
         self._most_bytes = most_bytes
         self._parse = ENVELOPES[envelope]
         self._manifest = manifest or {}
@@ -105,11 +114,22 @@ class DefaultHandler:
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
         """One answer per request; statuses other than 200 are set in ``context``."""
         answers: list[Any] = [None] * len(data)
-        for explains in (False, True):
-            asked = [i for i in range(len(data)) if _wants_explanations(context, i) == explains]
-            if asked:
-                self._answer(asked, data, context, answers, explains=explains)
+        wishes = [_wish(context, index) for index in range(len(data))]
+        for wish in ("predict", "explain", "describe"):
+            asked = [index for index, found in enumerate(wishes) if found == wish]
+            if wish == "describe":
+                for index in asked:
+                    answers[index] = self._description(index, context)
+            elif asked:
+                self._answer(asked, data, context, answers, explains=wish == "explain")
         return answers
+
+    def _description(self, index: int, context: Any) -> Any:
+        try:
+            return self._described()
+        except Exception as error:  # noqa: BLE001 -- whatever the model raises
+            text = f"Model {self._model_name!r} raised {describe(error)}"
+            return _fail(context, index, self._failure(error, text))
 
     def _answer(
         self,
@@ -193,9 +213,13 @@ class DefaultHandler:
     ) -> list[Any] | None:
         """The parts of all calls at once; None if they have to run one at a time."""
         # Explanations have no proof.
-        if len(calls) < 2 or function is not self._entry or any(request.batched for request, _ in calls):
+        if len(calls) < 2 or self._proven is None or function is not self._entry:
+            return None
+        if any(request.batched for request, _ in calls):
             return None
         try:
+            if not is_like(calls[0][1], self._proven, self._batches):  # then all are that share its call
+                return None
             batch = batch_of([call for _, call in calls], self._batches)
             if batch is None:
                 return None
@@ -244,8 +268,12 @@ class DefaultHandler:
             return function(*call.positional, **call.named)
 
 
-def _wants_explanations(context: Any, index: int) -> bool:
-    return bool(context.get_request_header(index, "explain") == "True")
+def _wish(context: Any, index: int) -> str:
+    """What a request is for; anybody's may share a batch."""
+    for wish in ("describe", "explain"):
+        if context.get_request_header(index, wish) == "True":
+            return wish
+    return "predict"
 
 
 def _fail(context: Any, index: int, failure: _Failure) -> dict[str, Any]:

@@ -20,7 +20,10 @@ def describe(error: BaseException) -> str:
     """
     if isinstance(error, InterpoolError):
         return str(error)
-    said = one_line(str(error))
+    try:
+        said = one_line(str(error))
+    except Exception:  # noqa: BLE001 -- somebody's __str__
+        said = "its text cannot be made"
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__
     place = _place(error)
     return f"{text} (at {place})" if place else text

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.inputs import Arguments, arguments
 from interpool.handler.backend.torch_files import read_torch_save
 
 JSON = "application/json"
@@ -210,6 +210,11 @@ def row_of(form: Form) -> tuple[dict[str, Any], dict[str, Any]]:
     row = {name: _decoded(field) for name, field in fields.items()}
     headers = {name: {"content-type": field.content_type} for name, field in fields.items()}
     return row, {**headers, "Content-Type": form.content_type}
+
+
+def call_of(form: Form) -> Arguments:
+    """The call that a request means; raises InputError, or ValueError for what is no JSON."""
+    return arguments(*row_of(form))
 
 
 def _parts(form: Form) -> dict[str, Form]:

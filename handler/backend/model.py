@@ -15,11 +15,13 @@ from interpool.handler.backend import requirements
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe, traceback_text
+from interpool.handler.backend.example_requests import Form, call_of
 from interpool.handler.backend.handlers import handler_of
+from interpool.handler.backend.inputs import Arguments
 from interpool.handler.backend.outputs import sendable
-from interpool.handler.errors import predict_failure_code
+from interpool.handler.errors import InputError, predict_failure_code
 from interpool.native.errors import ArchiveError
-from interpool.native.inside.packages import close_package, open_package
+from interpool.native.inside.packages import HermeticPackage, close_package, open_package
 
 logger = logging.getLogger()
 _users: Counter[str] = Counter()  # models of this interpreter by their package's path
@@ -72,7 +74,7 @@ class PackedModel:
             where = self._manifest["entry"]
             load = package.make if alone else package.load_pickle
             entry = load(where["package"], where["resource"])
-            self._answer = self._answerer(entry, context)
+            self._answer = self._answerer(entry, context, package)
         except BaseException:
             self.close()
             raise
@@ -90,8 +92,6 @@ class PackedModel:
         Raises PredictionException.
         """
         try:
-            if self._is_default and context.get_request_header(0, "describe") == "True":
-                return [self._describe()] * len(data)
             return self._answer(data, context)
         except PredictionException:
             raise
@@ -122,8 +122,19 @@ class PackedModel:
             raise ArchiveError(f"{path} is missing: the archive's manifest names it as serializedFile")
         return path
 
-    def _answerer(self, entry: Any, context: Any) -> Callable[..., list[Any]]:
-        self._is_default = self.takes_envelope = False
+    def _proven_request(self, package: HermeticPackage) -> Arguments | None:
+        """What the archive's proof is of; None without one."""
+        request = self._manifest["request"]
+        if request is None or self._manifest["serving"]["parts"] is None:
+            return None
+        body = package.load_binary(request["package"], request["resource"])
+        try:
+            return call_of(Form(request["content_type"], body))
+        except (InputError, ValueError) as error:
+            raise ArchiveError(f"{self._path}: its request cannot be read: {error}. Pack it again") from None
+
+    def _answerer(self, entry: Any, context: Any, package: HermeticPackage) -> Callable[..., list[Any]]:
+        self.takes_envelope = False
         self._entry = entry
         handle = handler_of(entry, context)
         if handle is not None:
@@ -133,7 +144,6 @@ class PackedModel:
                 f"{self._path}: its entry is a {type(entry).__qualname__}, which cannot "
                 "be called and has no handle()"
             )
-        self._is_default = True
         if (gpu := context.system_properties.get("gpu_id")) is not None:
             logger.warning(
                 "interpool: TorchServe gave this worker GPU %s, which the model, without a handler, leaves "
@@ -150,5 +160,7 @@ class PackedModel:
             manifest=context.manifest.get("model"),
             serving=self._manifest["serving"],
             inputs=self._manifest["inputs"],
+            proven=self._proven_request(package),
+            described=self._describe,
             most_bytes=self._most_answer_bytes,
         ).handle

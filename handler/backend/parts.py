@@ -58,6 +58,8 @@ def _rows(place: str, answer: Any, sizes: Sizes) -> list[Any]:
     total = sizes if isinstance(sizes, int) else sum(sizes)
     if length(answer) != total:
         raise CannotSplit(f"{place} has no {total} rows")
+    if not isinstance(answer, (torch.Tensor, list, tuple)):
+        answer = answer.tolist()  # an array's own index may count labels
     if isinstance(sizes, int):
         return [answer[index] for index in range(total)]
     ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]

@@ -34,7 +34,7 @@ def prove(
 
     Args:
         ask: what the model answers to a call, as plain data; the same random numbers each time.
-        requests: one or more that the model takes.
+        requests: one or more that the model takes; for ``batch``, batches of different sizes.
         batches: how several of them become a call.
         alike: where two answers differ by more than a batch of another size may make them.
         equal: where two answers differ at all.
@@ -182,7 +182,7 @@ def _different(ask: Ask, requests: Sequence[Arguments], batches: Batches) -> lis
     """Three requests, as different as the model takes them."""
     first, *others = requests
     found = [first]
-    for other in (*others, *variations(first)):
+    for index, other in enumerate((*others, *variations(first))):
         if len(found) == _TOGETHER:
             break
         if batch_of([first, other], batches) is None:
@@ -190,6 +190,8 @@ def _different(ask: Ask, requests: Sequence[Arguments], batches: Batches) -> lis
         try:
             _ask(ask, [other], batches)
         except Exception:  # noqa: BLE001 -- not an input of this model's
+            if batches == "batch" and index < len(others):
+                raise NotProven("it does not take batches of every size") from None
             continue
         found.append(other)
     return [*found, first, first][:_TOGETHER]
@@ -224,6 +226,10 @@ def _inverted(tensor: torch.Tensor) -> torch.Tensor:
     return ~tensor if tensor.dtype == torch.bool else tensor
 
 
+def _flags(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor > tensor.min()).to(tensor.dtype) if tensor.numel() else tensor
+
+
 Change = Callable[[torch.Tensor], torch.Tensor]
 # Of floating-point numbers, and of whole ones and booleans.
 _CHANGES: Sequence[tuple[Change, Change]] = (
@@ -232,6 +238,7 @@ _CHANGES: Sequence[tuple[Change, Change]] = (
     (torch.neg, _filled(torch.min)),
     (torch.zeros_like, _filled(torch.max)),
     (lambda t: t * 1000, torch.zeros_like),
+    (lambda t: t / 1000, _flags),
     (lambda t: torch.full_like(t, torch.nan), _inverted),
     (lambda t: torch.full_like(t, torch.inf), lambda t: t + 1 if t.dtype != torch.bool else t),
 )

@@ -27,9 +27,18 @@ from interpool.archiver_ext.verify.handler_context import handler_context
 from interpool.archiver_ext.verify.self_test import Sample, answer, differences, seed_all
 from interpool.archiver_ext.verify.serving_side import FoundRequest, ServeCheck
 from interpool.handler.backend import row_proof
+from interpool.handler.backend.batches import is_like
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.error_text import describe
-from interpool.handler.backend.example_requests import BYTES, JSON, Form, forms_of, row_forms, row_of
+from interpool.handler.backend.example_requests import (
+    BYTES,
+    JSON,
+    Form,
+    call_of,
+    forms_of,
+    row_forms,
+    row_of,
+)
 from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
 from interpool.handler.backend.outputs import CannotSend, content_type, sendable
@@ -233,7 +242,7 @@ def _rows(call: Arguments) -> list[Arguments] | None:
     return [call.with_tensors(itemgetter(index)) for index in range(sizes.pop())]
 
 
-def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: Sequence[str]) -> ServeCheck:
+def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: list[str]) -> ServeCheck:
     failed: dict[str, list[str]] = {}
     for plan in plans:
         of: Callable[[Any], Iterator[Form]] = row_forms if asked.kind == "handler" else forms_of
@@ -245,6 +254,9 @@ def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: Sequence[
         for forms in zip(*columns, strict=False):
             try:
                 notes = _try(asked, plan, forms)
+            except NotProven as error:
+                if (said := f"{_AS[plan.way]}: {error}") not in unproven:
+                    unproven.append(said)
             except _Wrong as error:
                 form = {JSON: ", as JSON", BYTES: ", as bytes"}.get(forms[0].content_type, "")
                 failed.setdefault(str(error), []).append(f"{_AS[plan.way]}{form}")
@@ -278,11 +290,17 @@ def _try(asked: _Asked, plan: _Plan, forms: Sequence[Form]) -> list[str]:
 
     Raises:
         _Wrong: a request is not answered, or otherwise than it should be.
+        NotProven: a request means another call than the proof was made with.
         CannotSend: an answer cannot be sent.
     """
     pair = [*zip(forms, plan.expected, strict=True)]
     notes: set[str] = set()
-    with _asking(asked, plan.way, plan.parts) as ask:
+    proven = plan.requests[0] if plan.parts is not None else None
+    if plan.way and proven is not None and not is_like(call_of(forms[0]), proven, plan.way):
+        raise NotProven(
+            "requests bring something else than its example inputs, such as a list of numbers as a tensor"
+        )
+    with _asking(asked, plan.way, plan.parts, proven) as ask:
         for index, (form, expected) in enumerate(pair[:2]):
             (got,) = ask([form])
             # The model is as new as the one that was called: this must be its answer, random or not.
@@ -317,7 +335,7 @@ class _Served(DefaultHandler):
 
 @contextlib.contextmanager
 def _asking(
-    asked: _Asked, way: Batches | None, parts: Parts
+    asked: _Asked, way: Batches | None, parts: Parts, proven: Arguments | None = None
 ) -> Iterator[Callable[[Sequence[Form]], list[Any]]]:
     """What answers a batch of requests, with a model of its own; its answers are as clients read them."""
     entry = asked.make()
@@ -327,7 +345,7 @@ def _asking(
             handle = handler_of(entry, handler_context([{}], Path(folder)))
         if handle is None:
             serving: Serving = {**asked.serving, "batches": way, "parts": parts}
-            handle = _Served(entry, "model", tracebacks=False, serving=serving).handle
+            handle = _Served(entry, "model", tracebacks=False, serving=serving, proven=proven).handle
 
         def ask(forms: Sequence[Form]) -> list[Any]:
             rows, headers = zip(*map(row_of, forms), strict=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from answers import read
+from answers import proven_by, read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.batches import batch_of
@@ -29,22 +30,83 @@ class Sees(torch.nn.Module):
         return x * 2 + y
 
 
-def ask(
-    entry: Any, *bodies: Any, parts: Any = "rows", inputs: Any = None, **serving: Any
-) -> tuple[list[Any], list[int]]:
-    """The answers to a batch of JSON bodies, or of bytes, and their statuses."""
-    context = Context("m", "/nowhere", {}, 1, None, "0")
-    context.request_processor = [RequestProcessor({}) for _ in bodies]
+Found = tuple[list[Any], list[int]]
+LIKE = [1.0, 2.0]
+
+
+def served(
+    entry: Any, like: Any, *, parts: Any = "rows", inputs: Any = None, **serving: Any
+) -> Callable[..., Found]:
+    """Answers batches of JSON bodies, or of bytes; the proof was made with a body like this one."""
     said: Any = {**SERVED_PLAINLY, "parts": parts, **serving}
-    handler = DefaultHandler(entry, "m", tracebacks=False, serving=said, inputs=inputs)
-    answers = handler.handle([{"body": body} for body in bodies], context)
-    return read(answers, context), [context.get_response_status(index)[0] for index in range(len(bodies))]
+    proven = proven_by(like)
+    handler = DefaultHandler(entry, "m", tracebacks=False, serving=said, inputs=inputs, proven=proven)
+
+    def answers(*bodies: Any) -> Found:
+        context = Context("m", "/nowhere", {}, 1, None, "0")
+        context.request_processor = [RequestProcessor({}) for _ in bodies]
+        found = handler.handle([{"body": body} for body in bodies], context)
+        codes = [context.get_response_status(index)[0] for index in range(len(bodies))]
+        return read(found, context), codes
+
+    return answers
+
+
+def ask(entry: Any, *bodies: Any, **options: Any) -> Found:
+    """The answers to a batch, and their statuses; the proof was made with a body like the first."""
+    return served(entry, bodies[0], **options)(*bodies)
 
 
 def test_whole_batches_are_put_one_after_the_other() -> None:
     model = Sees()
     assert ask(model, [[1, 2]], [[3, 4], [5, 6]], batches="batch")[0] == [[[2, 4]], [[6, 8], [10, 12]]]
     assert model.seen == [(3, 2)]
+
+
+def test_a_batch_of_no_rows_is_asked_of_the_model_by_itself() -> None:
+    some, none = (Arguments((torch.ones(rows, 2),), {}) for rows in (1, 0))
+    assert batch_of([some, none], "batch") is None
+    assert batch_of([some, some], "batch") is not None
+
+
+@pytest.mark.parametrize("body", [[1.0], [[1.0, 2.0]], [1, 2], {"x": LIKE}, {"args": [LIKE, 1]}])
+def test_requests_that_are_unlike_the_proven_one_share_no_call(body: Any) -> None:
+    """However well they fit together."""
+    model = Sees()
+    assert served(model, LIKE, batches="stack")(body, body)[1] == [200, 200]
+    assert [shape[0] for shape in model.seen] == [1, 1]
+    assert ask(model, body, body, batches="stack")[1] == [200, 200]
+    assert model.seen[2:] == [(2, *model.seen[0][1:])]
+
+
+def test_batches_share_a_call_whatever_their_sizes_if_the_rest_is_like_the_proven_one() -> None:
+    model = Sees()
+    ask_one = served(model, [LIKE], batches="batch")
+    ask_one([LIKE] * 2, [LIKE] * 3)
+    ask_one([[*LIKE, 3.0]], [[*LIKE, 3.0]])
+    assert model.seen == [(5, 2), (1, 3), (1, 3)]
+
+
+def test_samples_that_lack_a_dimension_are_not_taken_for_the_parts_of_one() -> None:
+    """Layers that take one sample, without a batch, too, do so with what was stacked of several."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(2, 1, 4, batch_first=True)
+    answers = served(layer, [LIKE] * 3, batches="stack")
+    (alone,), _ = answers([1.0, 0.0])
+    together, codes = answers([1.0, 0.0], [float("nan"), 1.0])
+    assert (together[0], codes) == (alone, [200, 200])
+
+
+def test_what_the_model_did_to_an_option_is_undone_before_it_is_called_again() -> None:
+    def scale(x: torch.Tensor, options: dict[str, float]) -> torch.Tensor:
+        by = options.pop("by", 1.0)
+        if x.isnan().any():
+            raise ValueError("no number")
+        return x * by
+
+    bodies = [{"x": [value], "options": {"by": 2.0}} for value in (1.0, float("nan"), 3.0)]
+    answers, codes = ask(scale, *bodies, batches="stack")
+    assert (codes, answers[0], answers[2]) == ([200, 503, 200], [2.0], [6.0])
 
 
 def test_one_whole_batch_is_the_call() -> None:
@@ -77,6 +139,22 @@ def test_an_output_without_a_part_for_each_is_not_divided() -> None:
         split(torch.ones(3), "rows", both.sizes)
     found = split({"y": torch.ones(4, 1)}, {"dict": {"y": "rows"}}, both.sizes)
     assert [tuple(part["y"].shape) for part in found] == [(2, 1), (2, 1)]
+
+
+def test_arrays_with_labels_are_divided_by_place() -> None:
+    class Labelled:
+        """Finds items by label, as those of pandas do."""
+
+        shape = (3,)
+
+        def __getitem__(self, label: int) -> float:
+            return {2: 1.0, 1: 2.0, 0: 3.0}[label]
+
+        def tolist(self) -> list[float]:
+            return [1.0, 2.0, 3.0]
+
+    assert split(Labelled(), "rows", 3) == [1.0, 2.0, 3.0]
+    assert split(Labelled(), "rows", [1, 2]) == [[1.0], [2.0, 3.0]]
 
 
 def test_each_request_of_a_module_can_be_a_call() -> None:

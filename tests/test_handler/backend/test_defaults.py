@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from answers import read
+from answers import proven_by, read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
@@ -43,11 +43,15 @@ STACKED: Any = {**SERVED_PLAINLY, "batches": "stack", "parts": "rows"}
 
 
 def _ask(entry: Any, *bodies: object, serving: Any = STACKED, **options: Any) -> tuple[list[Any], list[int]]:
-    """The answers as clients read them, and their statuses: of a module whose rows are proven to be apart."""
+    """The answers as clients read them, and their statuses.
+
+    Of a module it is proven that rows are apart, in requests like the first.
+    """
     context = _context(len(bodies))
     if not isinstance(entry, torch.nn.Module):
         serving = SERVED_PLAINLY
-    handler = DefaultHandler(entry, "m", serving=serving, **{"tracebacks": False, **options})
+    given = {"tracebacks": False, "proven": proven_by(bodies[0]), **options}
+    handler = DefaultHandler(entry, "m", serving=serving, **given)
     answers = handler.handle([{"body": body} for body in bodies], context)
     return read(answers, context), [context.get_response_status(index)[0] for index in range(len(bodies))]
 
@@ -88,6 +92,57 @@ def test_a_bad_input_and_a_failing_one_leave_the_others_their_answers() -> None:
     assert "not a rectangular array" in answers[1]["message"]
     assert "Model 'm' raised ValueError: too much" in answers[2]["message"]
     assert "Traceback" not in answers[2]["message"]
+
+
+def test_an_exception_without_a_text_is_its_requests_alone() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("text")
+
+    def fails(text: str) -> str:
+        if text == "bad":
+            raise Odd
+        return text
+
+    answers, codes = _ask(fails, "good", "bad")
+    assert (codes, answers[0]) == ([200, 503], "good")
+    assert "raised Odd" in answers[1]["message"]
+
+
+def test_a_default_that_cannot_be_shown_is_no_other_requests_fault() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise AttributeError("text")
+
+    def model(x: str, odd: Any = Odd()) -> str:  # noqa: B008
+        return x
+
+    answers, codes = _ask(model, "good", {"y": 1})
+    assert (codes, answers[0]) == ([200, 400], "good")
+    assert "the model takes (x, odd)" in answers[1]["message"]
+
+
+class TestDescriptions:
+    """The header that asks for one can come with any request of a batch."""
+
+    @staticmethod
+    def asked(described: Any, *wishes: bool) -> tuple[list[Any], list[int]]:
+        context = _context(len(wishes))
+        for index, wish in enumerate(wishes):
+            if wish:
+                context.request_processor[index]._request_header["describe"] = "True"
+        handler = DefaultHandler(Doubles(), "m", tracebacks=False, described=described)
+        answers = handler.handle([{} if wish else {"body": [1]} for wish in wishes], context)
+        return read(answers, context), [context.get_response_status(i)[0] for i in range(len(wishes))]
+
+    @pytest.mark.parametrize("wishes", [(True, False), (False, True), (True, True, False)])
+    def test_are_for_those_that_ask(self, wishes: tuple[bool, ...]) -> None:
+        answers, _ = self.asked(lambda: {"a": 1}, *wishes)
+        assert answers == [{"a": 1} if wish else [2] for wish in wishes]
+
+    def test_that_fail_fail_alone(self) -> None:
+        answers, codes = self.asked({}.popitem, True, False)
+        assert (codes, answers[1]) == ([503, 200], [2])
 
 
 def test_a_traceback_is_sent_if_asked_for() -> None:

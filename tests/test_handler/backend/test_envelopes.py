@@ -13,6 +13,7 @@ from answers import read
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
+from interpool.handler.backend.inputs import Arguments
 from interpool.native.archive.format import SERVED_PLAINLY
 
 MODEL = {"modelName": "m", "modelVersion": "2.1"}
@@ -35,19 +36,25 @@ class Doubles(torch.nn.Module):
 STACKED: Any = {**SERVED_PLAINLY, "batches": "stack", "parts": "rows"}
 
 
-def _handle(entry: Any, envelope: str, rows: list[dict[str, Any]], **headers: str) -> tuple[list[Any], Any]:
+def _handle(
+    entry: Any, envelope: str, rows: list[dict[str, Any]], proven: Any = None, **headers: str
+) -> tuple[list[Any], Any]:
     context = Context("m", "/nowhere", {"model": MODEL}, 1, None, "0")
     context.request_processor = [RequestProcessor(dict(headers)) for _ in rows]
     context.request_ids = {index: f"request-{index}" for index in range(len(rows))}
     serving = STACKED if isinstance(entry, torch.nn.Module) else SERVED_PLAINLY
-    handler = DefaultHandler(entry, "m", tracebacks=False, envelope=envelope, manifest=MODEL, serving=serving)
+    handler = DefaultHandler(
+        entry, "m", tracebacks=False, envelope=envelope, manifest=MODEL, serving=serving, proven=proven
+    )
     return read(handler.handle(rows, context), context), [
         context.get_response_status(i)[0] for i in range(len(rows))
     ]
 
 
-def _ask(entry: Any, envelope: str, *bodies: Any, **headers: str) -> tuple[list[Any], Any]:
-    return _handle(entry, envelope, [{"body": body} for body in bodies], **headers)
+def _ask(
+    entry: Any, envelope: str, *bodies: Any, proven: Any = None, **headers: str
+) -> tuple[list[Any], Any]:
+    return _handle(entry, envelope, [{"body": body} for body in bodies], proven, **headers)
 
 
 def _v2(*inputs: tuple[str, list[int], str, list[Any]], **more: Any) -> dict[str, Any]:
@@ -77,7 +84,8 @@ def test_body_takes_one_field_and_leaves_the_others() -> None:
 @pytest.mark.parametrize("envelope", ["json", "kserve"])
 def test_each_instance_is_a_sample_and_all_of_a_batch_run_at_once(envelope: str) -> None:
     model = Doubles()
-    answers, codes = _ask(model, envelope, {"instances": [[1, 2], [3, 4]]}, {"instances": [[5, 6]]})
+    bodies = {"instances": [[1, 2], [3, 4]]}, {"instances": [[5, 6]]}
+    answers, codes = _ask(model, envelope, *bodies, proven=Arguments((torch.tensor([1, 2]),), {}))
     assert answers == [{"predictions": [[2, 4], [6, 8]]}, {"predictions": [[10, 12]]}]
     assert (codes, model.seen) == ([200, 200], [(3, 2)])
 
@@ -104,7 +112,9 @@ def test_instances_have_one_type_together() -> None:
 
 def test_numbers_are_samples_of_a_module_and_numbers_to_a_callable() -> None:
     model = Doubles()
-    assert _ask(model, "kserve", {"instances": [1, 2.5]})[0] == [{"predictions": [2.0, 5.0]}]
+    proven = Arguments((torch.tensor(1.0),), {})
+    found = _ask(model, "kserve", {"instances": [1, 2.5]}, proven=proven)[0]
+    assert found == [{"predictions": [2.0, 5.0]}]
     assert model.seen == [(2,)]
     assert _ask(repr, "kserve", {"instances": [1, "two"]})[0] == [{"predictions": ["1", "'two'"]}]
 
@@ -112,7 +122,8 @@ def test_numbers_are_samples_of_a_module_and_numbers_to_a_callable() -> None:
 def test_instances_that_are_objects_are_keyword_arguments() -> None:
     model = Doubles()
     body = {"instances": [{"x": [1], "bias": [1.0]}, {"x": [2], "bias": [2]}]}
-    assert _ask(model, "kserve", body)[0] == [{"predictions": [[3.0], [6.0]]}]
+    proven = Arguments((), {"x": torch.tensor([1]), "bias": torch.tensor([1.0])})
+    assert _ask(model, "kserve", body, proven=proven)[0] == [{"predictions": [[3.0], [6.0]]}]
     assert model.seen == [(2, 1)]
 
 

@@ -121,11 +121,31 @@ def test_whole_batches_of_different_sizes_are_divided() -> None:
         proof(lambda x: x - x.mean(0), whole, whole[:1], batches="batch")
 
 
+def test_batches_of_some_sizes_only_have_no_proof() -> None:
+    """Two that the model refuses could make one that it takes."""
+
+    def swap_pairs(x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 2, 3).flip(1).view(-1, 3)
+
+    pairs = torch.rand(4, 3)
+    with pytest.raises(NotProven, match="every size"):
+        proof(swap_pairs, pairs, pairs[:1], batches="batch")
+
+
 def test_whole_numbers_are_changed_within_what_the_model_takes() -> None:
     table = nn.Embedding(10, 3)
     assert proof(table, torch.tensor([1, 2, 9])) == "rows"
     with pytest.raises(NotProven):
         proof(lambda ids: table(ids) + ids.max(), torch.tensor([1, 2, 9]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int64])
+def test_what_a_model_guesses_from_the_largest_value_of_a_batch_has_no_proof(dtype: torch.dtype) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x / 255 if x.abs().max() > 1 else x / 1  # are these pixels from 0 to 255?
+
+    with pytest.raises(NotProven):
+        proof(scaled, torch.tensor([0, 17, 200, 255], dtype=dtype))
 
 
 def test_inputs_that_cannot_be_changed_prove_nothing() -> None:

@@ -138,6 +138,13 @@ def test_lists_of_tensors_are_in_no_batch() -> None:
     assert works(pools, torch.rand(3, 1), [torch.ones(4), torch.ones(4)]).batches == "each"
 
 
+def test_requests_that_bring_other_values_than_were_proven_share_no_call() -> None:
+    """A list of numbers comes as a tensor, and would be stacked with those of others."""
+    found = works(forward(lambda x, sizes: x * sizes[0]), torch.rand(3, 2), [2, 2])
+    assert found.batches == "each"
+    assert "such as a list of numbers as a tensor" in " ".join(found.notes)
+
+
 def test_types_that_json_lacks_are_said_or_saved() -> None:
     halves = works(forward(lambda x: x * 2), torch.rand(2, 3, dtype=torch.float64))
     assert json.loads(halves.body)["dtype"] == "float64"
