@@ -388,6 +388,12 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
   for (std::future<void>& over : starting) {
     over.wait();
   }
+  for (size_t i = given; i < count; ++i) {
+    if (started[i] == nullptr && !failures[i]) {  // there was not even memory to say why
+      failures[i] = std::make_exception_ptr(
+          InterpreterStartError("an interpreter did not start, as there is no memory left."));
+    }
+  }
   for (const std::exception_ptr& failure : failures) {
     if (failure) {
       std::erase(started, nullptr);

@@ -157,8 +157,8 @@ class Interpreter {
   };
   virtual Answer answer(void* service, const Message& message) = 0;
 
-  // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at
-  // once; any thread, any GIL, entered or not.
+  // Runs `work` on the interpreter's main thread, which holds no GIL; what it throws goes to stderr.
+  // Returns at once; any thread, any GIL, entered or not. Throws std::bad_alloc.
   virtual void later(std::function<void()> work) = 0;
 
   // Raises CallInterrupted, a BaseException, in the Python code of that call, unless it is importing

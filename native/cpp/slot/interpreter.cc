@@ -14,6 +14,7 @@
 #include "../interpose/interpreters.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
+#include "../seam/reported.h"
 #include "builtin_module.h"
 #include "convert.h"
 #include "interruption.h"
@@ -67,11 +68,24 @@ bool holds_gil() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
 
+class GilEnsured {
+ public:
+  GilEnsured() : state_(PyGILState_Ensure()) {}
+  ~GilEnsured() { PyGILState_Release(state_); }
+  GilEnsured(const GilEnsured&) = delete;
+  GilEnsured& operator=(const GilEnsured&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
 void decref_later(PyObject* object) {
-  MainThread::get().run_later([object] {
-    const PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF(object);
-    PyGILState_Release(state);
+  // Nobody could catch it where a tensor dies: without memory for that, the object stays.
+  reported([object] {
+    MainThread::get().run_later([object] {
+      const GilEnsured gil;
+      Py_DECREF(object);
+    });
   });
 }
 
@@ -296,11 +310,10 @@ class PythonInterpreter final : public Interpreter {
 
   void interrupt(uint64_t call, std::function<void(Interruption)> told) override {
     later([call, told = std::move(told)] {
-      const PyGILState_STATE state = PyGILState_Ensure();
+      const GilEnsured gil;
       if (auto interruption = interrupt_call(call)) {
         told(std::move(*interruption));
       }
-      PyGILState_Release(state);
     });
   }
 

@@ -6,10 +6,11 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
-#include <system_error>
 #include <utility>
 
+#include "../seam/reported.h"
 #include "../seam/thread.h"
 
 namespace interpool {
@@ -91,15 +92,19 @@ bool MainThread::may_run(size_t runner) const {
 void MainThread::add_relief() {
   const size_t number = runners_.size();
   try {
+    runners_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  try {
     start_model_thread([this, number] {
       pthread_setname_np(pthread_self(), "interpool-relief");
       here = number;
       loop(number);
     });
-  } catch (const std::system_error&) {
-    return;  // no more threads: what waits goes on waiting, and others with it
+  } catch (const std::exception&) {
+    runners_.pop_back();  // no more threads: what waits goes on waiting, and others with it
   }
-  runners_.emplace_back();
 }
 
 // The mutex is held. Somebody waits behind work that is under way: reliefs that do not know yet look
@@ -147,7 +152,7 @@ void MainThread::loop(size_t runner) {
       alert();
     }
     lock.unlock();
-    work();
+    reported(work);
     work = nullptr;
     lock.lock();
     self.busy = false;

@@ -29,7 +29,7 @@ class MainThread {
   // Is the calling thread this interpreter's main thread, or a relief of it?
   static bool is_here();
 
-  // Any thread, any GIL. In turn, but for what a relief does.
+  // Any thread, any GIL. In turn, but for what a relief does. What `work` throws goes to stderr.
   void run_later(std::function<void()> work);
 
   // The work at hand is about to wait for the GIL, and has got it: nobody could relieve it meanwhile.

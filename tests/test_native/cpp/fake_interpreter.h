@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -172,7 +173,13 @@ class FakeInterpreter final : public Interpreter {
   bool wants_to_retire() const noexcept override { return false; }
   Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
 
+  // Has later() find no memory. Any thread.
+  std::atomic<bool> no_memory{false};
+
   void later(std::function<void()> work) override {
+    if (no_memory) {
+      throw std::bad_alloc();
+    }
     {
       const std::lock_guard lock(queue_mutex_);
       work_.push_back(std::move(work));
