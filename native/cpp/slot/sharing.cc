@@ -21,20 +21,6 @@ namespace {
 constexpr std::chrono::milliseconds kTurn{200};  // what is waited for, between two looks at interruptions
 constexpr size_t kTrim = size_t{1} << 20;        // what is worth giving back to the system
 
-class GilReleased {
- public:
-  GilReleased() : state_(PyEval_SaveThread()) {}
-  ~GilReleased() { PyEval_RestoreThread(state_); }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
-
- private:
-  PyThreadState* const state_;
-};
-
-// What `tick` raised is pending.
-class Interrupted : public std::exception {};
-
 // A storage on its way.
 struct Moving {
   c10::Storage storage;  // held, so that it is there without the GIL, too
@@ -122,11 +108,9 @@ class Move {
           placed.push_back(&each);
         }
       }
-      placements = services_.place_storages(request_.key, pieces, kTurn);
-    }
-    while (!placements.has_value()) {
-      if (!Ref(PyObject_CallNoArgs(request_.tick))) {
-        throw Interrupted();
+      if (each.content->has_value()) {
+        pieces.push_back({each.data, **each.content});
+        placed.push_back(&each);
       }
       const GilReleased released;
       placements = services_.place_storages(request_.key, pieces, kTurn);
