@@ -40,7 +40,7 @@ struct Snapshot {
 };
 
 // What a slot asks of the process it lives in. Called on threads that hold no
-// slot's GIL (the slot releases its own first).
+// slot's GIL (the slot releases its own first), but where it says so.
 class Services {
  public:
   // Files to dlopen, in order, so that `path` is loaded for `slot`: private
@@ -69,7 +69,8 @@ class Services {
   virtual std::string notes_folder() = 0;
 
   // Where storages with these contents lie in memory that interpreters have in common, see
-  // core/shared_storages.h. And: what was placed for `model` is found no more.
+  // core/shared_storages.h. The caller holds its GIL, so that what it points to stays; without pieces, which
+  // is how to wait for one's turn, it holds none. And: what was placed for `model` is found no more.
   virtual std::optional<std::vector<Placement>> place_storages(const std::string& key,
                                                                const std::vector<Piece>& pieces,
                                                                std::chrono::milliseconds patience) = 0;
