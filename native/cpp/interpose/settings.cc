@@ -16,10 +16,12 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "../upstream/torch_layouts.h"
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
+#include "at_work.h"
 #include "entered.h"
 #include "generators.h"
 #include "got_patching.h"
@@ -62,14 +64,10 @@ struct Settings {
   std::atomic<int> threads{0};  // 0: the process's
   std::atomic<bool> warned{false};
   std::optional<GeneratorState> generator;  // while another model has its turn
+  std::shared_ptr<Settings> retired_before;
   std::array<std::byte, kContextBytes> born;
   const std::array<at::Float32Precision, 9> born_precisions = precisions(context);
 };
-
-// Threads that a model started may hold a reference to a Context for as long as an
-// operator looks at it. So settings that are done with are freed only after this
-// many others were.
-constexpr size_t kRetired = 32;
 
 struct Cell {
   std::mutex mutex;  // guards all below, and writes to the interpreter's place in `in_force`
@@ -77,8 +75,7 @@ struct Cell {
   std::shared_ptr<Settings> current;
   uint64_t fresh_seed = 0;  // the system's, not a model's
   std::map<std::string, std::shared_ptr<Settings>> models;
-  std::array<std::shared_ptr<Settings>, kRetired> retired;
-  size_t retirements = 0;
+  std::shared_ptr<Settings> retired;  // the last one, which has the one before
 };
 
 // Read by most operators, without a lock.
@@ -91,7 +88,21 @@ Cell& cell_of(InterpreterId id) {
 
 // The cell's lock is held.
 void retire(Cell& cell, std::shared_ptr<Settings> settings) noexcept {
-  cell.retired.at(cell.retirements++ % kRetired) = std::move(settings);
+  settings->retired_before = std::move(cell.retired);
+  cell.retired = std::move(settings);
+}
+
+// Frees what is retired, if nobody can be looking at it: an operator refers to a Context as long as it runs.
+// The cell's lock is held, and none of these is in force any more. That was written before the count is
+// looked at here; a thread is counted before it reads what is in force. So if the count is zero, those who
+// had read it before have left, and those who come read what is in force now.
+void free_retired(Cell& cell, InterpreterId id) noexcept {
+  if (anybody_at_work(id)) {
+    return;
+  }
+  while (cell.retired != nullptr) {
+    cell.retired = std::exchange(cell.retired->retired_before, nullptr);
+  }
 }
 
 // The settings of the calling thread's interpreter; none for the host's and for
@@ -168,13 +179,14 @@ void use_settings(InterpreterId id, const std::string& model) {
     }
   }
   cell.current = next;
+  in_force[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
   if (cell.current->generator.has_value()) {
     set_generator_state(id, *cell.current->generator);
   } else if (!random) {
     cell.fresh_seed = reseed_generator(id);
   }
   cell.model = model;
-  in_force[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
+  free_retired(cell, id);
 }
 
 void forget_settings(InterpreterId id, const std::string& model) {
@@ -190,9 +202,12 @@ void forget_settings(InterpreterId id, const std::string& model) {
     retire(cell, known->second);
   }
   cell.models.erase(known);
+  free_retired(cell, id);
 }
 
 void enter_settings(InterpreterId id, ThreadSettings& outside) {
+  begin_work(id);
+  outside.interpreter = id;
   enter_attributes();
   std::fegetenv(&outside.floats);
   std::fesetenv(FE_DFL_ENV);
@@ -220,6 +235,7 @@ void leave_settings(const ThreadSettings& outside) noexcept {
     set_mkl_threads_here(outside.mkl_threads);
   }
   std::fesetenv(&outside.floats);
+  end_work(outside.interpreter);
 }
 
 void want_anomaly(bool wanted) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "../interpose/at_work.h"
 #include "../interpose/interpreters.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
@@ -49,8 +50,14 @@ struct Attachment {
     if (state == nullptr || abandoned || syscall(SYS_gettid) == getpid()) {
       return;
     }
+    if (settings.interpreter != kNone) {
+      begin_work(settings.interpreter);
+    }
     PyEval_RestoreThread(state);
     PyGILState_Release(PyGILState_UNLOCKED);  // the Ensure of enter(): frees the state
+    if (settings.interpreter != kNone) {
+      end_work(settings.interpreter);
+    }
   }
 };
 thread_local Attachment attachment;
@@ -345,6 +352,7 @@ class PythonInterpreter final : public Interpreter {
   void lose() noexcept {
     pristine_.reset();  // or leave() would look at torch's state, which may be what failed
     leave();
+    end_work(options_.id);
     attachment.state = nullptr;
   }
 
