@@ -6,15 +6,19 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -134,22 +138,66 @@ void remember_threads(ThreadSettings& outside) {
   }
 }
 
-}  // namespace
-
-void install_settings() {
+// Has those of libtorch's libraries that are loaded use the settings below. A handle stays open: what is
+// patched is not to go. Any thread.
+void bind_loaded_libraries() {
   static const std::set<std::string_view> per_interpreter = {
       mangled::global_context,          mangled::default_cpu_generator,
       mangled::get_default_dtype,       mangled::get_default_complex_dtype,
       mangled::get_default_scalar_type,
   };
+  static std::mutex mutex;
+  static std::set<void*> bound;
+  const std::lock_guard lock(mutex);
+  for (const char* name : kLibtorch) {
+    void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) {
+      continue;
+    }
+    if (bound.insert(library).second) {
+      patch_got_to_interposer(library,
+                              [](std::string_view found) { return per_interpreter.contains(found); });
+    } else {
+      dlclose(library);
+    }
+  }
+}
+
+// dlopen, as libtorch_cpu calls it: libtorch_cuda_linalg.so is loaded when it is first needed. As a name
+// without a folder is looked for where the caller's own file says, and this is another file, its folder comes
+// first. It throws nothing, as dlopen does not.
+void* open_for_libtorch(const char* name, int mode) noexcept {
+  void* library = nullptr;
+  try {
+    Dl_info caller{};
+    if (name != nullptr && std::string_view(name).find('/') == std::string_view::npos &&
+        dladdr(__builtin_return_address(0), &caller) != 0) {
+      const std::string_view file(caller.dli_fname);
+      const std::string beside = std::string(file.substr(0, file.rfind('/') + 1)) + name;
+      library = ::access(beside.c_str(), F_OK) == 0 ? dlopen(beside.c_str(), mode) : nullptr;
+    }
+    if (library == nullptr) {
+      library = dlopen(name, mode);
+    }
+    if (library != nullptr) {
+      bind_loaded_libraries();
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "interpool: %s has torch's settings of the process, and not a model's own: %s\n",
+                 name != nullptr ? name : "a library", error.what());
+  }
+  return library;
+}
+
+}  // namespace
+
+void install_settings() {
   static std::once_flag once;
   std::call_once(once, [] {
-    for (const char* name : kLibtorch) {
-      if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
-        patch_got_to_interposer(library,
-                                [](std::string_view found) { return per_interpreter.contains(found); });
-        dlclose(library);
-      }
+    bind_loaded_libraries();
+    if (void* const libtorch = dlopen(kTorchCpu, RTLD_LAZY | RTLD_NOLOAD)) {
+      patch_got(libtorch, {{"dlopen", reinterpret_cast<void*>(&open_for_libtorch)}});
+      dlclose(libtorch);
     }
   });
 }
