@@ -190,6 +190,10 @@ class Interpreter {
   // waits for what is running. The caller holds no GIL.
   virtual void close() = 0;
 
+  // For the process's end: if no thread is at work in here, and none that its models started lives, runs
+  // nothing later any more, and says so. Any thread that holds no GIL; waits for a moment.
+  virtual bool close_if_idle() = 0;
+
   // Tells the router that this interpreter's libtorch_python was mapped from this
   // file, before any of its tensors exists.
   virtual void adopt_torch(const std::string& libtorch_python) = 0;

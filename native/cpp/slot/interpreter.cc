@@ -334,6 +334,8 @@ class PythonInterpreter final : public Interpreter {
 
   void close() override { MainThread::get().close(); }
 
+  bool close_if_idle() override { return MainThread::get().close_if_idle() && !anybody_at_work(options_.id); }
+
   void adopt_torch(const std::string& libtorch_python) override {
     adopt_torch_python(options_.id, libtorch_python);
   }

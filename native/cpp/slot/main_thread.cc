@@ -17,6 +17,7 @@ namespace interpool {
 namespace {
 
 constexpr std::chrono::seconds kPatience{1};  // with one piece of work, before a relief does the next
+constexpr std::chrono::milliseconds kMoment{100};
 constexpr size_t kMostRunners = 16;
 
 thread_local std::optional<size_t> here;  // which runner the calling thread is
@@ -81,6 +82,16 @@ void MainThread::close() {
   idle_.wait(lock, [this] {
     return std::none_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.busy; });
   });
+}
+
+bool MainThread::close_if_idle() {
+  std::unique_lock lock(mutex_);
+  const bool idle = idle_.wait_for(lock, kMoment, [this] {
+    return (closed_ || queue_.empty()) &&
+           std::none_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.busy; });
+  });
+  closed_ = closed_ || idle;
+  return idle;
 }
 
 // The mutex is held.

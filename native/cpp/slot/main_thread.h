@@ -40,6 +40,8 @@ class MainThread {
   // Runs nothing any more: what is queued, now or later, is leaked. Blocks until
   // work that is under way has ended.
   void close();
+  // The same if there is nothing that it would wait for, or leak; waits for a moment for that.
+  bool close_if_idle();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -192,6 +192,12 @@ class FakeInterpreter final : public Interpreter {
     closed_ = true;
     idle_.wait(lock, [this] { return !busy_; });
   }
+  bool close_if_idle() override {
+    const std::lock_guard lock(queue_mutex_);
+    const bool idle = work_.empty() && !busy_;
+    closed_ = closed_ || idle;
+    return idle;
+  }
   void adopt_torch(const std::string& /*libtorch_python*/) override {}
 
  private:
