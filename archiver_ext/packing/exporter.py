@@ -7,13 +7,19 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.package import PackageExporter
 
 from interpool.archiver_ext.packing.dotted_names import with_parents
 from interpool.archiver_ext.packing.imports import ImportSite, find_imports
 from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
 from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE, Origin
-from interpool.native.upstream.torch_private import OWN_MODULES, REDUCED, PackagingErrorReason
+from interpool.native.upstream.torch_private import (
+    OWN_MODULES,
+    REDUCE_PACKAGE,
+    REDUCED,
+    PackagingErrorReason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +33,9 @@ _ENTRY_SOURCE = "import os\n"
 # PEP 263; in the first two lines, of which the first must be a comment or empty, and counts if both
 # name an encoding.
 _ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)??[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
+
+
+_WEIGHTS = (torch.UntypedStorage, torch.storage.TypedStorage)
 
 
 class HermeticExporter(PackageExporter):
@@ -128,6 +137,10 @@ class HermeticExporter(PackageExporter):
                 self.add_dependency(site.modules[0])
 
     def _persistent_id(self, obj: object) -> Any:
+        # The type says whether its objects pack themselves, as with pickle's own methods: an object that
+        # answers to any name says nothing by answering to this one. Weights are none of those.
+        if not hasattr(type(obj), REDUCE_PACKAGE) and not isinstance(obj, _WEIGHTS):
+            return None
         # torch numbers what packs itself by its address; equal models must give equal bytes.
         found = super()._persistent_id(obj)  # type: ignore[no-untyped-call]
         if isinstance(found, tuple) and found[0] == REDUCED:

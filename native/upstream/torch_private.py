@@ -56,6 +56,9 @@ _MOCKED = "_name"
 REDUCED = "reduce_package"
 """The first part of a pickle's reference to what packs itself."""
 
+REDUCE_PACKAGE = "__reduce_package__"
+"""The method of a class whose objects pack themselves."""
+
 _EXPORTER = "torch.package.package_exporter"
 _IMPORTER = "torch.package.package_importer"
 
@@ -91,7 +94,7 @@ _PACKAGE_NAMES = (
         f"{_EXPORTER}:PackageExporter._persistent_id",
         "packing/exporter.py numbers what packs itself",
         ("self", "obj"),
-        mentions=(REDUCED, "storage"),
+        mentions=(REDUCED, REDUCE_PACKAGE, "storage"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._write",
