@@ -19,6 +19,7 @@ from interpool.native.upstream.torch_private import (
     REDUCE_PACKAGE,
     REDUCED,
     PackagingErrorReason,
+    compiled_modules_as_plain,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class HermeticExporter(PackageExporter):
     Attributes:
         verdicts: what was decided for each module met, by dotted name.
         computed: what was seen to be imported by names that no source holds, with the line, by importer.
+        has_compiled: whether a compiled module was pickled; it is written as it was before torch.compile.
     """
 
     def __init__(self, archive: Path, rules: Rules) -> None:
@@ -56,6 +58,7 @@ class HermeticExporter(PackageExporter):
         self.rules = rules
         self.verdicts: dict[str, Verdict] = {}
         self.computed: Mapping[str, Mapping[str, int]] = {}
+        self.has_compiled = False
         self._deferred: dict[str, bool] | None = None
         self._reduced: dict[int, int] = {}
         if rules.globs.mock:
@@ -147,6 +150,21 @@ class HermeticExporter(PackageExporter):
             number = self._reduced.setdefault(found[1], len(self._reduced))
             return (found[0], number, *found[2:])
         return found
+
+    def save_pickle(
+        self,
+        package: str,
+        resource: str,
+        obj: Any,
+        dependencies: bool = True,
+        pickle_protocol: int = 3,
+    ) -> None:
+        """Write an object; see the base class."""
+        with compiled_modules_as_plain(self._note_compiled):
+            super().save_pickle(package, resource, obj, dependencies, pickle_protocol)
+
+    def _note_compiled(self) -> None:
+        self.has_compiled = True
 
     def save_file(self, name: str, content: bytes) -> None:
         """Add a member by its path below the archive's root, which save_binary cannot name."""

@@ -43,7 +43,42 @@ def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackErro
     return PackError(f"{head}\n{advice}", readable_traceback(error) if in_user_code else "")
 
 
+def refuse_exported(entry: object, spec: str) -> None:
+    """Refuse what torch.export has made, which pickle cannot take.
+
+    Raises:
+        PackError: the object is such a thing, or holds one where it can be seen.
+    """
+    held = [("", entry), *vars(entry).items()] if hasattr(entry, "__dict__") else [("", entry)]
+    parts = [
+        (".".join(filter(None, (name, inner))), module)
+        for name, part in held
+        for inner, module in (part.named_modules() if isinstance(part, torch.nn.Module) else [("", part)])
+    ]
+    for name, part in parts:
+        if _is_exported(part):
+            where = f" at {name}" if name else ""
+            raise PackError(
+                f"the object that {spec} gives cannot be pickled{where} ({type(part).__name__}): "
+                f"torch.export made it\n  What to do: {_UNEXPORTED}"
+            )
+
+
+def _is_exported(part: object) -> bool:
+    return any(each.__module__.startswith("torch.export.") for each in type(part).__mro__)
+
+
+_UNEXPORTED = (
+    "give pack the module that was exported, or save the program with torch.export.save beside the code, put "
+    "the file in with --data, and call torch.export.load(path).module() when the model is first called"
+)
+
+
 def _advice(part: object) -> str:
+    if _is_exported(part) or (
+        isinstance(part, FunctionType) and str(part.__module__).startswith("torch.export.")
+    ):
+        return _UNEXPORTED
     if isinstance(part, torch.nn.Module) and parametrize.is_parametrized(part):
         return (
             "before the model is given to pack, fold the parametrizations into plain weights: "

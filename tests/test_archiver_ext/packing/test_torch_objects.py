@@ -1,0 +1,94 @@
+"""What torch makes of a model is packed as pickle takes it, or refused with what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from interpool.archiver_ext import PackError, pack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from test_archiver_ext.conftest import Write
+
+PROJECT = {
+    "mypkg/__init__.py": "",
+    "mypkg/m.py": """
+        import torch
+        from torch import nn
+        from torch.ao import quantization
+        from torch.nn.utils import prune
+
+        example_inputs = torch.ones(2, 3)
+
+        def pruned():
+            layer = nn.Linear(3, 2)
+            prune.l1_unstructured(layer, "weight", amount=0.3)
+            return layer
+
+        def static():
+            layers = quantization.QuantStub(), nn.Linear(3, 2), quantization.DeQuantStub()
+            model = nn.Sequential(*layers).eval()
+            model.qconfig = quantization.get_default_qconfig("x86")
+            quantization.prepare(model, inplace=True)
+            model(example_inputs)
+            return quantization.convert(model)
+
+        class Hooked(nn.Linear):
+            def __init__(self):
+                super().__init__(3, 2)
+                self.handle = self.register_forward_pre_hook(self.doubled)
+
+            def doubled(self, module, args):
+                return (args[0] * 2,)
+
+        class All(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = nn.ModuleList([
+                    quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 2)).eval(), dtype=torch.qint8),
+                    static(),
+                    pruned(),
+                    nn.utils.weight_norm(nn.Linear(3, 2)),
+                    Hooked(),
+                    torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2))),
+                    torch.jit.script(nn.Linear(3, 2)),
+                    torch.compile(nn.Linear(3, 2), backend="eager"),
+                ])
+
+            def forward(self, x):
+                return torch.stack([part(x).sum(1) for part in self.parts], 1)
+
+        def build():
+            torch.manual_seed(0)
+            return All()
+
+        class Holds:
+            def __init__(self):
+                layer = nn.Sequential(nn.Linear(3, 2))
+                self.net = torch.export.export(layer, (example_inputs,)).module()
+
+            def __call__(self, x):
+                return self.net(x)
+    """,
+}
+
+
+def test_what_torch_makes_of_modules_is_packed_and_answers_the_same(project: Write, tmp_path: Path) -> None:
+    """Compiled modules as they were before; packing itself compares the answers, in a process of its own."""
+    report = pack("mypkg.m:build", tmp_path / "m.ptpkg", root=project(PROJECT))
+    assert report.request is not None
+    said = "mypkg.m:build holds a module that torch.compile has compiled, and no archive keeps that"
+    assert [warning for warning in report.warnings if warning.startswith(said)]
+
+
+def test_what_torch_exported_is_refused_with_what_to_do(project: Write, tmp_path: Path) -> None:
+    with pytest.raises(PackError) as caught:
+        pack("mypkg.m:Holds", tmp_path / "m.ptpkg", root=project(PROJECT))
+    first, advice = caught.value.message.splitlines()
+    assert first == (
+        "the object that mypkg.m:Holds gives cannot be pickled at net (GraphModule): torch.export made it"
+    )
+    assert "give pack the module that was exported, or save the program with torch.export.save" in advice
