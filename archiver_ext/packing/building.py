@@ -42,7 +42,7 @@ from interpool.archiver_ext.packing.manifest import append_manifest, digests
 from interpool.archiver_ext.packing.module_names import check_names
 from interpool.archiver_ext.packing.observing import Calls
 from interpool.archiver_ext.packing.opened_files import OpenedFiles
-from interpool.archiver_ext.packing.pickling import explain_unpicklable, refuse_exported, was_pickling
+from interpool.archiver_ext.packing.pickling import explain_unpicklable, refuse_torchs_own, was_pickling
 from interpool.archiver_ext.packing.proposals import proposals
 from interpool.archiver_ext.packing.rules import Globs, Rules, Usage
 from interpool.archiver_ext.packing.serving_choices import choices_beside, serving_of
@@ -180,6 +180,7 @@ def export(job: BuildJob) -> Built:
         raise _no_room(job.archive, error) from None
     clock.lap("scan")
     planned = job.planned_data is not None
+    distributed = sys.modules.get("torch.distributed")
     dropped = dropped_imports(exporter)
     hidden = {name: line for name, line in sorted(files.hidden.items()) if name not in data}
     proposed = proposals(exporter)
@@ -209,6 +210,7 @@ def export(job: BuildJob) -> Built:
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
         bases=rules.trees.bases(),
+        process_group=distributed is not None and distributed.is_available() and distributed.is_initialized(),
         seconds=clock.seconds,
     )
 
@@ -247,7 +249,7 @@ class _Clock:
 
 def _evaluated(spec: str, root: Path, entry: Any, serving: Serving) -> list[str]:
     """Put a module into evaluation mode, which is how it is served; the warning, if that changes answers."""
-    refuse_exported(entry, spec)
+    refuse_torchs_own(entry, spec)
     if not isinstance(entry, torch.nn.Module):
         return _held_in_training(spec, entry)
     layers = shown(training_layers(entry))

@@ -72,6 +72,27 @@ PROJECT = {
 
             def __call__(self, x):
                 return self.net(x)
+
+        def group():
+            store = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+
+        class Parallel:
+            def __init__(self):
+                group()
+                self.net = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+
+            def __call__(self, x):
+                return self.net(x)
+
+        class Grouped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                group()
+
+            def forward(self, x):
+                assert torch.distributed.is_initialized(), "no group"
+                return x
     """,
 }
 
@@ -84,11 +105,32 @@ def test_what_torch_makes_of_modules_is_packed_and_answers_the_same(project: Wri
     assert [warning for warning in report.warnings if warning.startswith(said)]
 
 
-def test_what_torch_exported_is_refused_with_what_to_do(project: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "place", "advice"),
+    [
+        ("Holds", "net (GraphModule)", "torch.export made it: give pack the module that was exported, or "),
+        ("Parallel", "net (DistributedDataParallel)", "give pack the model without what needs a process gr"),
+    ],
+)
+def test_what_pickle_cannot_take_of_torchs_is_refused_with_what_to_do(
+    project: Write, tmp_path: Path, name: str, place: str, advice: str
+) -> None:
     with pytest.raises(PackError) as caught:
-        pack("mypkg.m:Holds", tmp_path / "m.ptpkg", root=project(PROJECT))
-    first, advice = caught.value.message.splitlines()
-    assert first == (
-        "the object that mypkg.m:Holds gives cannot be pickled at net (GraphModule): torch.export made it"
+        pack(f"mypkg.m:{name}", tmp_path / "m.ptpkg", root=project(PROJECT))
+    assert caught.value.message.splitlines()[0] == (
+        f"the object that mypkg.m:{name} gives cannot be pickled at {place}"
     )
-    assert "give pack the module that was exported, or save the program with torch.export.save" in advice
+    assert caught.value.message.splitlines()[1].startswith(f"  What to do: {advice}")
+
+
+@pytest.mark.long
+def test_a_process_group_that_was_made_when_the_model_was_built_is_named(
+    project: Write, tmp_path: Path
+) -> None:
+    with pytest.raises(PackError) as caught:
+        pack("mypkg.m:Grouped", tmp_path / "m.ptpkg", root=project(PROJECT))
+    line, said, made, advice, _row = caught.value.message.splitlines()
+    assert line.endswith('assert torch.distributed.is_initialized(), "no group"')
+    assert said.endswith("does not answer in a fresh process: AssertionError: no group")
+    assert made == "  mypkg.m:Grouped makes a process group (torch.distributed), which no archive holds"
+    assert advice.startswith("  What to do: give pack the model without what needs a process group")
