@@ -180,7 +180,7 @@ def _full_name(function: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _spawning_contexts(tree: ast.Module, names: Mapping[str, str]) -> set[str]:
-    """What the file calls its contexts that start processes anew: ``spawn = multiprocessing.get_context("spawn")``.
+    """What the file calls ``multiprocessing.get_context("spawn")``, and other contexts that do not fork.
 
     A name that something else is given to, anywhere, is none of them.
     """

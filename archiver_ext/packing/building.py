@@ -144,7 +144,7 @@ def export(job: BuildJob) -> Built:
         _check_overrides(exporter, spec)
         check_names(exporter, spec)
         data |= dict.fromkeys(given, "--data")
-        data |= files.inside if job.planned_data is None else job.planned_data
+        data |= _read(files, exporter) if job.planned_data is None else job.planned_data
         members = save_data(exporter, data)
         clock.lap("scan")
         exporter.close()
@@ -213,6 +213,14 @@ def export(job: BuildJob) -> Built:
         process_group=distributed is not None and distributed.is_available() and distributed.is_initialized(),
         seconds=clock.seconds,
     )
+
+
+def _read(files: OpenedFiles, exporter: HermeticExporter) -> dict[str, str]:
+    """What was read, but for sources of modules, of which something was decided."""
+    modules = {
+        f"{name.replace('.', '/')}{end}" for name in exporter.verdicts for end in (".py", "/__init__.py")
+    }
+    return {name: line for name, line in files.inside.items() if name not in modules}
 
 
 def _given(trees: WorkingTrees, globs: Iterable[str]) -> list[str]:

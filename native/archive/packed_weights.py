@@ -42,13 +42,14 @@ def make(state: Any) -> torch.ScriptObject:
         raise ValueError("an object of C++ of a class that a model may not be pickled with")
     if name.removeprefix(_CLASSES) in _CONVOLUTIONS and not _is_convolution(content):
         raise ValueError("a packed convolution that torch has not written")
-    made = torch.ScriptObject.__new__(torch.ScriptObject)
+    made: Any = torch.ScriptObject.__new__(torch.ScriptObject)
     try:
         made.__setstate__((content, name))
     except (RuntimeError, TypeError) as error:
         said = next(iter(str(error).splitlines()), "")
         raise ValueError(f"packed weights that torch does not take ({said})") from error
-    return made
+    filled: torch.ScriptObject = made
+    return filled
 
 
 def _is_convolution(content: Any) -> bool:

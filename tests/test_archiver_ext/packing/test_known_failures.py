@@ -24,7 +24,7 @@ def test_every_row_is_there() -> None:
             "a process group",
         ),
         (
-            "ValueError: Error initializing torch.distributed using env:// rendezvous: variable RANK expected",
+            "ValueError: Error initializing torch.distributed using env:// rendezvous: RANK expected",
             "a process group",
         ),
         (
