@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +70,10 @@ _CALLS = {
     ),
     "os._exit": Obstacle("it ends its process", "Raise an exception instead"),
 }
+# Ways to start processes that fork nothing of a pool's.
+_STARTS_ANEW = ("spawn", "forkserver")
+_CONTEXTS = ("mp_context", "multiprocessing_context", "context")  # arguments
+_GET_CONTEXT = ("multiprocessing.get_context", "torch.multiprocessing.get_context")
 _SPAWNS = ("multiprocessing.set_start_method", "torch.multiprocessing.set_start_method")
 
 
@@ -115,16 +119,20 @@ def _of_handler(directory: Path, handler: str) -> list[Obstacle]:
     file = directory / (name if name.endswith(".py") else f"{name}.py")
     try:
         tree = ast.parse(file.read_bytes())
-        called = list(_calls(tree, _imported(tree)))
+        names = _imported(tree)
+        called = list(_calls(tree, names))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         # One of TorchServe's own; what cannot be parsed, or is nested too deep, shows when it is loaded.
         return []
     found = {}
     spawns = any(call in _SPAWNS for call, _ in called)
+    contexts = _spawning_contexts(tree, names)
     for call, node in called:
         obstacle = _CALLS.get(call)
         if call.endswith("DataLoader") and call.startswith("torch.") and _has_workers(node):
             obstacle = Obstacle("a DataLoader with num_workers forks", "Load data with num_workers=0")
+        if _is_given_spawn(node, contexts, names):
+            continue
         if obstacle is not None and not (spawns and "multiprocessing" in call):
             text = f"{file.name}:{node.lineno} calls {call}: {obstacle.why}"
             found[call] = Obstacle(text, obstacle.remedy)
@@ -155,13 +163,51 @@ def _calls(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, as
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node not in main:
-            parts = []
-            function = node.func
-            while isinstance(function, ast.Attribute):
-                parts.append(function.attr)
-                function = function.value
-            if isinstance(function, ast.Name) and function.id in names:
-                yield ".".join([names[function.id], *reversed(parts)]), node
+            name = _full_name(node.func, names)
+            if name:
+                yield name, node
+
+
+def _full_name(function: ast.expr, names: Mapping[str, str]) -> str:
+    """What was imported and is called, by its full name; "" for anything else."""
+    parts = []
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    if not (isinstance(function, ast.Name) and function.id in names):
+        return ""
+    return ".".join([names[function.id], *reversed(parts)])
+
+
+def _spawning_contexts(tree: ast.Module, names: Mapping[str, str]) -> set[str]:
+    """What the file calls ``multiprocessing.get_context("spawn")``, and other contexts that do not fork.
+
+    A name that something else is given to, anywhere, is none of them.
+    """
+    given: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                given.setdefault(ast.unparse(target), []).append(node.value)
+    return {name for name, values in given.items() if all(_is_spawn(value, set(), names) for value in values)}
+
+
+def _is_spawn(value: ast.expr, contexts: Collection[str], names: Mapping[str, str]) -> bool:
+    if isinstance(value, ast.Constant):
+        return value.value in _STARTS_ANEW
+    if isinstance(value, ast.Call):
+        asked = [*value.args, *(each.value for each in value.keywords)]
+        return _full_name(value.func, names) in _GET_CONTEXT and any(
+            isinstance(each, ast.Constant) and each.value in _STARTS_ANEW for each in asked
+        )
+    return ast.unparse(value) in contexts
+
+
+def _is_given_spawn(call: ast.Call, contexts: Collection[str], names: Mapping[str, str]) -> bool:
+    """Whether a pool or a loader is told to start its processes anew."""
+    given = [each for each in call.args if not isinstance(each, ast.Constant)]
+    given += [each.value for each in call.keywords if each.arg in _CONTEXTS]
+    return any(_is_spawn(each, contexts, names) for each in given)
 
 
 def _has_workers(call: ast.Call) -> bool:

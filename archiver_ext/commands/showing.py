@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from interpool.native.archive.format import Extern, ModuleRecord
 
+# TorchServe's max_request_size and max_response_size, unless its configuration says more.
+MOST_BYTES = 6_553_500
 # From here on a body is piped, not shown.
 _MOST_SHOWN = 300
 _ON_EVERY_SERVER = ""
@@ -112,8 +114,27 @@ def show_request(console: Console, archive: Path, model_name: str, address: str)
     """The command line of a request that works, if the archive holds one."""
     line = curl_line(archive, model_name, address)
     if line:
-        console.print(f"a request that works, once it is registered as {plain(model_name)}:", highlight=False)
+        needed = "".join(f", and {each}" for each in _settings_needed(archive))
+        console.print(
+            f"a request that works, once it is registered as {plain(model_name)}{needed}:", highlight=False
+        )
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _settings_needed(archive: Path) -> list[str]:
+    """What a server must be told before it takes an archive's request, and sends the answer."""
+    with open_archive(archive) as opened:
+        record = opened.manifest["request"]
+    answer_bytes = 0 if record is None else record.get("answer_bytes", 0)
+    measured = (
+        ("max_request_size", "this request", len(request_of(archive)[1])),
+        ("max_response_size", "its answer", answer_bytes),
+    )
+    return [
+        f"{setting} in config.properties is at least {size:,} for {what} (it is {MOST_BYTES:,} unless set)"
+        for setting, what, size in measured
+        if size > MOST_BYTES
+    ]
 
 
 def curl_line(archive: Path, model_name: str, address: str) -> str:

@@ -42,7 +42,7 @@ from interpool.archiver_ext.packing.manifest import append_manifest, digests
 from interpool.archiver_ext.packing.module_names import check_names
 from interpool.archiver_ext.packing.observing import Calls
 from interpool.archiver_ext.packing.opened_files import OpenedFiles
-from interpool.archiver_ext.packing.pickling import explain_unpicklable, was_pickling
+from interpool.archiver_ext.packing.pickling import explain_unpicklable, refuse_torchs_own, was_pickling
 from interpool.archiver_ext.packing.proposals import proposals
 from interpool.archiver_ext.packing.rules import Globs, Rules, Usage
 from interpool.archiver_ext.packing.serving_choices import choices_beside, serving_of
@@ -116,7 +116,7 @@ def export(job: BuildJob) -> Built:
         entry, kind = build_entry(spec, root)
         sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
     serving = serving_of(job.serving.or_else(choices_beside(find_spec(spec, root), spec)), kind)
-    in_training = _evaluated(spec, entry, serving)
+    in_training = _evaluated(spec, root, entry, serving)
     given = _given(rules.trees, job.data)
     clock.lap("build")
     exporter = HermeticExporter(job.archive, rules)
@@ -144,7 +144,7 @@ def export(job: BuildJob) -> Built:
         _check_overrides(exporter, spec)
         check_names(exporter, spec)
         data |= dict.fromkeys(given, "--data")
-        data |= files.inside if job.planned_data is None else job.planned_data
+        data |= _read(files, exporter) if job.planned_data is None else job.planned_data
         members = save_data(exporter, data)
         clock.lap("scan")
         exporter.close()
@@ -180,6 +180,7 @@ def export(job: BuildJob) -> Built:
         raise _no_room(job.archive, error) from None
     clock.lap("scan")
     planned = job.planned_data is not None
+    distributed = sys.modules.get("torch.distributed")
     dropped = dropped_imports(exporter)
     hidden = {name: line for name, line in sorted(files.hidden.items()) if name not in data}
     proposed = proposals(exporter)
@@ -194,6 +195,7 @@ def export(job: BuildJob) -> Built:
         serving=serving,
         warnings=[
             *in_training,
+            *_uncompiled(exporter, spec),
             *dropped.at_import,
             *_outside(files),
             *_left_out(hidden),
@@ -208,8 +210,17 @@ def export(job: BuildJob) -> Built:
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
         bases=rules.trees.bases(),
+        process_group=distributed is not None and distributed.is_available() and distributed.is_initialized(),
         seconds=clock.seconds,
     )
+
+
+def _read(files: OpenedFiles, exporter: HermeticExporter) -> dict[str, str]:
+    """What was read, but for sources of modules, of which something was decided."""
+    modules = {
+        f"{name.replace('.', '/')}{end}" for name in exporter.verdicts for end in (".py", "/__init__.py")
+    }
+    return {name: line for name, line in files.inside.items() if name not in modules}
 
 
 def _given(trees: WorkingTrees, globs: Iterable[str]) -> list[str]:
@@ -244,14 +255,18 @@ class _Clock:
         self._last = now
 
 
-def _evaluated(spec: str, entry: Any, serving: Serving) -> list[str]:
+def _evaluated(spec: str, root: Path, entry: Any, serving: Serving) -> list[str]:
     """Put a module into evaluation mode, which is how it is served; the warning, if that changes answers."""
+    refuse_torchs_own(entry, spec)
     if not isinstance(entry, torch.nn.Module):
         return _held_in_training(spec, entry)
     layers = shown(training_layers(entry))
     if serving["train_mode"]:
         return [] if layers else [f"{spec} is to stay in training mode, and no layer of it is in that mode"]
-    entry.eval()
+    try:
+        entry.eval()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+        raise user_error(error, root, f"{spec} raised when it was put into evaluation mode") from None
     changed = (
         f"{spec} came in training mode, and is packed in evaluation mode, as it is served: in its own mode, "
         f"{layers} would answer otherwise. Call eval() where you build it, or keep the mode with --train-mode"
@@ -315,6 +330,15 @@ def _in_name_only(exporter: HermeticExporter) -> list[str]:
     tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
     said = "the archive holds no code: it is extern in all but name, and the model is whatever the server has"
     return [f"{said} installed of {', '.join(tops)}"]
+
+
+def _uncompiled(exporter: HermeticExporter, spec: str) -> list[str]:
+    said = (
+        f"{spec} holds a module that torch.compile has compiled, and no archive keeps that: the archive has "
+        "the module as it was before, which answers the same. To serve it compiled, call torch.compile when "
+        "the model is first called"
+    )
+    return [said] if exporter.has_compiled else []
 
 
 def _hardly_tested(spec: str, opaque: Iterable[str]) -> list[str]:

@@ -7,13 +7,20 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.package import PackageExporter
 
 from interpool.archiver_ext.packing.dotted_names import with_parents
 from interpool.archiver_ext.packing.imports import ImportSite, find_imports
 from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
 from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE, Origin
-from interpool.native.upstream.torch_private import OWN_MODULES, REDUCED, PackagingErrorReason
+from interpool.native.upstream.torch_private import (
+    OWN_MODULES,
+    REDUCE_PACKAGE,
+    REDUCED,
+    PackagingErrorReason,
+    compiled_modules_as_plain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +36,9 @@ _ENTRY_SOURCE = "import os\n"
 _ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)??[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
 
 
+_WEIGHTS = (torch.UntypedStorage, torch.storage.TypedStorage)
+
+
 class HermeticExporter(PackageExporter):
     """Writes a torch.package of one object by the project's rules.
 
@@ -40,6 +50,7 @@ class HermeticExporter(PackageExporter):
     Attributes:
         verdicts: what was decided for each module met, by dotted name.
         computed: what was seen to be imported by names that no source holds, with the line, by importer.
+        has_compiled: whether a compiled module was pickled; it is written as it was before torch.compile.
     """
 
     def __init__(self, archive: Path, rules: Rules) -> None:
@@ -47,6 +58,7 @@ class HermeticExporter(PackageExporter):
         self.rules = rules
         self.verdicts: dict[str, Verdict] = {}
         self.computed: Mapping[str, Mapping[str, int]] = {}
+        self.has_compiled = False
         self._deferred: dict[str, bool] | None = None
         self._reduced: dict[int, int] = {}
         if rules.globs.mock:
@@ -128,12 +140,31 @@ class HermeticExporter(PackageExporter):
                 self.add_dependency(site.modules[0])
 
     def _persistent_id(self, obj: object) -> Any:
+        # The type says whether its objects pack themselves, as with pickle's own methods: an object that
+        # answers to any name says nothing by answering to this one. Weights are none of those.
+        if not hasattr(type(obj), REDUCE_PACKAGE) and not isinstance(obj, _WEIGHTS):
+            return None
         # torch numbers what packs itself by its address; equal models must give equal bytes.
         found = super()._persistent_id(obj)  # type: ignore[no-untyped-call]
         if isinstance(found, tuple) and found[0] == REDUCED:
             number = self._reduced.setdefault(found[1], len(self._reduced))
             return (found[0], number, *found[2:])
         return found
+
+    def save_pickle(
+        self,
+        package: str,
+        resource: str,
+        obj: Any,
+        dependencies: bool = True,
+        pickle_protocol: int = 3,
+    ) -> None:
+        """Write an object; see the base class."""
+        with compiled_modules_as_plain(self._note_compiled):
+            super().save_pickle(package, resource, obj, dependencies, pickle_protocol)
+
+    def _note_compiled(self) -> None:
+        self.has_compiled = True
 
     def save_file(self, name: str, content: bytes) -> None:
         """Add a member by its path below the archive's root, which save_binary cannot name."""

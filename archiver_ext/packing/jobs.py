@@ -77,6 +77,7 @@ class Built:
         sources: the project's own files, by module.
         bases: the directories that the names of the project's files start at, by the name's first
             part; those of all other names, by "".
+        process_group: whether building the object has made a process group of torch.distributed.
         seconds: wall time by step.
     """
 
@@ -93,6 +94,7 @@ class Built:
     unseen: list[str]
     sources: dict[str, str]
     bases: dict[str, str]
+    process_group: bool
     seconds: dict[str, float]
 
 

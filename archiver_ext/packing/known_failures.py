@@ -10,10 +10,13 @@ import re
 _BY_NAME = (
     '`sys.modules["mypkg.x"]`, and installed libraries that import by name, such as hydra\'s `_target_`'
 )
+_GROUP = "a process group (`torch.distributed`) that `forward` needs"
+_NUMBA_CACHE = "`numba.njit(cache=True)`"
 ROWS = {
-    "a process group (`torch.distributed`) that `forward` needs": re.compile(
-        r"[Pp]rocess group has not been initialized|init_process_group"
+    _GROUP: re.compile(
+        r"[Pp]rocess group has not been initialized|init_process_group|initializing torch\.distributed"
     ),
+    _NUMBA_CACHE: re.compile(r"cannot cache function .* no locator available"),
     _BY_NAME: re.compile(
         r"[Ee]rror (locating|loading|in call to) (target )?'|InstantiationException|_target_"
         r"|is in the archive, but the code looked for it outside"
@@ -21,13 +24,36 @@ ROWS = {
     '`open("labels.txt")`, without a folder': re.compile(r"FileNotFoundError|No such file or directory"),
 }
 """What is failing, as the first column of the table calls it, by what an error says."""
+_ADVICE = {
+    _GROUP: (
+        "give pack the model without what needs a process group: a server sets none up, and all interpreters "
+        "share one process"
+    ),
+    _NUMBA_CACHE: "leave out cache=True: each interpreter compiles the function when it is first called",
+}
+
+
+def group_was_made(spec: str) -> str:
+    """For a failure of an archive whose model was built in a process group."""
+    made = f"\n  {spec} makes a process group (torch.distributed), which no archive holds"
+    return f"{made}\n  What to do: {_ADVICE[_GROUP]}{_see(_GROUP)}"
+
+
+def is_advised(error: str) -> bool:
+    """Whether the row for an error says itself what to do."""
+    return any(ROWS[row].search(error) for row in _ADVICE)
 
 
 def row_for(error: str) -> str:
-    """Words that lead to the row for an error; "" if there is none.
+    """What to do about an error, and words that lead to its row; "" if there is none.
 
     Args:
         error: its type and its message.
     """
     found = next((row for row, said in ROWS.items() if said.search(error)), "")
-    return f'\n  See "{found}" in docs/troubleshooting.md, What an archive cannot hold' if found else ""
+    advice = f"\n  What to do: {_ADVICE[found]}" if found in _ADVICE else ""
+    return f"{advice}{_see(found)}" if found else ""
+
+
+def _see(row: str) -> str:
+    return f'\n  See "{row}" in docs/troubleshooting.md, What an archive cannot hold'

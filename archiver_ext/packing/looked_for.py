@@ -95,7 +95,7 @@ class LookedFor:
 
 def _lacks(archived: Path, original: Path) -> bool:
     """Whether a path is not in the archive, or a folder there lacks files, as the project has them."""
-    if not original.exists() or original.suffix == ".py":
+    if not original.exists():
         return False
     if not archived.exists():
         return True

@@ -53,6 +53,7 @@ def add_request(archive: Path, request: FoundRequest) -> None:
         "resource": f"{REQUEST_RESOURCE}.{suffix}",
         "content_type": request.content_type,
         "part": request.part,
+        "answer_bytes": request.answer_bytes,
     }
     name = member_name(record["package"], record["resource"])
     manifest["files"][name] = hashlib.sha256(request.body).hexdigest()

@@ -5,6 +5,9 @@ Reading by native code that opens files itself cannot be seen.
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import linecache
 import os
 import sys
 from contextlib import contextmanager
@@ -20,7 +23,9 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.packing.rules import Rules
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-_SOURCES = (".py", ".pyc", ".pyi")
+_COMPILED = (".pyc", ".pyi")
+_SHOWING_SOURCES = (linecache.__file__, inspect.__file__)
+_CACHES = "__pycache__"
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -74,7 +79,12 @@ class OpenedFiles:
         if not isinstance(name, (str, bytes)) or (isinstance(flags, int) and flags & _WRITING):
             return
         path = Path(os.fsdecode(name)).resolve()
-        if path.suffix in _SOURCES or not path.is_file():
+        if path.suffix == ".pyc" and _is_cache(path):
+            path = Path(importlib.util.source_from_cache(str(path)))
+        # Caches are made anew; and what an import reads is found out otherwise.
+        if path.suffix in _COMPILED or _CACHES in path.parts or not path.is_file():
+            return
+        if path.suffix == ".py" and _is_imported(frame, self._rules):
             return
         owner = _owner(frame, self._rules, top_level=self._phase == "importing")
         if owner is None:
@@ -86,6 +96,19 @@ class OpenedFiles:
             found.setdefault(name, frame_line(owner, trees.shown))
         elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
             self.outside.setdefault(str(path), frame_line(owner, trees.shown))
+
+
+def _is_cache(path: Path) -> bool:
+    return path.parent.name == _CACHES and path.name.count(".") == 2
+
+
+def _is_imported(frame: FrameType | None, rules: Rules) -> bool:
+    """Whether the import system opens a file, or what shows lines of sources, and not the project."""
+    while frame is not None and not _is_project(frame.f_code.co_filename, rules):
+        if frame.f_code.co_name == "_find_and_load" or frame.f_code.co_filename in _SHOWING_SOURCES:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_hidden(name: str) -> bool:

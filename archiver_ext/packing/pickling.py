@@ -43,7 +43,54 @@ def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackErro
     return PackError(f"{head}\n{advice}", readable_traceback(error) if in_user_code else "")
 
 
+def refuse_torchs_own(entry: object, spec: str) -> None:
+    """Refuse what torch has made of a model for another use, and which pickle cannot take.
+
+    Raises:
+        PackError: the object is such a thing, or holds one where it can be seen.
+    """
+    held = [("", entry), *vars(entry).items()] if hasattr(entry, "__dict__") else [("", entry)]
+    parts = [
+        (".".join(filter(None, (name, inner))), module)
+        for name, part in held
+        for inner, module in (part.named_modules() if isinstance(part, torch.nn.Module) else [("", part)])
+    ]
+    for name, part in parts:
+        if advice := _made_otherwise(part):
+            where = f" at {name}" if name else ""
+            raise PackError(
+                f"the object that {spec} gives cannot be pickled{where} ({type(part).__name__})\n"
+                f"  What to do: {advice}"
+            )
+
+
+def _made_otherwise(part: object) -> str:
+    """What to do about an object of a class that no archive holds; "" for others."""
+    homes = [each.__module__ for each in type(part).__mro__]
+    if isinstance(part, FunctionType):  # a hook of such an object
+        homes.append(str(part.__module__))
+    return next((_OTHERWISE[start] for start in _OTHERWISE for home in homes if home.startswith(start)), "")
+
+
+_GROUPLESS = (
+    "give pack the model without what needs a process group (torch.distributed), which no server sets up: "
+    "the .module of a DistributedDataParallel"
+)
+# By what the names of the classes' modules start with.
+_OTHERWISE = {
+    "torch.export.": (
+        "torch.export made it: give pack the module that was exported, or save the program with "
+        "torch.export.save beside the code, put the file in with --data, and call "
+        "torch.export.load(path).module() when the model is first called"
+    ),
+    "torch.nn.parallel.distributed": _GROUPLESS,
+    "torch._C._distributed_c10d": _GROUPLESS,
+}
+
+
 def _advice(part: object) -> str:
+    if advice := _made_otherwise(part):
+        return advice
     if isinstance(part, torch.nn.Module) and parametrize.is_parametrized(part):
         return (
             "before the model is given to pack, fold the parametrizations into plain weights: "

@@ -31,7 +31,7 @@ from interpool.archiver_ext.packing.jobs import (
     Trouble,
     run_step,
 )
-from interpool.archiver_ext.packing.known_failures import row_for
+from interpool.archiver_ext.packing.known_failures import group_was_made, is_advised, row_for
 from interpool.archiver_ext.packing.lessons import Lessons, open_decisions
 from interpool.archiver_ext.packing.members import add_request
 from interpool.archiver_ext.packing.plan import Plan
@@ -244,12 +244,15 @@ def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
     else:
         what = f"the archive of {spec} does not {failed.doing} in a fresh process: {failed.error}"
     message = f"{failed.line}\n  {what}" if failed.line else what
-    if failed.missing:
-        message += _missing(failed.missing)
-    elif failed.trouble in _ADVICE:
-        message += f"\n  What to do: {_ADVICE[failed.trouble]}"
-    if not failed.missing:
+    if built.process_group:
+        message += group_was_made(spec)
+    elif is_advised(failed.error):
         message += row_for(failed.error)
+    elif failed.missing:
+        message += _missing(failed.missing)
+    else:
+        advice = _ADVICE.get(failed.trouble)
+        message += (f"\n  What to do: {advice}" if advice else "") + row_for(failed.error)
     if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
         return PackError(message, failed.user_traceback)
     message += _left_out({name: line for name, line in built.hidden.items() if name not in failed.missing})

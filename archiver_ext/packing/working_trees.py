@@ -77,8 +77,9 @@ class WorkingTrees:
 
     def bases(self) -> dict[str, str]:
         """Where archive names start on disk, by their first part; of those that are not here, by ""."""
+        # Of two that have the same directory, the first one counts, as for member.
         return {"": str(self.root)} | {
-            scope.name: str(base) for base, scope in self._packages() if scope.is_dir()
+            scope.name: str(base) for base, scope in reversed(self._packages()) if scope.is_dir()
         }
 
     def in_project(self, path: Path) -> bool:

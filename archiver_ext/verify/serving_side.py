@@ -30,7 +30,8 @@ class FoundRequest:
         batches: how requests become calls; None for a handler.
         parts: see Serving.
         part: see RequestRecord.
-        notes: what could not be compared, in words.
+        notes: what could not be compared, and what a server must be told, in words.
+        answer_bytes: see RequestRecord.
     """
 
     content_type: str
@@ -39,6 +40,7 @@ class FoundRequest:
     parts: Parts
     part: int | None
     notes: list[str] = field(default_factory=list)
+    answer_bytes: int = 0
 
 
 @dataclass(frozen=True)

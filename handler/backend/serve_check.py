@@ -43,7 +43,7 @@ from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
 from interpool.handler.backend.outputs import CannotSend, content_type, sendable
 from interpool.handler.backend.row_proof import NotProven
-from interpool.handler.torchserve import MOST_REQUEST_BYTES
+from interpool.handler.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 from interpool.native.archive.format import Batches, EntryKind, Parts, RequestRecord, SelfTest, Serving
 
 _WAYS: tuple[Batches, ...] = ("stack", "batch", "each")
@@ -116,6 +116,9 @@ class _Asked:
 
     Args:
         make, kind, held, test, serving: see ServingSide.
+
+    Attributes:
+        answer_bytes: how long the first answer was, of those that were given last.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class _Asked:
         self.make, self.kind, self.test, self.serving = make, kind, test, serving
         self.sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
         self.expected = held["expected"]
+        self.answer_bytes = 0
 
     def direct(self, *asked: tuple[Sample, int]) -> list[Any]:
         """What a model that nobody serves answers to inputs, one after the other, each with its seed."""
@@ -262,10 +266,12 @@ def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: list[str]
                 failed.setdefault(str(error), []).append(f"{_AS[plan.way]}{form}")
             else:
                 first = forms[0]
-                notes += _too_large(first)
+                notes += _too_large(first, asked.answer_bytes)
                 if plan.way == "each" and unproven:
                     notes.append(f"{_ONE_BY_ONE}: {'; '.join(unproven)}")
-                found = FoundRequest(first.content_type, first.body, plan.way, plan.parts, plan.part, notes)
+                found = FoundRequest(
+                    first.content_type, first.body, plan.way, plan.parts, plan.part, notes, asked.answer_bytes
+                )
                 return ServeCheck(found)
     for said in unproven:
         place, _, why = said.partition(": ")
@@ -277,12 +283,16 @@ def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: list[str]
     return ServeCheck(refusal=said + "\n    ".join(lines) + f"\n  What to do: {_REMEDIES}")
 
 
-def _too_large(form: Form) -> list[str]:
-    said = (
-        f"a request of its example inputs has {len(form.body):,} bytes, and TorchServe takes "
-        f"{MOST_REQUEST_BYTES:,} unless max_request_size says more"
+def _too_large(form: Form, answer_bytes: int) -> list[str]:
+    measured = (
+        ("a request of its example inputs", len(form.body), MOST_REQUEST_BYTES, "max_request_size"),
+        ("the answer to its example inputs", answer_bytes, MOST_RESPONSE_BYTES, "max_response_size"),
     )
-    return [said] if len(form.body) > MOST_REQUEST_BYTES else []
+    return [
+        f"{what} has {size:,} bytes, and TorchServe takes {most:,} unless {setting} says more"
+        for what, size, most, setting in measured
+        if size > most
+    ]
 
 
 def _try(asked: _Asked, plan: _Plan, forms: Sequence[Form]) -> list[str]:
@@ -359,9 +369,22 @@ def _asking(
                 raise _Wrong(f"it raised {describe(error)}") from error
             if not isinstance(answers, list) or len(answers) != len(rows):
                 raise _Wrong(f"it gave no list of {len(rows)} answers to as many requests")
+            asked.answer_bytes = _size(answers[0])
             return [_read(each, context, index) for index, each in enumerate(answers)]
 
         yield ask
+
+
+def _size(given: Any) -> int:
+    """How long an answer is as it is sent; 0 if it cannot be, which shows when it is read."""
+    if isinstance(given, torch.Tensor):  # what torch.save writes has a little more
+        return given.numel() * given.element_size()
+    if isinstance(given, (bytes, bytearray)):
+        return len(given)
+    try:
+        return len((given if isinstance(given, str) else json.dumps(given)).encode())
+    except (TypeError, ValueError):
+        return 0
 
 
 def _read(given: Any, context: Any, index: int) -> Any:

@@ -140,17 +140,22 @@ class Serving(TypedDict):
     train_mode: bool
 
 
-class RequestRecord(TypedDict):
-    """A request over HTTP that was answered when the archive was made: its body, and what type that has.
-
-    ``part`` says with which part of the self-test's answer: that of one sample, or of one row of a
-    handler's batch. None: the whole answer.
-    """
-
+class _RequestRecord(TypedDict):
     package: str
     resource: str
     content_type: str
     part: int | None
+
+
+class RequestRecord(_RequestRecord, total=False):
+    """A request over HTTP that was answered when the archive was made: its body, and what type that has.
+
+    ``part`` says with which part of the self-test's answer: that of one sample, or of one row of a
+    handler's batch. None: the whole answer. ``answer_bytes`` is how long that was as it is sent; packers
+    before it do not say.
+    """
+
+    answer_bytes: int
 
 
 SERVED_PLAINLY: Final[Serving] = {"batches": None, "parts": None, "grad": False, "train_mode": False}
@@ -246,7 +251,9 @@ def _check_values(manifest: Manifest) -> None:
     _require(good, "serving", "divides a batch's answer in a way that cannot be")
     if request is not None:
         _require(
-            _CONTENT_TYPE.fullmatch(request["content_type"]) and (request["part"] or 0) >= 0,
+            _CONTENT_TYPE.fullmatch(request["content_type"])
+            and (request["part"] or 0) >= 0
+            and request.get("answer_bytes", 0) >= 0,
             "request",
             "describes a request that cannot be",
         )

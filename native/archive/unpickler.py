@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 from torch.package import PackageImporter
+from torch.utils.hooks import RemovableHandle
 
+from interpool.native.archive import packed_weights
 from interpool.native.archive.format import is_dotted_name, is_module_name
 from interpool.native.archive.pickle_policy import (
     allows_call,
@@ -44,6 +46,7 @@ from interpool.native.upstream.module_names import intern_names, named_in
 from interpool.native.upstream.torch_private import (
     DTYPE_ARGUMENT,
     OWN_MODULES,
+    QUANTIZED_LAYERS,
     REBUILD_TENSOR,
     REBUILDERS,
     REDUCED,
@@ -151,6 +154,8 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._refuse_global("unlisted-global", module, name, "is not listed by its manifest")
         if (module, name) == ("builtins", "getattr"):
             return self._checked_getattr
+        if (module, name) == packed_weights.NAME:
+            return packed_weights.PackedWeights
         value = self._get(module, name)
         if not allows_value(module, name, value):
             self._refuse_global("policy", module, name, "is not what a model may be pickled with")
@@ -306,12 +311,36 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             or id(target) in self._globals
         ):
             self._refuse("build", f"a pickle in it changes a {type(target).__name__} that is not its own")
+        if isinstance(target, packed_weights.PackedWeights):
+            self._fill_packed(target)
+            return
+        if isinstance(target, RemovableHandle):
+            self._check_handle(self.stack[-1])
         extent = max(self._extent(self.stack[-1:]), self._extents.get(id(target), (0, 0)))
         if isinstance(target, torch.nn.Module):
+            if type(target).__module__.startswith(QUANTIZED_LAYERS):
+                torch.nn.Module.__init__(target)  # the states of convolutions lack what it sets
             self._intern_names(self.stack[-1])
         super().load_build()
         if self.stack:
             self._remember(self.stack[-1], extent)
+
+    def _fill_packed(self, stand_in: packed_weights.PackedWeights) -> None:
+        state = self.stack.pop()
+        try:
+            made = packed_weights.make(state)
+        except ValueError as error:
+            self._refuse("packed-weights", f"a pickle in it holds {error}. {_ADVICE}", error)
+        self.stack[-1] = made
+        for index, value in self.memo.items():
+            if value is stand_in:
+                self.memo[index] = made
+
+    def _check_handle(self, state: Any) -> None:
+        """Torch numbers all hooks of the process onwards from the number of a handle that is made."""
+        number = state[1] if type(state) is tuple and len(state) > 1 else None
+        if type(number) is not int or not 0 <= number <= _LAST_HOOK:
+            self._refuse("hook-number", "a pickle in it numbers a hook as torch never does")
 
     def _intern_names(self, state: Any) -> None:
         """A module's, unless they are in something that was taken by name: no pickle may change that."""
@@ -451,6 +480,8 @@ _DAMAGE = (
 )
 _STORAGES = (torch.UntypedStorage, torch.storage.TypedStorage)
 _STORAGE_KEY = re.compile(r"[0-9]{1,10}")
+
+_LAST_HOOK: Final = 2**62  # no process registers as many
 
 _TORCH_OWNERS = (
     torch.nn.Module,

@@ -7,6 +7,9 @@ The mangled names and layouts that the C++ code relies on are in ``native/cpp/up
 
 from __future__ import annotations
 
+import contextlib
+import copyreg
+import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +59,9 @@ _MOCKED = "_name"
 REDUCED = "reduce_package"
 """The first part of a pickle's reference to what packs itself."""
 
+REDUCE_PACKAGE = "__reduce_package__"
+"""The method of a class whose objects pack themselves."""
+
 _EXPORTER = "torch.package.package_exporter"
 _IMPORTER = "torch.package.package_importer"
 
@@ -91,7 +97,7 @@ _PACKAGE_NAMES = (
         f"{_EXPORTER}:PackageExporter._persistent_id",
         "packing/exporter.py numbers what packs itself",
         ("self", "obj"),
-        mentions=(REDUCED, "storage"),
+        mentions=(REDUCED, REDUCE_PACKAGE, "storage"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._write",
@@ -331,6 +337,11 @@ _CORE_NAMES = (
         "handler/backend/own_changes.py: what a model lets torch.load make",
     ),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
+    PrivateName(
+        "torch._dynamo.eval_frame",
+        "compiled_modules_as_plain",
+        mentions=("class OptimizedModule", "_orig_mod"),
+    ),
     PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
 )
 
@@ -353,6 +364,9 @@ DTYPE_ARGUMENT = {"_rebuild_tensor_v3": 6}
 
 MODULE_ATTRIBUTES = ("_parameters", "_buffers", "_modules")
 """What a module looks through for an attribute that it does not have itself."""
+
+QUANTIZED_LAYERS = "torch.ao.nn."
+"""What the modules of quantized layers start with."""
 
 _TENSOR_ARGUMENTS = ("storage", "storage_offset", "size", "stride")
 _GRADIENT_ARGUMENTS = ("requires_grad", "backward_hooks")
@@ -411,6 +425,7 @@ PICKLED = {
     "torch.storage": {"TypedStorage", "UntypedStorage"},
     "torch.utils._pytree": {"LeafSpec", "TreeSpec"},
     "torch.utils.checkpoint": {"checkpoint", "checkpoint_sequential"},
+    "torch.utils.hooks": {"RemovableHandle"},
 }  # fmt: skip
 """What pickles of models take from torch by name, by module; archive/pickle_policy.py allows it."""
 
@@ -475,6 +490,29 @@ def allow_torchscript() -> None:
     from torch.package import package_exporter
 
     package_exporter._gate_torchscript_serialization = False
+
+
+@contextlib.contextmanager
+def compiled_modules_as_plain(met: Callable[[], None]) -> Iterator[None]:
+    """Have pickle write the module that was given to ``torch.compile`` for what that has made of it.
+
+    Args:
+        met: called for each such module that is pickled.
+    """
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:  # nothing was compiled
+        yield
+        return
+
+    def reduce(compiled: Any) -> tuple[Callable[..., Any], tuple[list[Any], int]]:
+        met()
+        return operator.getitem, ([compiled._orig_mod], 0)
+
+    copyreg.pickle(dynamo.OptimizedModule, reduce)
+    try:
+        yield
+    finally:
+        del copyreg.dispatch_table[dynamo.OptimizedModule]
 
 
 def mocked_in(frame: FrameType, member: str) -> str:

@@ -40,6 +40,30 @@ FORK_BY_DEFAULT = [
         "DataLoader with num_workers",
     ),
 ]
+SPAWN = """
+import concurrent.futures as cf, multiprocessing as mp, multiprocessing.pool, torch
+from torch.utils.data import DataLoader
+spawn = mp.get_context("spawn")
+"""
+SPAWNING = [
+    "spawn.Pool(2)",
+    "cf.ProcessPoolExecutor(1, mp_context=spawn)",
+    "cf.ProcessPoolExecutor(1, spawn)",
+    "cf.ProcessPoolExecutor(mp_context=mp.get_context(method='spawn'))",
+    "cf.ProcessPoolExecutor(mp_context=torch.multiprocessing.get_context('forkserver'))",
+    "multiprocessing.pool.Pool(2, context=spawn)",
+    "DataLoader([], num_workers=2, multiprocessing_context='spawn')",
+    "DataLoader([], num_workers=2, multiprocessing_context=spawn)",
+    "class H:\n  own = mp.get_context('spawn')\n  pool = cf.ProcessPoolExecutor(mp_context=own)",
+]
+FORKING = [
+    "cf.ProcessPoolExecutor(1, mp_context=mp.get_context('fork'))",
+    "cf.ProcessPoolExecutor(1, mp_context=mp.get_context())",
+    "DataLoader([], num_workers=2, multiprocessing_context='fork')",
+    "DataLoader([], num_workers=2, multiprocessing_context=None)",
+    "spawn = mp.get_context('fork')\ncf.ProcessPoolExecutor(mp_context=spawn)",
+    "cf.ProcessPoolExecutor(mp_context=somebodys)",
+]
 FORKS_BY_DEFAULT = sys.version_info < (3, 14)
 
 
@@ -69,6 +93,7 @@ def test_calls_that_need_a_process_are_found_in_the_handler_file(
         "import subprocess\nsubprocess.run(['true'])",
         "import multiprocessing as mp\nmp.get_context('spawn').Process(target=print)",
         "import multiprocessing as mp\nmp.set_start_method('spawn')\nmp.Pool(2)",
+        *(f"{SPAWN}{call}" for call in SPAWNING),
         "from torch.utils.data import DataLoader\nDataLoader([], num_workers=0)",
         "import os\nif __name__ == '__main__':\n    os.fork()",
         "import signal\nsignal.SIGTERM",
@@ -81,6 +106,12 @@ def test_calls_that_need_a_process_are_found_in_the_handler_file(
 )
 def test_what_can_be_had_in_a_pool_is_no_obstacle(model: Path, handler: str) -> None:
     assert reasons(model, handler) == []
+
+
+@pytest.mark.skipif(not FORKS_BY_DEFAULT, reason="nothing forks unless it is told to")
+@pytest.mark.parametrize("call", FORKING)
+def test_what_may_fork_is_an_obstacle_whatever_else_spawns(model: Path, call: str) -> None:
+    assert len(reasons(model, f"{SPAWN}{call}")) == 1
 
 
 @pytest.mark.parametrize(

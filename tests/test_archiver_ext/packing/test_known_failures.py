@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from paths import ROOT
 
-from interpool.archiver_ext.packing.known_failures import ROWS, row_for
+from interpool.archiver_ext.packing.known_failures import ROWS, is_advised, row_for
 
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
@@ -23,6 +23,14 @@ def test_every_row_is_there() -> None:
             "ValueError: Default process group has not been initialized, please make sure to",
             "a process group",
         ),
+        (
+            "ValueError: Error initializing torch.distributed using env:// rendezvous: RANK expected",
+            "a process group",
+        ),
+        (
+            "RuntimeError: cannot cache function 'f': no locator available for file '<torch_package_0>.m.py'",
+            "numba",
+        ),
         ("InstantiationException: Error locating target 'mypkg.Net', set env var HYDRA_FULL", "hydra"),
         ("ModuleNotFoundError: mypkg is in the archive, but the code looked for it outside", "hydra"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'", 'open("labels.txt")'),
@@ -31,6 +39,13 @@ def test_every_row_is_there() -> None:
 )
 def test_a_failure_names_its_row(error: str, row: str) -> None:
     assert row in row_for(error)
+
+
+def test_a_row_that_needs_no_reading_is_said_with_what_to_do() -> None:
+    error = "RuntimeError: cannot cache function 'f': no locator available for file 'm.py'"
+    assert "What to do: leave out cache=True" in row_for(error)
+    assert is_advised(error)
+    assert not is_advised("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'")
 
 
 def test_other_failures_name_none() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from interpool.archiver_ext.verify.self_test import Sample, answer, plain
 from interpool.archiver_ext.verify.serving_side import FoundRequest, ServeCheck
+from interpool.handler.backend import serve_check
 from interpool.handler.backend.serve_check import find_request, repeat_request
 from interpool.native.archive.format import SERVED_PLAINLY, EntryKind, SelfTest, Serving
 
@@ -190,6 +191,21 @@ def test_what_counts_its_calls_is_only_held_to_its_first() -> None:
 def test_a_request_that_torchserve_would_refuse_is_said() -> None:
     (said,) = works(forward(lambda x: x.sum(-1)), torch.rand(1, 2_000_000)).notes
     assert "max_request_size" in said
+
+
+def test_an_answer_that_torchserve_would_refuse_is_said_with_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve_check, "MOST_RESPONSE_BYTES", 20)
+    found = works(forward(lambda x: x + 1), torch.rand(1, 8))
+    assert found.answer_bytes > 20
+    (said,) = found.notes
+    assert said.startswith(f"the answer to its example inputs has {found.answer_bytes:,} bytes")
+    assert "max_response_size" in said
+
+
+def test_an_answers_size_is_that_of_what_is_sent() -> None:
+    assert works(forward(lambda x: x), torch.tensor([[1.5, 2.0]])).answer_bytes == len("[1.5, 2.0]")
 
 
 def test_an_object_in_the_answer_is_named_with_what_to_do() -> None:

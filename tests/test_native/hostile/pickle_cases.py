@@ -79,6 +79,10 @@ def _deep(opcode: bytes, count: int, start: bytes = b")") -> bytes:
     return start + opcode * count
 
 
+def _script_object(state: object) -> bytes:
+    return name("torch:ScriptObject") + b")\x81" + value(state) + b"b"
+
+
 _NETWORK = "ipaddress:IPv4Network"
 _ADDRESSES = call(name(_NETWORK), value("0.0.0.0/0"))
 
@@ -308,4 +312,21 @@ PICKLES = [
                        "torch._utils:_rebuild_qtensor")),
     Case("tensor with huge strides", "the same, by an overflow", "unpickling", "tensor-bounds",
          _with(lambda _good: _tensor(_WEIGHTS, 0, (2, 2), (1 << 62, 1 << 62)))),
+    Case("object of a class of C++", "make what some library has registered", "unpickling", "packed-weights",
+         _with(lambda _good: _script_object((None, "__torch__.torch.classes.c10d.ProcessGroup")),
+               "torch:ScriptObject")),
+    Case("packed convolution without weights", "have C++ read beyond a list, and end the process",
+         "unpickling", "packed-weights",
+         _with(lambda _good: _script_object(
+             (("2", [], []), "__torch__.torch.classes.quantized.Conv2dPackedParamsBase")),
+             "torch:ScriptObject")),
+    Case("packed weights of no tensors", "give C++ another type than it expects", "unpickling",
+         "packed-weights",
+         _with(lambda _good: _script_object(
+             (("weight", 1), "__torch__.torch.classes.quantized.LinearPackedParamsBase")),
+             "torch:ScriptObject")),
+    Case("hook's handle with an infinite number", "have all hooks of the process share one number",
+         "unpickling", "hook-number",
+         _with(lambda _good: name("torch.utils.hooks:RemovableHandle") + b")\x81"
+               + value((None, float("inf"), ())) + b"b", "torch.utils.hooks:RemovableHandle")),
 ]  # fmt: skip

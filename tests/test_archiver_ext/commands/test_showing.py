@@ -1,0 +1,54 @@
+"""What several commands print: a request that works, with what the server must be told for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from archives import module_records, write_archive
+from click.testing import CliRunner
+
+from interpool.archiver_ext.commands.showing import MOST_BYTES
+from interpool.handler.cli import main
+from interpool.handler.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def heading(path: Path, body_bytes: int, **record: Any) -> str:
+    """The line above the request that ``interpool inspect`` prints of such an archive."""
+    request = {
+        "package": "interpool-archive",
+        "resource": "request.txt",
+        "content_type": "text/plain",
+        "part": None,
+        **record,
+    }
+    body = {"interpool-archive/request.txt": "x" * body_bytes}
+    write_archive(path, module_records([], {}), body, request=request)
+    result = CliRunner().invoke(main, ["inspect", str(path)], catch_exceptions=False)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    (at,) = (index for index, line in enumerate(lines) if line.startswith("a request that works"))
+    assert "curl -sS -X POST" in lines[at + 1]
+    return lines[at]
+
+
+@pytest.mark.parametrize("record", [{}, {"answer_bytes": MOST_BYTES}])
+def test_a_request_that_every_server_takes_needs_nothing_more(tmp_path: Path, record: Any) -> None:
+    assert heading(tmp_path / "m.ptpkg", 10, **record) == (
+        "a request that works, once it is registered as m:"
+    )
+
+
+def test_settings_that_a_request_and_its_answer_need_are_said_with_their_sizes(tmp_path: Path) -> None:
+    assert heading(tmp_path / "m.ptpkg", MOST_BYTES + 1, answer_bytes=7_000_000) == (
+        "a request that works, once it is registered as m, and max_request_size in config.properties is at "
+        "least 6,553,501 for this request (it is 6,553,500 unless set), and max_response_size in "
+        "config.properties is at least 7,000,000 for its answer (it is 6,553,500 unless set):"
+    )
+
+
+def test_the_sizes_are_torchserves_own() -> None:
+    assert MOST_BYTES == MOST_REQUEST_BYTES == MOST_RESPONSE_BYTES
