@@ -212,14 +212,10 @@ class ProcessView:
 
     def close(self) -> None:
         """Put what was there before any model in its place, and forget its modules."""
-        global _current
         if self.loop is not None and not self.loop.is_running():
             self.loop.close()
         if _current is self:
-            for changes in self._changes:
-                changes.take_back()
-            self._exchange(_initial)
-            _current = None
+            take_out()
         if self.modules is not None:
             self.modules.close()
 
@@ -253,3 +249,20 @@ class ProcessView:
     def _exchange(state: Sequence[Any]) -> None:
         for kept, value in zip(_KEPT, state, strict=True):
             kept.put(value)
+
+
+def take_out() -> None:
+    """Have what was there before any model in its place, until the next call.
+
+    For the thread that has leased the interpreter.
+    """
+    global _current
+    if _current is None:
+        return
+    found = tuple(kept.get() for kept in _KEPT)
+    for changes in _current._changes:
+        changes.take_back()
+    module_scope.enter(None)
+    _current._state = found
+    _current._exchange(_initial)
+    _current = None

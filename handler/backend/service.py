@@ -50,7 +50,7 @@ from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.model import PackedModel
 from interpool.handler.backend.ordinary import OrdinaryModel
-from interpool.handler.backend.process_view import ProcessView
+from interpool.handler.backend.process_view import ProcessView, take_out
 from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter
 from interpool.handler.errors import (
     CALL_LIMIT_CODE,
@@ -431,7 +431,13 @@ def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
 
 def _look(token: WorkerToken) -> str:
     """What the model that is in place has changed of what its neighbours use; they meet it no more."""
-    reason = "" if token.isolated else _neighbourhood.look()
+    if token.isolated:
+        return ""
+    if _neighbourhood.thorough_look_is_due:
+        take_out()
+        reason = _neighbourhood.look_thoroughly()
+    else:
+        reason = _neighbourhood.look()
     if reason:
         _interpool.retire_interpreter()
     return reason

@@ -21,17 +21,21 @@ from __future__ import annotations
 import builtins
 import sys
 import time
+from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import _interpool
-from interpool.native.inside import lean_imports, module_scope
+from interpool.native.inside import lean_imports, module_scope, traces
 
 # Functions here use these: of the interpreter's, a model may have removed some.
 globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # after a load: that, and some calls
 LOOK_S = 0.5
+THOROUGH_LOOKS = 3  # after a load: that, and the first calls
+THOROUGH_S = 20.0  # and then; more where a look takes long
+_PART = 0.002  # of the time, at most, that thorough looks take
 
 _OURS = "interpool"
 _MOCKS = "unittest.mock"  # never a library's own way
@@ -45,15 +49,18 @@ class Neighbourhood:
         self._modules: dict[str, ModuleType] = {}
         self._watches: list[tuple[Any, list[str]]] = []  # of modules: their names
         self._class_watches: list[tuple[Any, list[type]]] = []
+        self._function_watches: list[Any] = []
         self._looks = 0
         self._next = 0.0
+        self._thorough_looks = 0
+        self._thorough_next = 0.0
         self._gone: set[str] = set()
         self._size = (0, 0)  # of sys.modules, and how many of them were late
 
     def begin(self) -> None:
         """Watch what is there now: a model is about to be loaded."""
         self._add(self._new())
-        self._looks = LOOKS
+        self._looks, self._thorough_looks = LOOKS, THOROUGH_LOOKS
 
     def look(self, at_once: bool = False) -> str:
         """What the model that is in place has done to it since, for people; "" if nothing.
@@ -66,14 +73,29 @@ class Neighbourhood:
             return ""
         self._looks -= 1
         self._next = now + LOOK_S
-        try:
-            found = self._changes()
-        except Exception as error:  # noqa: BLE001  the model may have taken anything away
-            found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
-        if not found:
-            return ""
-        more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
-        return f"it has replaced or removed {', '.join(found[:_MOST_TOLD])}{more}"
+        return _told("replaced or removed", self._changes)
+
+    @property
+    def thorough_look_is_due(self) -> bool:
+        """Whether ``look_thoroughly`` is to be called: after a load and the first calls, and then seldom."""
+        return self._thorough_looks > 0 or time.monotonic() >= self._thorough_next
+
+    def look_thoroughly(self) -> str:
+        """What models have left in it, for people; "" if nothing. While none is in place."""
+        began = time.monotonic()
+        self._thorough_looks -= 1
+        found = _told("replaced or removed", self._changes) or _told("left traces in", self._traces)
+        now = time.monotonic()
+        self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
+        return found
+
+    def _traces(self) -> list[str]:
+        exchanged = [
+            f"{function.__module__}.{function.__qualname__} (other code)"
+            for watch in self._function_watches
+            for function in _interpool.exchanged_functions(watch)
+        ]
+        return exchanged + traces.reachable()
 
     def _changes(self) -> list[str]:
         fresh = self._new()
@@ -109,6 +131,7 @@ class Neighbourhood:
         self._watches.append((_interpool.watch_dicts(dicts, True), list(modules)))
         classes = _classes(modules)
         self._class_watches.append((_interpool.watch_dicts(classes, False), classes))
+        self._function_watches.append(_interpool.watch_functions([*dicts, *classes]))
 
     def _lost(self) -> list[str]:
         """What is no longer where everybody looks for it."""
@@ -177,6 +200,18 @@ _SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
 _PACKAGED = "<torch_package"  # of modules in archives
 _NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
+
+
+def _told(what: str, look: Callable[[], list[str]]) -> str:
+    """What somebody finds who looks, in a sentence's end; "" if nothing."""
+    try:
+        found = look()
+    except Exception as error:  # noqa: BLE001  the model may have taken anything away
+        found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
+    if not found:
+        return ""
+    more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
+    return f"it has {what} {', '.join(found[:_MOST_TOLD])}{more}"
 
 
 def _classes(modules: dict[str, ModuleType]) -> list[type]:

@@ -21,6 +21,7 @@
 #include "interruption.h"
 #include "main_thread.h"
 #include "otf_messages.h"
+#include "reach.h"
 #include "sharing.h"
 #include "tensors.h"
 #include "thread_state.h"
@@ -507,6 +508,11 @@ PyMethodDef functions[] = {
      "encode_answers(answers, request_ids, message, code, context, plain_json, plain_context)"
      " -> bytearray or None"},
     {"watched", watched, METH_VARARGS, "watched(*pairs) -> whether all are as they were, when called"},
+    {"find_models_objects", find_models_objects, METH_VARARGS,
+     "find_models_objects(namespaces, globals, modules, ours, archives, most) -> list[(place, name, "
+     "object)]"},
+    {"watch_functions", watch_functions, METH_VARARGS, "watch_functions(namespaces) -> watch"},
+    {"exchanged_functions", exchanged_functions, METH_O, "exchanged_functions(watch) -> list of functions"},
     {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };
