@@ -269,9 +269,14 @@ def is_own(name: str, module: ModuleType) -> bool:
     return _environment.get(name) is not module and _entered._is_own(name, module)
 
 
-def ever_owned() -> tuple[list[dict[str, Any]], set[str]]:
-    """The namespaces of all scopes' modules, and the names of all that were ever a scope's."""
-    return [vars(module) for scope in _scopes for module in scope._modules.values()], _ever_own
+def all_modules() -> list[tuple[str, ModuleType]]:
+    """The modules of all scopes, by name."""
+    return [entry for scope in _scopes for entry in scope._modules.items()]
+
+
+def ever_owned() -> set[str]:
+    """The names of all modules that were ever a scope's."""
+    return _ever_own
 
 
 def _owner(globals_: dict[str, Any]) -> owners.Owner | None:

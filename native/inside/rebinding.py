@@ -95,7 +95,7 @@ class Neighbourhood:
             for watch in self._function_watches
             for function in _interpool.exchanged_functions(watch)
         ]
-        return exchanged + traces.reachable()
+        return exchanged + traces.all_traces()
 
     def _changes(self) -> list[str]:
         fresh = self._new()

@@ -4,7 +4,8 @@ In a process of its own a model may put a function of its own among torch's glob
 registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can be
 reached from the environment without going through a model, is a trace; and so is a function of the
 environment's whose code or defaults were exchanged. What only the environment itself keeps by a model's key
-(functools' caches, weak references) is none.
+(functools' caches, weak references) is none. Values, of which nobody can tell whose they are, are read from the
+model's sources (``source_traces``); what libraries read of its variables, ``import_reads`` notes.
 
 ``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
 are loaded, so it is done after a load, after the first calls, and then seldom.
@@ -15,13 +16,33 @@ from __future__ import annotations
 import sys
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import _interpool
-from interpool.native.inside import lean_imports, module_scope
+from interpool.native.inside import import_reads, lean_imports, module_scope, source_traces
 from interpool.native.upstream.torch_private import MANGLED
 
 _OURS = "interpool"
 _MOST = 20
+
+
+_read: WeakSet[ModuleType] = WeakSet()  # models' modules whose sources were looked at
+
+
+def all_traces() -> list[str]:
+    """What models have left, each told once, for people. While no scope is entered."""
+    return [*import_reads.take_reads(), *_changed_by_sources(), *reachable()]
+
+
+def _changed_by_sources() -> list[str]:
+    modules = {name: one for name, one in module_scope.all_modules() if one not in _read}
+    modules |= {
+        name: one
+        for name, one in sys.modules.copy().items()
+        if name.startswith(MANGLED) and isinstance(one, ModuleType) and one not in _read
+    }
+    _read.update(modules.values())
+    return [_plain(change) for change in source_traces.changes_of(modules)]
 
 
 def reachable() -> list[str]:
@@ -31,10 +52,9 @@ def reachable() -> list[str]:
         for name, module in sys.modules.copy().items()
         if isinstance(module, ModuleType) and _is_shared(name, module)
     }
-    globals_, names = module_scope.ever_owned()
-    found = _interpool.find_models_objects(
-        list(spaces.values()), globals_, sorted(names - spaces.keys()), _OURS, MANGLED, _MOST
-    )
+    globals_ = [vars(module) for _, module in module_scope.all_modules()]
+    names = sorted(module_scope.ever_owned() - spaces.keys())
+    found = _interpool.find_models_objects(list(spaces.values()), globals_, names, _OURS, MANGLED, _MOST)
     places = list(spaces)
     return [f"{_plain(f'{places[place]}.{name}')} ({described(one)})" for place, name, one in found]
 
