@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from interpool.handler.backend import own_changes
-from interpool.native.inside import module_scope
+from interpool.native.inside import import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
     environ_data,
     event_loop_policies,
@@ -239,6 +239,7 @@ class ProcessView:
             set_event_loop_policy(_EventLoops())
             _undo_changes_of_neighbours()
             _initial = found = tuple(kept.get() for kept in _KEPT)
+            import_reads.note_reads(environ_data().copy())
         self._exchange(self._state or _initial)
         for changes in self._changes:
             changes.put()

@@ -1,21 +1,25 @@
 """Variables of a model's that libraries read when they are imported.
 
-``os.environ["HF_HOME"] = folder`` before ``import transformers``: in a process of its own a model has the library
-read that. In here the library is imported once for all models, so the next one would find the first one's folder.
-Each model has its own ``os.environ``, and code that reads it later reads the one of the model that calls it.
+``os.environ["HF_HOME"] = folder`` before ``import transformers``: in a process of its own a model has the
+library read that. In here the library is imported once for all models, so the next model would find the first
+one's folder. Each model has its own ``os.environ``: code that reads it later reads that of its caller's model.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import ItemsView, Mapping, ValuesView
 from types import FrameType
 from typing import Any
 
+from interpool.native.inside import owners
+
 _IMPORTS = "<module>"  # the name of code that runs once, when its module is imported
 
+# Of what reads all of them, and looks at some.
+_ALL = {each.__code__ for each in (ItemsView.__iter__, ValuesView.__iter__, type(os.environ).copy)}
 _noted: list[str] = []
 
 
@@ -26,33 +30,30 @@ def take_reads() -> list[str]:
     return taken
 
 
-@contextmanager
-def noted_reads(before: Mapping[bytes, bytes], is_models: Callable[[dict[str, Any]], bool]) -> Iterator[None]:
-    """Note variables that are other than ``before`` and that modules of the environment read at their import.
+def note_reads(before: Mapping[bytes, bytes]) -> None:
+    """From now on, note variables that are other than before and that the environment reads at its imports.
 
-    For the thread that has leased the interpreter.
+    Once per interpreter.
 
     Args:
-        before: the process's variables as the model found them, encoded.
-        is_models: whether a module's namespace is a model's.
+        before: the process's variables as models find them, encoded.
     """
     environ = type(os.environ)
     stock = environ.__getitem__
 
+    @functools.wraps(stock)
     def read(self: Any, name: Any) -> str:
         """Stands in for ``os.environ``'s."""
         value = stock(self, name)
+        if sys._getframe(1).f_code in _ALL:
+            return value
         if before.get(os.fsencode(name)) != os.fsencode(value):
             importing = _importing(sys._getframe(1))
-            if importing is not None and not is_models(importing.f_globals):
-                _noted.append(f"{importing.f_globals.get('__name__')}, which has read the model's {name}")
+            if importing is not None and not owners.is_models(importing.f_globals):
+                _noted.append(f"{importing.f_globals.get('__name__')}, which has read its {name}")
         return value
 
     environ.__getitem__ = read  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        environ.__getitem__ = stock  # type: ignore[method-assign]
 
 
 def _importing(frame: FrameType | None) -> FrameType | None:

@@ -1,11 +1,11 @@
 """What a model's sources say that they change of modules that are not the model's.
 
-``ImageFile.LOAD_TRUNCATED_IMAGES = True``, ``nltk.data.path.append(folder)``: nothing of the model's can be reached
-from there, and each library keeps values of its own that change all the time. So it is read from the sources:
-assignments to what was imported from elsewhere, and calls that change a container there. What is not run is
-counted, too: a doubt.
+``ImageFile.LOAD_TRUNCATED_IMAGES = True``, ``nltk.data.path.append(folder)``: nothing of the model's can be
+reached from there, and each library has values of its own that change all the time. So the sources are read
+for assignments to what was imported from elsewhere, and for calls that change a container there. What never
+runs counts, too: a doubt costs an interpreter.
 
-Not what each model has for itself in an interpreter: ``os.environ``, ``sys.path``, torch's settings and the like.
+What each model has for itself does not count: ``os.environ``, ``sys.path``, torch's settings and the like.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from types import ModuleType
 from typing import NamedTuple
 
 _CHANGING = frozenset(
-    "append appendleft extend insert remove pop popitem clear update setdefault add discard sort reverse".split()
+    {"append", "appendleft", "extend", "insert", "remove", "pop", "popitem", "clear", "update", "setdefault"}
+    | {"add", "discard", "sort", "reverse"}
 )
 _CONTAINERS = (list, dict, set, deque, MutableMapping, MutableSequence, MutableSet)
 # Of each model: see handler/backend/process_view.py, own_changes.py, and interpose/settings.cc.
 _OWN = (
     "os.environ",
-    *(f"sys.{name}" for name in ("argv", "path", "modules", "stdin", "stdout", "stderr", "dont_write_bytecode")),
+    *(
+        f"sys.{name}"
+        for name in ("argv", "path", "modules", "stdin", "stdout", "stderr", "dont_write_bytecode")
+    ),
     "warnings.filters",
     "torch.backends",
 )
@@ -83,10 +87,10 @@ class _Reader:
                     top = alias.name.partition(".")[0]
                     if top not in own:
                         yield alias.asname or top, alias.name if alias.asname else top
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                if node.module.partition(".")[0] not in own:
-                    for alias in node.names:
-                        yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                module = node.module or ""
+                for alias in node.names if module.partition(".")[0] not in own else ():
+                    yield alias.asname or alias.name, f"{module}.{alias.name}"
 
     def changes(self) -> Iterator[_Change]:
         for node in self._nodes:
@@ -96,7 +100,7 @@ class _Reader:
                     yield _Change(name, place.lineno)
 
     def _name(self, place: ast.expr) -> str:
-        """The full name of what is changed, if it is others': ``nltk.data.path``; else "" """
+        """The full name of what is changed, such as ``nltk.data.path``; "" if it is the model's own."""
         whole = isinstance(place, ast.Attribute) and isinstance(place.ctx, ast.Store | ast.Del)
         parts: list[str] = []
         while isinstance(place, ast.Attribute | ast.Subscript):
@@ -122,7 +126,8 @@ def _places(node: ast.AST) -> Iterator[ast.expr]:
 
 def _found(name: str) -> object:
     """What goes by that full name now, of modules that were imported; None if nothing does."""
-    module, attributes = name, []
+    module = name
+    attributes: list[str] = []
     while module not in sys.modules:
         module, _, last = module.rpartition(".")
         if not module:

@@ -4,8 +4,8 @@ In a process of its own a model may put a function of its own among torch's glob
 registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can be
 reached from the environment without going through a model, is a trace; and so is a function of the
 environment's whose code or defaults were exchanged. What only the environment itself keeps by a model's key
-(functools' caches, weak references) is none. Values, of which nobody can tell whose they are, are read from the
-model's sources (``source_traces``); what libraries read of its variables, ``import_reads`` notes.
+(functools' caches, weak references) is none. Of values nobody can tell whose they are: the model's sources
+say what it sets (``source_traces``). What libraries read of its variables is noted by ``import_reads``.
 
 ``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
 are loaded, so it is done after a load, after the first calls, and then seldom.

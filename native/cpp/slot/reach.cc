@@ -126,22 +126,21 @@ class Walk {
   }
 
   void run(PyObject* namespaces) {
-    // Each is met before any is followed: what stands in one is told by its own name.
+    // All names first: what stands under one is told by it.
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
+      met_.add(PyList_GET_ITEM(namespaces, i));
+    }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
       PyObject* const dict = PyList_GET_ITEM(namespaces, i);
-      if (PyDict_CheckExact(dict) == 0 || !met_.add(dict)) {
-        continue;
-      }
       PyObject *name = nullptr, *value = nullptr;
       Py_ssize_t position = 0;
-      while (PyDict_Next(dict, &position, &name, &value) != 0) {
-        pending_.push_back({value, name, i});
+      while (PyDict_Check(dict) != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
+        meet(value, name, i);
       }
     }
-    while (!pending_.empty() && found_.size() < most_) {
-      const Pending next = pending_.back();
-      pending_.pop_back();
-      visit(next);
+    // What is nearest to a name comes first.
+    for (size_t next = 0; next < pending_.size() && found_.size() < most_; ++next) {
+      visit(Pending(pending_[next]));
     }
   }
 
@@ -171,41 +170,40 @@ class Walk {
     const Pending* from;
   };
 
+  void meet(PyObject* object, PyObject* name, Py_ssize_t space) {
+    const bool may_be_a_models =
+        PyObject_IS_GC(object) != 0 || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) != 0;
+    if (may_be_a_models && met_.add(object)) {
+      pending_.push_back({object, name, space});
+    }
+  }
+
   void visit(const Pending& next) {
     PyTypeObject* const type = Py_TYPE(next.object);
-    const bool is_container = PyObject_IS_GC(next.object) != 0;
-    if ((!is_container && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) == 0) || !met_.add(next.object)) {
-      return;
-    }
     const Owner owner = owner_of(next.object);
     if (owner == Owner::kModel) {
       found_.push_back({Ref(Py_NewRef(next.object)), Ref(Py_NewRef(next.name)), next.space});
       return;
     }
-    if (owner == Owner::kInterpool || !is_container || type->tp_traverse == nullptr ||
+    if (owner == Owner::kInterpool || PyObject_IS_GC(next.object) == 0 || type->tp_traverse == nullptr ||
         PyFrame_Check(next.object) != 0 || std::strcmp(type->tp_name, kCache) == 0) {
       return;
     }
     Following following{this, &next};
-    type->tp_traverse(
-        next.object,
-        [](PyObject* object, void* argument) noexcept {
-          const auto& on = *static_cast<Following*>(argument);
-          return on.walk->push(object, *on.from);
-        },
-        &following);
+    type->tp_traverse(next.object, follow, &following);
     if (lacks_memory_) {
       throw std::bad_alloc();
     }
   }
 
   // Called by C code, through which nothing may be thrown.
-  int push(PyObject* object, const Pending& from) noexcept {
+  static int follow(PyObject* object, void* argument) noexcept {
+    const auto& on = *static_cast<Following*>(argument);
     try {
-      pending_.push_back({object, from.name, from.space});
+      on.walk->meet(object, on.from->name, on.from->space);
       return 0;
     } catch (...) {
-      lacks_memory_ = true;
+      on.walk->lacks_memory_ = true;
       return 1;
     }
   }
