@@ -2,7 +2,7 @@
 
 ``os.environ["HF_HOME"] = folder`` before ``import transformers``: in a process of its own a model has the
 library read that. In here the library is imported once for all models, so the next model would find the first
-one's folder. Each model has its own ``os.environ``: code that reads it later reads that of its caller's model.
+one's folder. Each model has its own ``os.environ``: code that reads it later reads its caller's.
 """
 
 from __future__ import annotations
