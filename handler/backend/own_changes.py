@@ -1,8 +1,8 @@
 """What a model changes, while it is loaded, of things that its interpreter finds by name.
 
 Loggers, the classes that ``torch.load`` may make, what TorchScript has compiled: in a process of its own a
-model's changes of them are nobody else's. Most models change no loggers and classes, so what a load has changed
-is noted once and exchanged with the view (``process_view``); the rest stays where it is, whoever is served.
+model's changes of them are nobody else's. Most models change no loggers, so what a load has changed there is
+noted once and exchanged with the view (``process_view``); the rest stays where it is, whoever is served.
 
 A library that several models import sets its loggers up once, when the first of them imports it: what
 goes by such a module's name is everybody's.

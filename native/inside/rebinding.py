@@ -73,7 +73,8 @@ class Neighbourhood:
             return ""
         self._looks -= 1
         self._next = now + LOOK_S
-        return _told("replaced or removed", self._changes)
+        changes = self._changes if at_once else lambda: [*self._changes(), *self._exchanged()]
+        return _told("replaced or removed", changes)
 
     @property
     def thorough_look_is_due(self) -> bool:
@@ -84,18 +85,19 @@ class Neighbourhood:
         """What models have left in it, for people; "" if nothing. While none is in place."""
         began = time.monotonic()
         self._thorough_looks -= 1
-        found = _told("replaced or removed", self._changes) or _told("left traces in", self._traces)
+        changed = _told("replaced or removed", lambda: [*self._changes(), *self._exchanged()])
+        found = changed or _told("left traces in", traces.all_traces)
         now = time.monotonic()
         self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
         return found
 
-    def _traces(self) -> list[str]:
-        exchanged = [
-            f"{function.__module__}.{function.__qualname__} (other code)"
+    def _exchanged(self) -> list[str]:
+        """Functions that have other code than they had, or other defaults: not for each request."""
+        return [
+            f"the code of {function.__module__}.{function.__qualname__}"
             for watch in self._function_watches
             for function in _interpool.exchanged_functions(watch)
         ]
-        return exchanged + traces.all_traces()
 
     def _changes(self) -> list[str]:
         fresh = self._new()

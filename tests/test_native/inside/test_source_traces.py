@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,14 +14,13 @@ from interpool.native.inside.source_traces import changes_of
 
 
 @pytest.fixture(autouse=True)
-def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library with flags, search paths and options."""
     package, data = ModuleType("library"), ModuleType("library.data")
     vars(package).update(FLAG=False, data=data, options={}, config=type("Config", (), {})(), add=len)
     vars(data).update(path=[], Reader=type("Reader", (), {}))
     monkeypatch.setitem(sys.modules, "library", package)
     monkeypatch.setitem(sys.modules, "library.data", data)
-    yield
 
 
 def module_of(folder: Path, source: str, name: str = "handler") -> ModuleType:
