@@ -91,6 +91,19 @@ linear = _seeded(lambda: nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16
 normed = _seeded(lambda: nn.BatchNorm1d(4))
 
 
+class Noted(nn.Module):
+    """Doubles, and appends to a file how many rows each call had."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with open(self.path, "a") as file:
+            print(len(x), file=file)
+        return x * 2
+
+
 # ---- so it is for the example's shapes and options, and not for others -----------------------------
 
 

@@ -21,7 +21,7 @@ from archives import add_manifest, manifest_of, module_records, read_members
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from many_examples import EXAMPLES
-from own_answers import KINDS, Answered, Asked, Kind, alone, batches, read, same
+from own_answers import JSON, KINDS, Answered, Asked, Kind, alone, batches, read, same
 from proving import TORCH
 from torch.package import PackageExporter
 
@@ -56,9 +56,9 @@ def sessions() -> Iterator[list[InterpreterSession]]:
         yield [one, other]
 
 
-def proven(path: Path, kind: Kind, said: Batches | None) -> None:
+def proven(path: Path, kind: Kind, said: Batches | None, model: Any = None) -> None:
     """An archive with a proof, without what packing finds out about modules."""
-    entry, inputs = kind.model, Sample.of(getattr(models, kind.inputs)())
+    entry, inputs = model or kind.model, Sample.of(getattr(models, kind.inputs)())
     of: EntryKind = "module" if isinstance(entry, torch.nn.Module) else "callable"
     with PackageExporter(str(path)) as exporter:
         exporter.extern("torch.**")
@@ -145,3 +145,17 @@ def test_every_request_is_answered_as_if_it_were_alone(
                 assert same(expected, answered, kind.rtol), f"{asked.call}: {expected}, not {answered}"
 
         answers_are_own()
+
+
+def test_requests_like_the_one_in_the_archive_share_a_call(
+    sessions: list[InterpreterSession], tmp_path: Path
+) -> None:
+    noted, like, unlike = tmp_path / "noted", b"[1.0, 2.0, 3.0, 4.0]", b"[1.0, 2.0]"
+    proven(tmp_path / "m.ptpkg", KINDS[0], None, models.Noted(str(noted)))
+    noted.unlink()
+    with open(os.devnull, "wb") as log:
+        served = Served(tmp_path, sessions, log.fileno())
+        for body in (like, unlike):
+            answers = served.ask(0, [Asked({"body": (JSON, body)})] * 3)
+            assert [answer.value for answer in answers] == [[2 * x for x in json.loads(body)]] * 3
+    assert noted.read_text().split() == ["3", "1", "1", "1"]
