@@ -122,6 +122,15 @@ def _places(node: ast.AST) -> Iterator[ast.expr]:
         yield node
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
         yield node.func.value
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("setattr", "delattr")
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.Constant)
+    ):
+        name = str(node.args[1].value)
+        yield ast.copy_location(ast.Attribute(node.args[0], name, ast.Store()), node)
 
 
 def _found(name: str) -> object:

@@ -23,6 +23,8 @@ from interpool.native.inside import import_reads, lean_imports, module_scope, so
 from interpool.native.upstream.torch_private import MANGLED
 
 _OURS = "interpool"
+# What models register with torch is taken back with them, and never a neighbour's (operators.py).
+_KEEPERS = [_OURS, "torch.library", "torch._library", "torch._ops"]
 _MOST = 20
 
 
@@ -54,7 +56,7 @@ def reachable() -> list[str]:
     }
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
     names = sorted(module_scope.ever_owned() - spaces.keys())
-    found = _interpool.find_models_objects(list(spaces.values()), globals_, names, _OURS, MANGLED, _MOST)
+    found = _interpool.find_models_objects(list(spaces.values()), globals_, names, _KEEPERS, MANGLED, _MOST)
     places = list(spaces)
     return [f"{_plain(f'{places[place]}.{name}')} ({described(one)})" for place, name, one in found]
 

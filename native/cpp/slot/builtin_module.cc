@@ -509,7 +509,7 @@ PyMethodDef functions[] = {
      " -> bytearray or None"},
     {"watched", watched, METH_VARARGS, "watched(*pairs) -> whether all are as they were, when called"},
     {"find_models_objects", find_models_objects, METH_VARARGS,
-     "find_models_objects(namespaces, globals, modules, ours, archives, most) -> list[(place, name, "
+     "find_models_objects(namespaces, globals, modules, keepers, archives, most) -> list[(place, name, "
      "object)]"},
     {"watch_functions", watch_functions, METH_VARARGS, "watch_functions(namespaces) -> watch"},
     {"exchanged_functions", exchanged_functions, METH_O, "exchanged_functions(watch) -> list of functions"},

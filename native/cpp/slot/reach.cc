@@ -16,7 +16,7 @@ constexpr const char* kCache = "functools._lru_cache_wrapper";
 constexpr const char* kSpec = "ModuleSpec";
 constexpr std::string_view kLoader = "FileLoader";  // ends the names of those that importlib has
 
-enum class Owner : uint8_t { kEnvironment, kModel, kInterpool };
+enum class Owner : uint8_t { kEnvironment, kModel, kKeeper };
 
 // Addresses that were met. Open addressing: a node each would take ten times the memory.
 class Met {
@@ -111,7 +111,6 @@ class Walk {
         spec_(made(PyUnicode_InternFromString("__spec__"))),
         loader_(made(PyUnicode_InternFromString("loader"))),
         scope_(made(PyUnicode_InternFromString("scope"))),
-        ours_(ours),
         archives_(archives),
         most_(static_cast<size_t>(most)) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(globals); ++i) {
@@ -120,6 +119,11 @@ class Walk {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(modules); ++i) {
       if (const std::string_view name = text_of(PyList_GET_ITEM(modules, i)); !name.empty()) {
         modules_.insert(name);
+      }
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keepers); ++i) {
+      if (const std::string_view name = text_of(PyList_GET_ITEM(keepers, i)); !name.empty()) {
+        keepers_.push_back(name);
       }
     }
     met_.add(PyImport_GetModuleDict());
@@ -185,7 +189,7 @@ class Walk {
       found_.push_back({Ref(Py_NewRef(next.object)), Ref(Py_NewRef(next.name)), next.space});
       return;
     }
-    if (owner == Owner::kInterpool || PyObject_IS_GC(next.object) == 0 || type->tp_traverse == nullptr ||
+    if (owner == Owner::kKeeper || PyObject_IS_GC(next.object) == 0 || type->tp_traverse == nullptr ||
         PyFrame_Check(next.object) != 0 || std::strcmp(type->tp_name, kCache) == 0) {
       return;
     }
@@ -261,8 +265,10 @@ class Walk {
     if (name.starts_with(archives_) && !name.empty()) {
       return Owner::kModel;
     }
-    if (name.starts_with(ours_) && (name.size() == ours_.size() || name[ours_.size()] == '.')) {
-      return Owner::kInterpool;
+    for (const std::string_view keeper : keepers_) {
+      if (name.starts_with(keeper) && (name.size() == keeper.size() || name[keeper.size()] == '.')) {
+        return Owner::kKeeper;
+      }
     }
     // Of functions the globals themselves tell: two modules may have one name.
     return of_class && modules_.contains(name) ? Owner::kModel : Owner::kEnvironment;
@@ -273,12 +279,12 @@ class Walk {
   const Ref spec_;
   const Ref loader_;
   const Ref scope_;
-  const std::string_view ours_;
   const std::string_view archives_;
   const size_t most_;
   std::unordered_map<PyObject*, Owner> globals_;
   std::unordered_map<PyTypeObject*, Owner> classes_;
   std::unordered_set<std::string_view> modules_;
+  std::vector<std::string_view> keepers_;
   Met met_;
   std::vector<Pending> pending_;
   std::vector<Found> found_;
@@ -342,15 +348,15 @@ PyObject* guarded(const Work& work) noexcept {
 }  // namespace
 
 PyObject* find_models_objects(PyObject*, PyObject* args) {
-  PyObject *namespaces = nullptr, *globals = nullptr, *modules = nullptr;
-  const char *ours = nullptr, *archives = nullptr;
+  PyObject *namespaces = nullptr, *globals = nullptr, *modules = nullptr, *keepers = nullptr;
+  const char* archives = nullptr;
   Py_ssize_t most = 0;
-  if (PyArg_ParseTuple(args, "O!O!O!ssn", &PyList_Type, &namespaces, &PyList_Type, &globals, &PyList_Type,
-                       &modules, &ours, &archives, &most) == 0) {
+  if (PyArg_ParseTuple(args, "O!O!O!O!sn", &PyList_Type, &namespaces, &PyList_Type, &globals, &PyList_Type,
+                       &modules, &PyList_Type, &keepers, &archives, &most) == 0) {
     return nullptr;
   }
   return guarded([&] {
-    Walk walk(globals, modules, ours, archives, most);
+    Walk walk(globals, modules, keepers, archives, most);
     {
       const GcPaused paused;
       walk.run(namespaces);

@@ -5,7 +5,7 @@
 
 namespace interpool {
 
-// find_models_objects(namespaces: list[dict], globals: list[dict], modules: list[str], ours: str,
+// find_models_objects(namespaces: list[dict], globals: list[dict], modules: list[str], keepers: list[str],
 //                     archives: str, most: int) -> list[tuple[int, str, object]]
 //
 // Follows references, as the garbage collector does, from everything in `namespaces`. Each object of a
@@ -18,9 +18,9 @@ namespace interpool {
 // - classes whose module is among `modules`, or begins with `archives`; and their instances;
 // - bound methods of these; modules with such globals.
 //
-// Interpool's are, likewise, those of the package `ours`. functools' caches are not followed, as only the
-// environment reads them by a model's own key. It runs no Python code, and holds the GIL all along: a tenth
-// of a second for a million objects.
+// What is, likewise, of the packages `keepers` is not followed: they keep things of models, and for models.
+// Nor are functools' caches, which only the environment reads, by a model's own key. It runs no Python code,
+// and holds the GIL all along: a tenth of a second for a million objects.
 PyObject* find_models_objects(PyObject* module, PyObject* args);
 
 // watch_functions(namespaces: list[dict | type]) -> watch

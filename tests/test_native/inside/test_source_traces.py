@@ -53,6 +53,8 @@ def changes(folder: Path, source: str) -> list[str]:
         ("from library.data import Reader\nReader.read = len", "library.data.Reader.read (handler.py:2)"),
         ("import library\nlibrary.FLAG, a = 1, 2", "library.FLAG (handler.py:2)"),
         ("import library\ndef f():\n    library.FLAG = True", "library.FLAG (handler.py:3)"),
+        ("import library\nsetattr(library, 'FLAG', True)", "library.FLAG (handler.py:2)"),
+        ("import library\ndelattr(library, 'FLAG')", "library.FLAG (handler.py:2)"),
         ("import sys\nsys.tracebacklimit = 0", "sys.tracebacklimit (handler.py:2)"),
         ("import json\njson.JSONEncoder.default = str", "json.JSONEncoder.default (handler.py:2)"),
     ],
