@@ -67,7 +67,7 @@ from interpool.handler.worker_reports import Kind, Report
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside import interpreter_id
 from interpool.native.inside.parking import give_memory_back, when_parked
-from interpool.native.inside.rebinding import Neighbourhood
+from interpool.native.inside.rebinding import FIRST_CALLS, Neighbourhood
 from interpool.native.inside.refusals import take_conflict, take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
@@ -175,6 +175,7 @@ class WorkerService:
         self._replies = ReplyWriter(fd, self._lines.flush)
         # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
         self._model: Callable[[], _Loaded | None] = _no_model
+        self._first_calls = FIRST_CALLS
 
     def __call__(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool] | None:
         """Answer one frame, of which nothing is kept.
@@ -239,7 +240,9 @@ class WorkerService:
     def _has_rebound(self) -> bool:
         """Whether the model has changed what its neighbours use; then they meet it no more."""
         model = self._model()
-        return self._moves((model.rebound if model is not None else "") or _look(self._token))
+        is_first = self._first_calls > 0
+        self._first_calls -= is_first
+        return self._moves((model.rebound if model is not None else "") or _look(self._token, is_first))
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
@@ -252,7 +255,7 @@ class WorkerService:
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
         try:
-            self._keep(_model(self._key, token))
+            model = self._keep(_model(self._key, token))
         except _LoadError as error:
             if self._moves(error.conflict):
                 # TorchServe keeps the model: the worker that it starts in this one's place goes there.
@@ -263,7 +266,7 @@ class WorkerService:
             return bytes(create_load_model_response(error.code, error.text)), False
         _report(token, "started")
         text = f"loaded model {_model_name(self._key.load_command)}"
-        return bytes(create_load_model_response(200, text)), not self._has_rebound()
+        return bytes(create_load_model_response(200, text)), not self._moves(model.rebound)
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""
@@ -407,13 +410,13 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         code = load_failure_code(error)
         text = f"Model {name!r} could not be loaded: {describe(error)}"
         logger.exception("Load model %s failed with %d: %s", name, code, text)
-        _look(token)
+        _look(token, thoroughly=True)
         if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began)
         raise _LoadError(code, "System out of memory" if code == 507 else text) from None
     _report(token, "loaded", began=began)
-    return replace(model, rebound=_look(token))
+    return replace(model, rebound=_look(token, thoroughly=True))
 
 
 def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
@@ -429,11 +432,11 @@ def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
     return bool(reason)
 
 
-def _look(token: WorkerToken) -> str:
+def _look(token: WorkerToken, thoroughly: bool) -> str:
     """What the model that is in place has changed of what its neighbours use; they meet it no more."""
     if token.isolated:
         return ""
-    if _neighbourhood.thorough_look_is_due:
+    if thoroughly or _neighbourhood.thorough_look_is_due:
         take_out()
         reason = _neighbourhood.look_thoroughly()
     else:

@@ -33,7 +33,7 @@ globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # after a load: that, and some calls
 LOOK_S = 0.5
-THOROUGH_LOOKS = 3  # after a load: that, and the first calls
+FIRST_CALLS = 2  # of a worker in an interpreter, after each of which it is looked at thoroughly
 THOROUGH_S = 20.0  # and then; more where a look takes long
 _PART = 0.002  # of the time, at most, that thorough looks take
 
@@ -52,7 +52,6 @@ class Neighbourhood:
         self._function_watches: list[Any] = []
         self._looks = 0
         self._next = 0.0
-        self._thorough_looks = 0
         self._thorough_next = 0.0
         self._gone: set[str] = set()
         self._size = (0, 0)  # of sys.modules, and how many of them were late
@@ -60,7 +59,7 @@ class Neighbourhood:
     def begin(self) -> None:
         """Watch what is there now: a model is about to be loaded."""
         self._add(self._new())
-        self._looks, self._thorough_looks = LOOKS, THOROUGH_LOOKS
+        self._looks = LOOKS
 
     def look(self, at_once: bool = False) -> str:
         """What the model that is in place has done to it since, for people; "" if nothing.
@@ -78,13 +77,15 @@ class Neighbourhood:
 
     @property
     def thorough_look_is_due(self) -> bool:
-        """Whether ``look_thoroughly`` is to be called: after a load and the first calls, and then seldom."""
-        return self._thorough_looks > 0 or time.monotonic() >= self._thorough_next
+        """Whether the last one was long ago."""
+        return time.monotonic() >= self._thorough_next
 
     def look_thoroughly(self) -> str:
-        """What models have left in it, for people; "" if nothing. While none is in place."""
+        """What models have left in it, for people; "" if nothing. While none is in place.
+
+        Called after each load, whether it failed or not, after the first calls, and when it is due.
+        """
         began = time.monotonic()
-        self._thorough_looks -= 1
         changed = _told("replaced or removed", lambda: [*self._changes(), *self._exchanged()])
         found = changed or _told("left traces in", traces.all_traces)
         now = time.monotonic()

@@ -104,8 +104,7 @@ class GcPaused {
 
 class Walk {
  public:
-  Walk(PyObject* globals, PyObject* modules, std::string_view ours, std::string_view archives,
-       Py_ssize_t most)
+  Walk(PyObject* globals, PyObject* modules, PyObject* keepers, std::string_view archives, Py_ssize_t most)
       : name_(made(PyUnicode_InternFromString("__name__"))),
         module_(made(PyUnicode_InternFromString("__module__"))),
         spec_(made(PyUnicode_InternFromString("__spec__"))),

@@ -10,11 +10,10 @@ namespace interpool {
 //
 // Follows references, as the garbage collector does, from everything in `namespaces`. Each object of a
 // model's that it meets: by the place of the namespace and the name there from which it was met first, at
-// most `most`. It follows none of those, nor what is interpool's own. A model's are:
+// most `most`. It follows none of those. A model's are:
 //
-// - functions whose globals are among `globals`, or whose module was imported from a model's directory, or
-// has
-//   a name that begins with `archives`;
+// - functions whose globals are among `globals`, or whose module was imported from a model's directory;
+// - functions of modules whose name begins with `archives`;
 // - classes whose module is among `modules`, or begins with `archives`; and their instances;
 // - bound methods of these; modules with such globals.
 //
