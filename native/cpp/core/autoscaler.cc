@@ -9,10 +9,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 #include "../seam/guest_modules.h"
+#include "../seam/reported.h"
 #include "../seam/thread.h"
 #include "load_sampler.h"
 #include "model_thread.h"
@@ -39,6 +40,14 @@ size_t cores() {
     return std::max(1U, std::thread::hardware_concurrency());
   }
   return static_cast<size_t>(CPU_COUNT(&mine));
+}
+
+std::string text_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 }  // namespace
@@ -94,10 +103,14 @@ void Pool::wake_autoscaler() {
   try {
     start_model_thread([self = shared_from_this()] {  // it imports what is to be preloaded
       pthread_setname_np(pthread_self(), "interpool-scale");
-      self->autoscale();
+      if (!reported([&] { self->autoscale(); })) {
+        const std::lock_guard lock(self->mutex_);
+        self->retry_at_ = Clock::now() + kRetry;
+        self->autoscaler_runs_ = false;  // whoever next needs it, starts it again
+      }
     });
     autoscaler_runs_ = true;
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     retry_at_ = Clock::now() + kRetry;  // no thread could be started: the pool stays as it is
   }
 }
@@ -239,33 +252,35 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
   ++growing_;
   lock.unlock();
   Interpreter* started = nullptr;
-  std::string failure;
+  std::exception_ptr thrown;
   try {
     started = options_.start();
-  } catch (const std::exception& error) {
-    failure = error.what();
+  } catch (const std::exception&) {
+    thrown = std::current_exception();
   }
   lock.lock();
   --growing_;
-  failure_ = failure;
   if (started == nullptr) {
     ++failed_starts_;
     if (may_start()) {  // the first to fail of those that were started together
       retry_after_ = std::clamp<Clock::duration>(2 * retry_after_, kRetry, kLongestRetry);
       retry_at_ = Clock::now() + retry_after_;
     }
+    failure_ = text_of(thrown);
     wake_all();  // if no interpreter is left, waiting callers get an error
     started_.notify_all();
     if (!closed_) {  // a closed pool does not report it: its process may be ending
+      const std::string failure = failure_;
       lock.unlock();
       std::fprintf(stderr, "interpool: the pool could not start another interpreter: %s\n", failure.c_str());
       lock.lock();
     }
     return false;
   }
+  failure_.clear();
   retry_after_ = {};
-  ++active_;
   slots_.emplace_back(started);
+  ++active_;
   dispatch();
   started_.notify_all();
   return true;
@@ -275,23 +290,28 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
 // are left to those that serve already.
 void Pool::fill(std::unique_lock<std::mutex>& lock) {
   const size_t missing = min_size_ - active_;
-  std::vector<std::thread> starters;
+  std::vector<std::jthread> starters;  // whose end is waited for, whatever happens
   for (size_t i = 1; i < std::min(missing, cores() / 2); ++i) {
     try {
       starters.emplace_back([this] {
-        std::unique_lock own(mutex_);
-        add_one(own);
+        reported([this] {
+          std::unique_lock own(mutex_);
+          add_one(own);
+        });
       });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       break;  // no thread could be started: the others do it
     }
   }
-  add_one(lock);
-  lock.unlock();
-  for (std::thread& starter : starters) {
-    starter.join();
+  const bool added = reported([&] { add_one(lock); });
+  if (lock.owns_lock()) {
+    lock.unlock();
   }
+  starters.clear();
   lock.lock();
+  if (!added) {
+    retry_at_ = Clock::now() + kRetry;
+  }
 }
 
 // Back to what was needed at once since the last review, and at least to the minimum size.
@@ -348,21 +368,22 @@ void Pool::free_what_can_be_made_again(const std::vector<Interpreter*>& interpre
     Movable::unload_all(interpreter->id());
     ModelThread::forget_all(*interpreter);
   }
-  struct Told {
-    const std::function<void(Interpreter&)>& freed;
-    Interpreter& interpreter;
-    ~Told() {
-      if (freed) {
-        freed(interpreter);
-      }
-    }
-  };
   visit_each(
       interpreters,
       [freed = std::move(freed)](Interpreter& interpreter) {
-        const Told at_the_end{freed, interpreter};  // also where that raises
-        const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
-        interpreter.release(interpreter.call(park.get(), {}, {}, nullptr));
+        std::exception_ptr thrown;
+        try {
+          const Held park(interpreter, interpreter.global(guest::kPark.module, guest::kPark.name));
+          interpreter.release(interpreter.call(park.get(), {}, {}, nullptr));
+        } catch (const std::exception&) {
+          thrown = std::current_exception();
+        }
+        if (freed) {
+          freed(interpreter);
+        }
+        if (thrown) {
+          std::rethrow_exception(thrown);
+        }
       },
       0);
 }

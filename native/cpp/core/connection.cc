@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "../seam/reported.h"
 #include "../seam/thread.h"
 #include "deadline.h"
 #include "model_thread.h"
@@ -25,8 +26,8 @@ void leave_spare_time_to(int thread) {
   static_cast<void>(sched_setscheduler(thread, SCHED_IDLE, &none));
 }
 
-void report(const Service& service, const std::string& what) {
-  std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what.c_str());
+void report(const Service& service, const char* what) {
+  std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what);
 }
 
 constexpr int32_t kRepeatedCode = 500;  // as for others whose worker has ended
@@ -100,6 +101,34 @@ class Connection::Lease {
 };
 
 void Connection::run() {
+  // Each step by itself: where one fails, as there is no memory, the others are still done.
+  bool left_unread = false;
+  reported([&] { left_unread = answer_all(); });
+  reported([&] {
+    if (left_unread) {
+      AnsweredRequests::of_process().remove(answered_);
+    } else {
+      AnsweredRequests::of_process().leave(std::move(answered_));
+    }
+  });
+  if (home_.has_value()) {
+    reported([&] { pool_->leave(*home_); });
+  }
+  release_services();
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+    ::close(fd_);
+  }
+  ended_.notify_all();
+  const uint64_t one = 1;
+  if (::write(done_fd_, &one, sizeof one) != sizeof one) {
+    report(service_, "its end could not be reported");
+  }
+}
+
+// Whether TorchServe left anything unread of what was sent to it.
+bool Connection::answer_all() {
   AnsweredRequests& all_answered = AnsweredRequests::of_process();
   FrameReader reader(fd_);
   try {
@@ -114,32 +143,14 @@ void Connection::run() {
       }
     }
   } catch (const RemoteError& error) {
-    report(service_, error.what() + ("\n" + error.traceback_text));
+    report(service_, (error.what() + ("\n" + error.traceback_text)).c_str());
   } catch (const std::exception& error) {
     // An end of stream that close() caused is not reported.
     if (!is_closing()) {
       report(service_, error.what());
     }
   }
-  if (reader.left_unread()) {
-    all_answered.remove(answered_);
-  } else {
-    all_answered.leave(std::move(answered_));
-  }
-  if (home_.has_value()) {
-    pool_->leave(*home_);
-  }
-  release_services();
-  {
-    const std::lock_guard lock(mutex_);
-    open_ = false;
-    ::close(fd_);
-  }
-  ended_.notify_all();
-  const uint64_t one = 1;
-  if (::write(done_fd_, &one, sizeof one) != sizeof one) {
-    report(service_, "its end could not be reported");
-  }
+  return reader.left_unread();
 }
 
 bool Connection::answer(const Interpreter::Message& message, const RequestIds& ids) {
@@ -214,9 +225,11 @@ Interpreter::Answer Connection::answer_in(const Lease& lease, const Interpreter:
 void Connection::release_services() {
   for (const auto& [interpreter, service] : services_) {
     if (service != nullptr) {
-      interpreter->later([interpreter = interpreter, service = service] {
-        const Entered entered(*interpreter);
-        interpreter->release(service);
+      reported([interpreter = interpreter, service = service] {
+        interpreter->later([interpreter, service] {
+          const Entered entered(*interpreter);
+          interpreter->release(service);
+        });
       });
     }
   }

@@ -74,6 +74,7 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
 
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
+  bool answer_all();
   using RequestIds = std::vector<std::string_view>;
   bool answer(const Interpreter::Message& message, const RequestIds& ids);
   bool send(const std::string& answer, const RequestIds& ids);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "../seam/reported.h"
 #include "../seam/thread.h"
 
 namespace interpool {
@@ -59,7 +60,7 @@ struct ModelThread::Queue {
       const std::function<void()> work = std::move(works.front());
       works.pop_front();
       lock.unlock();
-      work();
+      reported(work);
       lock.lock();
     }
   }

@@ -1,5 +1,6 @@
 #include "otf_frames.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -26,6 +27,15 @@ std::string integer(int32_t value) {
           static_cast<char>(bits)};
 }
 
+// After a call that failed: was it that the descriptor does not block? Then this waits until it is ready.
+bool may_go_on(int fd, short event) {
+  if (errno != EAGAIN && errno != EWOULDBLOCK) {
+    return false;
+  }
+  pollfd one{fd, event, 0};
+  return ::poll(&one, 1, -1) > 0 || errno == EINTR;
+}
+
 }  // namespace
 
 // Has the first `wanted` bytes of the message there.
@@ -35,7 +45,7 @@ bool FrameReader::fill(size_t wanted) {
       make_room();
     }
     const ssize_t got = ::recv(fd_, buffer_.get() + end_, capacity_ - end_, 0);
-    if (got < 0 && errno == EINTR) {
+    if (got < 0 && (errno == EINTR || may_go_on(fd_, POLLIN))) {
       continue;
     }
     if (got <= 0) {
@@ -70,6 +80,10 @@ void FrameReader::move_to(size_t capacity) {
 }
 
 void FrameReader::skip(size_t count) {
+  if (count > most_bytes_ - size_) {
+    throw Error("a message of " + std::to_string(size_ + count) + " bytes or more begins, and at most " +
+                std::to_string(most_bytes_) + " are taken");
+  }
   if (!fill(size_ + count)) {
     throw Error("the connection ended inside a message");
   }
@@ -163,7 +177,7 @@ bool send_all(int fd, const std::string& bytes) {
   size_t sent = 0;
   while (sent < bytes.size()) {
     const ssize_t count = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) {
+    if (count < 0 && (errno == EINTR || may_go_on(fd, POLLOUT))) {
       continue;
     }
     if (count <= 0) {

@@ -13,15 +13,20 @@
 
 namespace interpool {
 
-// Reads whole messages from a connected stream socket. One thread at a time; no
+// No batch of TorchServe's comes near it: a request is at most max_request_size, 6.5 MB unless somebody
+// raises it, and never more than Java's arrays and the protocol's lengths take, 2 GiB. So it is not derived
+// from settings, which the frontend's process has. What exceeds it is no protocol, or never ends.
+inline constexpr size_t kMostMessageBytes = size_t{16} << 30;
+
+// Reads whole messages from a connected stream socket, blocking or not. One thread at a time; no
 // GIL involved.
 class FrameReader {
  public:
-  explicit FrameReader(int fd) : fd_(fd) {}
+  explicit FrameReader(int fd, size_t most_bytes = kMostMessageBytes) : fd_(fd), most_bytes_(most_bytes) {}
 
   // Blocks for the next message, which lies where it was received, until the next call.
-  // nullopt at the end of the stream between messages; Error when it ends inside of one, or
-  // when the bytes are not the protocol.
+  // nullopt at the end of the stream between messages; Error when it ends inside of one, when the bytes
+  // are not the protocol, or when they promise more than `most_bytes`.
   std::optional<std::string_view> next();
   // What keeps that message where it lies, beyond the next call, too. Any thread may let go of it.
   std::shared_ptr<const void> memory() const { return buffer_; }
@@ -40,6 +45,7 @@ class FrameReader {
   std::optional<size_t> skip_item();
 
   const int fd_;
+  const size_t most_bytes_;
   // [start_, end_) was received: a message, and perhaps the beginning of the next one.
   std::shared_ptr<char[]> buffer_;
   size_t capacity_ = 0;
@@ -50,7 +56,7 @@ class FrameReader {
   bool left_unread_ = false;
 };
 
-// Writes all of it; false when the peer is gone. Never raises SIGPIPE.
+// Writes all of it to a socket, blocking or not; false when the peer is gone. Never raises SIGPIPE.
 bool send_all(int fd, const std::string& bytes);
 
 // Whether it is an answer that hands TorchServe each request's own.

@@ -608,6 +608,11 @@ bool Pool::is_growing() const {
   return growing_ > 0;
 }
 
+bool Pool::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return leased_ == 0 && growing_ == 0;
+}
+
 std::string Pool::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;

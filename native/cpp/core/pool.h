@@ -183,6 +183,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   size_t max_size() const { return max_size_; }
   double grace() const { return options_.grace; }
   bool is_growing() const;      // is one being started?
+  bool is_idle() const;         // neither that, nor is one leased
   std::string failure() const;  // why the last start failed; "" once one has succeeded
 
  private:

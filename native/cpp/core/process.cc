@@ -14,7 +14,6 @@
 #include <iterator>
 #include <memory>
 #include <system_error>
-#include <thread>
 
 #include "../seam/guest_modules.h"
 #include "../seam/thread.h"
@@ -82,23 +81,31 @@ void import_into(Interpreter& interpreter, const std::vector<std::string>& modul
 
 }  // namespace
 
+// While it lives, one more of what `count` counts is under way.
+class Process::Counted {
+ public:
+  // With the process's lock held.
+  Counted(Process& process, int Process::* count) : process_(process), count_(count) { ++(process_.*count_); }
+  ~Counted() {
+    const std::lock_guard lock(process_.mutex_);
+    --(process_.*count_);
+    process_.provisioned_.notify_all();
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  Process& process_;
+  int Process::* const count_;
+};
+
 template <typename Work>
 auto Process::provision(const Work& work) {
-  struct Counted {
-    Process& process;
-    ~Counted() {
-      const std::lock_guard lock(process.mutex_);
-      --process.provisioning_;
-      process.provisioned_.notify_all();
-    }
-  };
-  {
-    std::unique_lock lock(mutex_);
-    // The provisioner's Python is about to end, and would end this thread with it.
-    forever_.wait(lock, [this] { return !leaving_; });
-    ++provisioning_;
-  }
-  const Counted counted{*this};
+  std::unique_lock lock(mutex_);
+  // The provisioner's Python is about to end, and would end this thread with it.
+  forever_.wait(lock, [this] { return !leaving_; });
+  const Counted counted(*this, &Process::provisioning_);
+  lock.unlock();
   return work();
 }
 
@@ -169,30 +176,53 @@ void Process::end_interpreters() {
                         [this] { return provisioning_ == 0; });
 }
 
+// Is nothing under way in any interpreter? Nothing begins in there then any more.
+bool Process::close_if_idle() {
+  const auto all = pools();
+  {
+    const std::lock_guard lock(mutex_);
+    if (starting_ > 0 || provisioning_ > 0) {
+      return false;
+    }
+  }
+  return std::ranges::all_of(all, [](const std::shared_ptr<Pool>& pool) {
+    return pool->is_idle() && std::ranges::all_of(pool->status(), [](const Pool::Status& each) {
+             return each.interpreter->close_if_idle();
+           });
+  });
+}
+
 void Process::leave() {
+  if (left_.exchange(true)) {
+    return;
+  }
   if (!is_forked()) {
     end_interpreters();
   }
-  // Interpreters are not finalised: with torch inside, the end of the process is the
-  // one safe end. Static destructors would pull libraries away from under threads
-  // that a model left behind. Registered last, hence run first.
-  on_exit(
-      [](int status, void*) {
-        // Whoever reads from a terminal holds stdin's lock until there is a line: nobody waits for that.
-        auto flushed = std::make_shared<std::promise<void>>();
-        std::future<void> over = flushed->get_future();
-        try {
-          start_model_thread([flushed] {
-            std::fflush(nullptr);
-            flushed->set_value();
-          });
-          over.wait_for(std::chrono::duration<double>(kPatience));
-        } catch (const std::system_error&) {
-          std::fflush(nullptr);
-        }
-        _exit(status);
-      },
-      nullptr);
+  on_exit([](int status, void*) { end(status); }, nullptr);  // registered last, hence run first
+}
+
+// An exit function. Interpreters are not finalised: with torch inside, the end of the process is the one
+// safe end. Private copies have no static destructors, but the libraries that they have in common do: with a
+// thread still at work in there, these would pull its memory away. Then the process ends here; else it goes
+// on with the exit functions of its own program, as any other.
+void Process::end(int status) {
+  try {
+    if (!get().is_forked() && get().close_if_idle()) {
+      return;
+    }
+    // Whoever reads from a terminal holds stdin's lock until there is a line: nobody waits for that.
+    auto flushed = std::make_shared<std::promise<void>>();
+    std::future<void> over = flushed->get_future();
+    start_model_thread([flushed] {
+      std::fflush(nullptr);
+      flushed->set_value();
+    });
+    over.wait_for(std::chrono::duration<double>(kPatience));
+  } catch (const std::exception&) {  // no more threads, no memory
+    std::fflush(nullptr);
+  }
+  _exit(status);
 }
 
 Interpreter& Process::host() {
@@ -332,6 +362,9 @@ void Process::keep(std::vector<Interpreter*> interpreters, const Origin& origin)
 std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::string>& search_path,
                                          const std::vector<std::string>& preload) {
   prepared();  // or throws, before a number is used up
+  std::unique_lock counting(mutex_);
+  const Counted counted(*this, &Process::starting_);
+  counting.unlock();
   std::vector<Interpreter*> started;
   const Origin wanted = origin(search_path, preload);
   for (const auto& pool : pools()) {
@@ -387,6 +420,12 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
   }
   for (std::future<void>& over : starting) {
     over.wait();
+  }
+  for (size_t i = given; i < count; ++i) {
+    if (started[i] == nullptr && !failures[i]) {  // there was not even memory to say why
+      failures[i] = std::make_exception_ptr(
+          InterpreterStartError("an interpreter did not start, as there is no memory left."));
+    }
   }
   for (const std::exception_ptr& failure : failures) {
     if (failure) {

@@ -77,7 +77,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // For the process's end: closes what is left of the pools, lets interpreters flush
   // what they hold, waits for what the provisioner is doing, which needs the host's
   // Python, and sees to it that nothing is torn down under those that are
-  // still at work. In a child that was forked off it does only the last.
+  // still at work. In a child that was forked off it does only the last. Nothing when called again.
   void remember(const std::shared_ptr<Pool>& pool);
   void leave();
   std::vector<std::shared_ptr<Pool>> pools();
@@ -105,6 +105,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
 
  private:
   Process() = default;
+  class Counted;
   // Asks the provisioner; never returns once the process is leaving.
   template <typename Work>
   auto provision(const Work& work);
@@ -119,14 +120,18 @@ class INTERPOOL_PUBLIC Process final : public Services {
   };
   const Prepared& prepared() const;
   void end_interpreters();
+  bool close_if_idle();
+  static void end(int status);
 
   std::mutex preparing_;  // held while libraries are loaded, and no other lock with it
   std::atomic<const Prepared*> prepared_{nullptr};  // written once, never freed
+  std::atomic<bool> left_{false};
   Snapshots snapshots_;
   SharedStorages shared_storages_;
   std::mutex mutex_;
   std::condition_variable provisioned_;
   int provisioning_ = 0;             // questions to the provisioner under way
+  int starting_ = 0;                 // calls of start() under way
   bool leaving_ = false;             // for good
   std::condition_variable forever_;  // never notified
   int slots_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 #include <optional>
 #include <thread>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include <interpool/package.h>
 
 #include "../seam/object_ref.h"
+#include "../seam/reported.h"
 #include "movable.h"
 
 namespace interpool {
@@ -79,11 +81,7 @@ Session::~Session() {
       // The last handle may go on a thread that holds the host's GIL, which objects that
       // go may need on the deadline's thread: nobody waits for them here.
       std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
-        try {
-          end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; });
-        } catch (const Error& error) {
-          std::fprintf(stderr, "interpool: %s\n", error.what());
-        }
+        reported([&] { end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; }); });
       }).detach();
     }
   } catch (const std::exception& error) {
@@ -111,7 +109,7 @@ auto Session::visit(const Work& work, const CallerModes* caller) {
   if (!open_) {
     refuse();
   }
-  std::vector<void*> dropped;
+  std::list<void*> dropped;
   {
     const std::lock_guard lock(mutex_);
     dropped.swap(dropped_);
@@ -152,15 +150,24 @@ auto Session::inside(const Work& work, const Args&... args) {
 }
 
 PyObj Session::keep(void* object) {
-  objects_.insert(object);
+  std::list<void*> place;
+  try {
+    place.push_back(object);
+    objects_.insert(object);
+  } catch (const std::bad_alloc&) {
+    interpreter_.release(object);
+    throw;
+  }
   auto session = shared_from_this();
-  std::shared_ptr<void> held(object, [session](void* gone) { session->drop(gone); });
+  // If this finds no memory, it drops the object.
+  std::shared_ptr<void> held(object,
+                             [session, place = std::move(place)](void*) mutable { session->drop(place); });
   return {std::move(session), std::move(held)};
 }
 
-void Session::drop(void* object) noexcept {
+void Session::drop(std::list<void*>& object) noexcept {
   const std::lock_guard lock(mutex_);
-  dropped_.push_back(object);
+  dropped_.splice(dropped_.end(), object);
 }
 
 PyObj Session::global(const std::string& module, const std::string& name) {

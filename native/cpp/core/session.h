@@ -4,6 +4,7 @@
 #include <interpool/session.h>
 
 #include <atomic>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -77,7 +78,9 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   static void end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects);
   [[noreturn]] void refuse() const;
   PyObj keep(void* object);
-  void drop(void* object) noexcept;
+  // Called for the last handle to an object, on any thread, with or without a GIL. The list of that object
+  // alone was made with the handle, so that nothing is allocated here.
+  void drop(std::list<void*>& object) noexcept;
   void give_back();
 
   const std::shared_ptr<Pool> pool_;
@@ -90,7 +93,7 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   void* self_ = nullptr;  // one of them
   CallerModes caller_;    // in which the model's own code runs, during a visit
   std::mutex mutex_;
-  std::vector<void*> dropped_;
+  std::list<void*> dropped_;
 };
 
 }  // namespace interpool

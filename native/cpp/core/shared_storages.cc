@@ -102,9 +102,6 @@ std::optional<std::vector<Placement>> SharedStorages::place(const std::string& k
                                                             const std::vector<Piece>& pieces,
                                                             std::chrono::milliseconds patience) {
   std::vector<Placement> placements(pieces.size());
-  if (pieces.empty()) {
-    return placements;
-  }
   std::shared_ptr<Group> group;
   std::vector<std::shared_ptr<const SharedPart>> parts;
   {
@@ -116,6 +113,9 @@ std::optional<std::vector<Placement>> SharedStorages::place(const std::string& k
     group = known;
     if (!changed_.wait_for(lock, patience, [&] { return !group->busy; })) {
       return std::nullopt;
+    }
+    if (pieces.empty()) {
+      return placements;
     }
     purge();
     for (const auto& part : group->parts) {

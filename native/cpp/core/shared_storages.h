@@ -14,15 +14,16 @@
 
 namespace interpool {
 
-// Any thread; no GIL may be held by the caller, as place() may wait and copies. `mutex_` is a leaf
-// lock: nothing is copied under it. Parts are kept by who maps them, not by this.
+// Any thread; it waits for no GIL. The caller of place() holds its own, so that nobody frees what the pieces
+// point to, and is therefore not to wait there for long. `mutex_` is a leaf lock: nothing is copied under it.
+// Parts are kept by who maps them, not by this.
 class SharedStorages {
  public:
   // Where each of `pieces` lies in what was placed under `key` before and is still mapped, or, for
   // what is not there, in a new part that is made of the pieces themselves. No two pieces get the
   // same place. A key is placed by one caller at a time; nullopt when another one was at it all
-  // through `patience`, a short time, so that a caller that is to be interrupted can be. Throws
-  // std::system_error when there is no memory for a new part.
+  // through `patience`, a short time, so that a caller that is to be interrupted can be. Without pieces it
+  // only waits, and the caller holds no GIL. Throws std::system_error when there is no memory for a new part.
   std::optional<std::vector<Placement>> place(const std::string& key, const std::vector<Piece>& pieces,
                                               std::chrono::milliseconds patience);
 

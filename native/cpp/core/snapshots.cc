@@ -85,17 +85,39 @@ std::shared_ptr<const Snapshot> alive(const Map& map, const Key& key) {
 
 }  // namespace
 
-std::shared_ptr<const Snapshot> Snapshots::take(const std::string& path) {
-  const std::lock_guard lock(mutex_);
-  return take_locked(path);
-}
+// While it lives, nobody else copies the file in that state. Its maker holds the lock; its end takes it.
+class Snapshots::Copying {
+ public:
+  Copying(Snapshots& owner, const Identity& identity)
+      : owner_(owner), place_(owner.copying_.insert(identity).first) {}
+  ~Copying() {
+    {
+      const std::lock_guard lock(owner_.mutex_);
+      owner_.copying_.erase(place_);
+    }
+    owner_.copied_.notify_all();
+  }
+  Copying(const Copying&) = delete;
+  Copying& operator=(const Copying&) = delete;
+
+ private:
+  Snapshots& owner_;
+  const std::set<Identity>::iterator place_;
+};
 
 std::shared_ptr<const Snapshot> Snapshots::open(const std::string& path) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto known = alive(by_path_, path)) {
+      return known;
+    }
+  }
+  auto snapshot = take(path);
   const std::lock_guard lock(mutex_);
+  // The file may have changed between two callers' copies: the path means what the first of them took.
   if (auto known = alive(by_path_, path)) {
     return known;
   }
-  auto snapshot = take_locked(path);
   by_path_[path] = snapshot;
   return snapshot;
 }
@@ -108,7 +130,7 @@ std::shared_ptr<const Snapshot> Snapshots::find(uint64_t number, const std::stri
   refuse(path, "is closed: its Package is gone. Keep the Package as long as its objects are used.");
 }
 
-std::shared_ptr<const Snapshot> Snapshots::take_locked(const std::string& path) {
+std::shared_ptr<const Snapshot> Snapshots::take(const std::string& path) {
   // Not blocking, for a pipe would never come.
   const File source(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (source.fd < 0) {
@@ -122,18 +144,24 @@ std::shared_ptr<const Snapshot> Snapshots::take_locked(const std::string& path) 
     refuse(path, "is empty; it was probably cut off while being copied.");
   }
   const Identity identity{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  std::unique_lock lock(mutex_);
+  // One that could not be copied is there for the next to try.
+  copied_.wait(lock, [&] { return !copying_.contains(identity); });
   forget_expired(by_file_);
   forget_expired(by_path_);
   forget_expired(by_number_);
   if (auto known = alive(by_file_, identity)) {
     return known;
   }
+  const Copying here(*this, identity);
+  lock.unlock();
   File target(unnamed_file(path));
   if (target.fd < 0) {
     refuse(path, std::string("cannot be copied: ") + std::strerror(errno) + ".");
   }
   const auto bytes = static_cast<size_t>(info.st_size);
   copy(source.fd, target.fd, bytes, path);
+  const std::lock_guard publishing(mutex_);
   auto snapshot = std::make_shared<const Snapshot>(target.fd, bytes, ++last_number_);
   target.release();
   by_file_[identity] = snapshot;

@@ -1,9 +1,12 @@
 // Archives as the process maps them: private copies that no writer can reach.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -11,8 +14,9 @@
 
 namespace interpool {
 
-// Any thread; `mutex_` is held while a file is copied, so that interpreters which
-// need the same archive at once copy it once. No GIL may be held by the caller.
+// Any thread; no GIL may be held by the caller. `mutex_` guards all state and is a leaf lock: no file is
+// copied under it. Interpreters which need the same archive at once copy it once: the others wait for
+// that, and nobody else does.
 class Snapshots {
  public:
   // The file as it is now; one snapshot per state of it (device, inode, size, time
@@ -30,9 +34,11 @@ class Snapshots {
  private:
   using Identity = std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>;
 
-  std::shared_ptr<const Snapshot> take_locked(const std::string& path);
+  class Copying;
 
   std::mutex mutex_;
+  std::condition_variable copied_;
+  std::set<Identity> copying_;  // what somebody copies now
   uint64_t last_number_ = 0;
   std::map<Identity, std::weak_ptr<const Snapshot>> by_file_;
   std::map<std::string, std::weak_ptr<const Snapshot>> by_path_;

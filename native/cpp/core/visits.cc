@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <mutex>
 
@@ -22,19 +23,28 @@ void visit_each(const std::vector<Interpreter*>& interpreters, std::function<voi
   round->work = std::move(work);
   round->pending = interpreters.size();
   for (Interpreter* interpreter : interpreters) {
-    interpreter->later([interpreter, round] {
-      {
-        const Entered entered(*interpreter);
+    const auto tell = [interpreter](const std::exception& error) {
+      std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter->id(), error.what());
+    };
+    const auto count_down = [](Round& visited) {
+      const std::lock_guard lock(visited.mutex);
+      --visited.pending;
+      visited.done.notify_all();
+    };
+    try {
+      interpreter->later([interpreter, round, tell, count_down] {
         try {
+          const Entered entered(*interpreter);
           round->work(*interpreter);
-        } catch (const Error& error) {
-          std::fprintf(stderr, "interpool: interpreter %d: %s\n", interpreter->id(), error.what());
+        } catch (const std::exception& error) {
+          tell(error);
         }
-      }
-      const std::lock_guard lock(round->mutex);
-      --round->pending;
-      round->done.notify_all();
-    });
+        count_down(*round);
+      });
+    } catch (const std::exception& error) {  // no memory: this one is not visited, and the others are
+      tell(error);
+      count_down(*round);
+    }
   }
   std::unique_lock lock(round->mutex);
   round->done.wait_until(lock, deadline, [&] { return round->pending == 0; });

@@ -11,7 +11,8 @@ namespace interpool {
 // Calls `work(interpreter)` with each of them entered, and waits at most `patience`
 // seconds for all to be done. One whose GIL cannot be taken is visited later, or
 // never: `work` owns what it touches. Any thread that holds no GIL. What `work` throws
-// as an Error goes to stderr. ArgumentError for a patience of NaN.
+// goes to stderr, and an interpreter that cannot be visited is left out. ArgumentError for
+// a patience of NaN.
 void visit_each(const std::vector<Interpreter*>& interpreters, std::function<void(Interpreter&)> work,
                 double patience);
 

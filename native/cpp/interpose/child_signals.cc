@@ -3,7 +3,16 @@
 // A signal has one handler in the process. Of several event loops (libuv's) only that of the interpreter
 // which set its handler last would hear of its children's ends, and the others would wait for ever. A handler
 // that is called for another's child looks at its own children, finds that none has ended, and returns.
+//
+// So has it one set of flags. What becomes of those that an interpreter gives:
+// - SA_NOCLDSTOP: it hears of no stopped or continued child. If all want that, none is told at all.
+// - SA_RESETHAND: its handler is called once.
+// - SA_ONSTACK: holds for all handlers if one wants it; it means something to threads with such a stack only.
+// - SA_NOCLDWAIT: refused, as the kernel would take every other interpreter's children's exit codes, too.
+// - SA_RESTART: always, or calls of others would be interrupted.
+// - SA_NODEFER, and a mask: all signals are blocked meanwhile, since others' handlers may need that.
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +20,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "private_copies.h"
 
@@ -24,6 +34,7 @@ using Informed = void (*)(int, siginfo_t*, void*);
 // that of the handler which was the process's before.
 std::array<std::atomic<Plain>, kMaxInterpreters> plain;
 std::array<std::atomic<Informed>, kMaxInterpreters> informed;
+std::array<std::atomic<int>, kMaxInterpreters> flags;
 std::atomic<int> places{1};
 
 // The process that all this holds for, once there is a handler. A child that has not called exec yet gives up
@@ -34,13 +45,33 @@ std::atomic<pid_t> process{0};
 std::mutex mutex;
 std::map<InterpreterId, struct sigaction> dispositions;  // what they have set
 
+// Two signals that are pending become one, with what the first told: behind a stop, a child's end may hide.
+bool tells_of_a_stop_only(const siginfo_t& info) {
+  if (info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED && info.si_code != CLD_TRAPPED) {
+    return false;
+  }
+  siginfo_t ended{};
+  return ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0;
+}
+
+template <typename Handler>
+Handler taken(std::atomic<Handler>& handler, int own) {
+  return (own & SA_RESETHAND) != 0 ? handler.exchange(nullptr, std::memory_order_acq_rel)
+                                   : handler.load(std::memory_order_acquire);
+}
+
 void call_all(int number, siginfo_t* info, void* context) {
   const int before = errno;
+  const bool stop = tells_of_a_stop_only(*info);
   for (int place = 0, end = places.load(std::memory_order_acquire); place < end; ++place) {
-    if (const Plain handler = plain[place].load(std::memory_order_acquire)) {
+    const int own = flags[place].load(std::memory_order_acquire);
+    if (stop && (own & SA_NOCLDSTOP) != 0) {
+      continue;
+    }
+    if (const Plain handler = taken(plain[place], own)) {
       handler(number);
     }
-    if (const Informed handler = informed[place].load(std::memory_order_acquire)) {
+    if (const Informed handler = taken(informed[place], own)) {
       handler(number, info, context);
     }
   }
@@ -56,7 +87,13 @@ bool is_ours(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &call_all;
 }
 
+bool has_handler(int place) {
+  return plain[place].load(std::memory_order_relaxed) != nullptr ||
+         informed[place].load(std::memory_order_relaxed) != nullptr;
+}
+
 void keep(InterpreterId id, const struct sigaction& action) {
+  flags[id].store(action.sa_flags, std::memory_order_release);
   const bool with_info = (action.sa_flags & SA_SIGINFO) != 0;
   // One more call does no harm, and a signal that nobody hears does: first the new one.
   informed[id].store(with_info ? action.sa_sigaction : nullptr, std::memory_order_release);
@@ -64,6 +101,19 @@ void keep(InterpreterId id, const struct sigaction& action) {
   if (id >= places.load(std::memory_order_relaxed)) {
     places.store(id + 1, std::memory_order_release);
   }
+}
+
+// The process's flags for all handlers that there are.
+int flags_for_all() {
+  int all = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
+  for (int place = 0, end = places.load(std::memory_order_relaxed); place < end; ++place) {
+    if (has_handler(place)) {
+      const int own = flags[place].load(std::memory_order_relaxed);
+      all |= own & SA_ONSTACK;
+      all &= own | ~SA_NOCLDSTOP;
+    }
+  }
+  return all;
 }
 
 // As sigaction, for one interpreter.
@@ -76,27 +126,38 @@ int set(InterpreterId id, const struct sigaction* action, struct sigaction* old)
   if (old != nullptr) {
     struct sigaction none{};
     const auto own = dispositions.find(id);
-    *old = own != dispositions.end() ? own->second : (is_ours(now) ? none : now);
+    const bool was_called = own != dispositions.end() && (own->second.sa_flags & SA_RESETHAND) != 0 &&
+                            is_function(own->second) && !has_handler(id);
+    *old = own != dispositions.end() && !was_called ? own->second : (is_ours(now) ? none : now);
   }
   if (action == nullptr) {
     return 0;
+  }
+  if ((action->sa_flags & SA_NOCLDWAIT) != 0) {
+    errno = EINVAL;
+    return -1;
   }
   if (!is_ours(now)) {
     if (!is_function(*action)) {
       return ::sigaction(SIGCHLD, action, nullptr);
     }
     keep(kHost, now);
-    struct sigaction ours{};
-    ours.sa_sigaction = &call_all;
-    ours.sa_flags = SA_SIGINFO | SA_RESTART;
-    sigfillset(&ours.sa_mask);
-    if (::sigaction(SIGCHLD, &ours, nullptr) != 0) {
-      return -1;
-    }
-    process = getpid();
+  }
+  try {
+    dispositions[id] = *action;
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return -1;
   }
   keep(id, *action);
-  dispositions[id] = *action;
+  struct sigaction ours{};
+  ours.sa_sigaction = &call_all;
+  ours.sa_flags = flags_for_all();
+  sigfillset(&ours.sa_mask);
+  if (::sigaction(SIGCHLD, &ours, nullptr) != 0) {
+    return -1;
+  }
+  process = getpid();
   return 0;
 }
 

@@ -6,20 +6,26 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "../upstream/torch_layouts.h"
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
+#include "at_work.h"
 #include "entered.h"
 #include "generators.h"
 #include "got_patching.h"
@@ -62,14 +68,10 @@ struct Settings {
   std::atomic<int> threads{0};  // 0: the process's
   std::atomic<bool> warned{false};
   std::optional<GeneratorState> generator;  // while another model has its turn
+  std::shared_ptr<Settings> retired_before;
   std::array<std::byte, kContextBytes> born;
   const std::array<at::Float32Precision, 9> born_precisions = precisions(context);
 };
-
-// Threads that a model started may hold a reference to a Context for as long as an
-// operator looks at it. So settings that are done with are freed only after this
-// many others were.
-constexpr size_t kRetired = 32;
 
 struct Cell {
   std::mutex mutex;  // guards all below, and writes to the interpreter's place in `in_force`
@@ -77,8 +79,7 @@ struct Cell {
   std::shared_ptr<Settings> current;
   uint64_t fresh_seed = 0;  // the system's, not a model's
   std::map<std::string, std::shared_ptr<Settings>> models;
-  std::array<std::shared_ptr<Settings>, kRetired> retired;
-  size_t retirements = 0;
+  std::shared_ptr<Settings> retired;  // the last one, which has the one before
 };
 
 // Read by most operators, without a lock.
@@ -91,7 +92,21 @@ Cell& cell_of(InterpreterId id) {
 
 // The cell's lock is held.
 void retire(Cell& cell, std::shared_ptr<Settings> settings) noexcept {
-  cell.retired.at(cell.retirements++ % kRetired) = std::move(settings);
+  settings->retired_before = std::move(cell.retired);
+  cell.retired = std::move(settings);
+}
+
+// Frees what is retired, if nobody can be looking at it: an operator refers to a Context as long as it runs.
+// The cell's lock is held, and none of these is in force any more. That was written before the count is
+// looked at here; a thread is counted before it reads what is in force. So if the count is zero, those who
+// had read it before have left, and those who come read what is in force now.
+void free_retired(Cell& cell, InterpreterId id) noexcept {
+  if (anybody_at_work(id)) {
+    return;
+  }
+  while (cell.retired != nullptr) {
+    cell.retired = std::exchange(cell.retired->retired_before, nullptr);
+  }
 }
 
 // The settings of the calling thread's interpreter; none for the host's and for
@@ -123,22 +138,66 @@ void remember_threads(ThreadSettings& outside) {
   }
 }
 
-}  // namespace
-
-void install_settings() {
+// Has those of libtorch's libraries that are loaded use the settings below. A handle stays open: what is
+// patched is not to go. Any thread.
+void bind_loaded_libraries() {
   static const std::set<std::string_view> per_interpreter = {
       mangled::global_context,          mangled::default_cpu_generator,
       mangled::get_default_dtype,       mangled::get_default_complex_dtype,
       mangled::get_default_scalar_type,
   };
+  static std::mutex mutex;
+  static std::set<void*> bound;
+  const std::lock_guard lock(mutex);
+  for (const char* name : kLibtorch) {
+    void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) {
+      continue;
+    }
+    if (bound.insert(library).second) {
+      patch_got_to_interposer(library,
+                              [](std::string_view found) { return per_interpreter.contains(found); });
+    } else {
+      dlclose(library);
+    }
+  }
+}
+
+// dlopen, as libtorch_cpu calls it: libtorch_cuda_linalg.so is loaded when it is first needed. As a name
+// without a folder is looked for where the caller's own file says, and this is another file, its folder comes
+// first. It throws nothing, as dlopen does not.
+void* open_for_libtorch(const char* name, int mode) noexcept {
+  void* library = nullptr;
+  try {
+    Dl_info caller{};
+    if (name != nullptr && std::string_view(name).find('/') == std::string_view::npos &&
+        dladdr(__builtin_return_address(0), &caller) != 0) {
+      const std::string_view file(caller.dli_fname);
+      const std::string beside = std::string(file.substr(0, file.rfind('/') + 1)) + name;
+      library = ::access(beside.c_str(), F_OK) == 0 ? dlopen(beside.c_str(), mode) : nullptr;
+    }
+    if (library == nullptr) {
+      library = dlopen(name, mode);
+    }
+    if (library != nullptr) {
+      bind_loaded_libraries();
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "interpool: %s has torch's settings of the process, and not a model's own: %s\n",
+                 name != nullptr ? name : "a library", error.what());
+  }
+  return library;
+}
+
+}  // namespace
+
+void install_settings() {
   static std::once_flag once;
   std::call_once(once, [] {
-    for (const char* name : kLibtorch) {
-      if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
-        patch_got_to_interposer(library,
-                                [](std::string_view found) { return per_interpreter.contains(found); });
-        dlclose(library);
-      }
+    bind_loaded_libraries();
+    if (void* const libtorch = dlopen(kTorchCpu, RTLD_LAZY | RTLD_NOLOAD)) {
+      patch_got(libtorch, {{"dlopen", reinterpret_cast<void*>(&open_for_libtorch)}});
+      dlclose(libtorch);
     }
   });
 }
@@ -168,13 +227,14 @@ void use_settings(InterpreterId id, const std::string& model) {
     }
   }
   cell.current = next;
+  in_force[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
   if (cell.current->generator.has_value()) {
     set_generator_state(id, *cell.current->generator);
   } else if (!random) {
     cell.fresh_seed = reseed_generator(id);
   }
   cell.model = model;
-  in_force[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
+  free_retired(cell, id);
 }
 
 void forget_settings(InterpreterId id, const std::string& model) {
@@ -190,9 +250,12 @@ void forget_settings(InterpreterId id, const std::string& model) {
     retire(cell, known->second);
   }
   cell.models.erase(known);
+  free_retired(cell, id);
 }
 
 void enter_settings(InterpreterId id, ThreadSettings& outside) {
+  begin_work(id);
+  outside.interpreter = id;
   enter_attributes();
   std::fegetenv(&outside.floats);
   std::fesetenv(FE_DFL_ENV);
@@ -220,6 +283,7 @@ void leave_settings(const ThreadSettings& outside) noexcept {
     set_mkl_threads_here(outside.mkl_threads);
   }
   std::fesetenv(&outside.floats);
+  end_work(outside.interpreter);
 }
 
 void want_anomaly(bool wanted) {

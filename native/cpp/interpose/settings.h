@@ -30,6 +30,7 @@ INTERPOOL_API void forget_settings(InterpreterId id, const std::string& model);
 
 // What a thread had before it entered an interpreter.
 struct ThreadSettings {
+  InterpreterId interpreter = kNone;  // that it has entered
   std::fenv_t floats{};
   int threads = 0;
   int mkl_threads = 0;
@@ -37,7 +38,8 @@ struct ThreadSettings {
 };
 
 // The calling thread enters an interpreter, and leaves it: its floating-point
-// environment and its number of threads become the interpreter's, then its own again.
+// environment and its number of threads become the interpreter's, then its own again. In
+// between it counts as at work there (at_work.h).
 INTERPOOL_API void enter_settings(InterpreterId id, ThreadSettings& outside);
 INTERPOOL_API void leave_settings(const ThreadSettings& outside) noexcept;
 

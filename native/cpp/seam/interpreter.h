@@ -40,7 +40,7 @@ struct Snapshot {
 };
 
 // What a slot asks of the process it lives in. Called on threads that hold no
-// slot's GIL (the slot releases its own first).
+// slot's GIL (the slot releases its own first), but where it says so.
 class Services {
  public:
   // Files to dlopen, in order, so that `path` is loaded for `slot`: private
@@ -69,7 +69,8 @@ class Services {
   virtual std::string notes_folder() = 0;
 
   // Where storages with these contents lie in memory that interpreters have in common, see
-  // core/shared_storages.h. And: what was placed for `model` is found no more.
+  // core/shared_storages.h. The caller holds its GIL, so that what it points to stays; without pieces, which
+  // is how to wait for one's turn, it holds none. And: what was placed for `model` is found no more.
   virtual std::optional<std::vector<Placement>> place_storages(const std::string& key,
                                                                const std::vector<Piece>& pieces,
                                                                std::chrono::milliseconds patience) = 0;
@@ -157,8 +158,8 @@ class Interpreter {
   };
   virtual Answer answer(void* service, const Message& message) = 0;
 
-  // Runs `work` on the interpreter's main thread, which holds no GIL. Returns at
-  // once; any thread, any GIL, entered or not.
+  // Runs `work` on the interpreter's main thread, which holds no GIL; what it throws goes to stderr.
+  // Returns at once; any thread, any GIL, entered or not. Throws std::bad_alloc.
   virtual void later(std::function<void()> work) = 0;
 
   // Raises CallInterrupted, a BaseException, in the Python code of that call, unless it is importing
@@ -188,6 +189,10 @@ class Interpreter {
   // For the host, before its Python is finalised: runs nothing later any more, and
   // waits for what is running. The caller holds no GIL.
   virtual void close() = 0;
+
+  // For the process's end: if no thread is at work in here, and none that its models started lives, runs
+  // nothing later any more, and says so. Any thread that holds no GIL; waits for a moment.
+  virtual bool close_if_idle() = 0;
 
   // Tells the router that this interpreter's libtorch_python was mapped from this
   // file, before any of its tensors exists.

@@ -56,7 +56,11 @@ class Once {
   void end(const std::string& work, uint64_t number, const std::optional<std::string>& result) {
     {
       const std::lock_guard lock(mutex_);
-      State& state = states_[work];
+      const auto known = states_.find(work);
+      if (known == states_.end()) {
+        return;
+      }
+      State& state = known->second;
       if (!state.busy || (state.number != number && !result.has_value())) {
         return;
       }

@@ -9,13 +9,15 @@
 #include <system_error>
 #include <utility>
 
+#include "reported.h"
+
 namespace interpool {
 
 // A stack takes memory only where it is used. The default may be 2 MiB, or whatever
 // `ulimit -s` says: too little for what Python lets code recurse through C.
 inline constexpr size_t kModelStack = size_t{64} << 20;
 
-// Runs `work`, which must not throw, on a detached thread. Throws std::system_error
+// Runs `work` on a detached thread; what it throws goes to stderr. Throws std::system_error
 // when the system has no more threads.
 inline void start_model_thread(std::function<void()> work) {
   auto owned = std::make_unique<std::function<void()>>(std::move(work));
@@ -28,7 +30,7 @@ inline void start_model_thread(std::function<void()> work) {
       &thread, &attributes,
       [](void* argument) -> void* {
         const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
-        (*body)();
+        reported(*body);
         return nullptr;
       },
       owned.get());

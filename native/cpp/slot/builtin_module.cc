@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <new>
 #include <optional>
-#include <system_error>
 
 #include "../interpose/private_copies.h"
 #include "../interpose/registrations.h"
@@ -18,6 +16,7 @@
 #include "../upstream/torch_words.h"
 #include "dict_watch.h"
 #include "dlsym_hook.h"
+#include "guarded.h"
 #include "interruption.h"
 #include "main_thread.h"
 #include "otf_messages.h"
@@ -35,32 +34,11 @@ const StartOptions* options = nullptr;
 std::atomic<bool> late{false};
 std::atomic<bool> retires{false};
 
-// Runs `work` without this interpreter's GIL; C++ errors become Python ones.
+// Runs `work` without this interpreter's GIL, which is held again where it throws.
 template <typename Work>
-bool without_gil(const Work& work) {
-  std::string failure;
-  PyObject* type = PyExc_RuntimeError;
-  PyThreadState* state = PyEval_SaveThread();
-  try {
-    work();
-  } catch (const ProvisioningError& error) {
-    failure = error.what();
-    type = PyExc_ImportError;
-  } catch (const ArchiveError& error) {
-    failure = error.what();
-    type = PyExc_OSError;
-  } catch (const std::exception& error) {
-    failure = error.what();
-    if (failure.empty()) {
-      failure = "unknown error";
-    }
-  }
-  PyEval_RestoreThread(state);
-  if (!failure.empty()) {
-    PyErr_SetString(type, failure.c_str());
-    return false;
-  }
-  return true;
+void without_gil(const Work& work) {
+  const GilReleased released;
+  work();
 }
 
 // load_library(path: str, mode: int) -> str
@@ -75,9 +53,7 @@ PyObject* load_library(PyObject*, PyObject* args) {
     return nullptr;
   }
   std::vector<std::string> files;
-  if (!without_gil([&] { files = options->services->private_copy(path, options->id); })) {
-    return nullptr;
-  }
+  without_gil([&] { files = options->services->private_copy(path, options->id); });
   std::string loaded;
   for (const std::string& file : files) {
     const bool shared = file == path;
@@ -92,16 +68,16 @@ PyObject* load_library(PyObject*, PyObject* args) {
     };
     // Static objects of what uses Python may call it, and expect the GIL to be held, as a stock import does.
     // Nobody waits for a GIL with a lock that those take to register with torch.
-    if (!shared) {
+    if (shared) {
+      without_gil(open);
+    } else {
       open();
-    } else if (!without_gil(open)) {
-      return nullptr;
     }
     if (handle == nullptr) {
       PyErr_SetString(PyExc_OSError, refused.c_str());
       return nullptr;
     }
-    const bool done = without_gil([&] {
+    without_gil([&] {
       options->services->loaded(handle);
       const std::string name = original_name(handle);
       if (calls_dlsym(name)) {
@@ -111,9 +87,6 @@ PyObject* load_library(PyObject*, PyObject* args) {
         adopt_torch_python(options->id, file);
       }
     });
-    if (!done) {
-      return nullptr;
-    }
     loaded = file;
   }
   return PyUnicode_FromString(loaded.c_str());
@@ -147,18 +120,17 @@ PyObject* notes_folder(PyObject*, PyObject*) {
 // What this interpreter has registered with torch, for repeat_registrations in another process.
 PyObject* noted_registrations(PyObject*, PyObject*) {
   std::string note;
-  if (!without_gil([&] { note = interpool::noted_registrations(options->id); })) {
-    return nullptr;
-  }
+  without_gil([&] { note = interpool::noted_registrations(options->id); });
   return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "strict");
 }
 
 // repeat_registrations(note: str) -> None
 PyObject* repeat_registrations(PyObject*, PyObject* given) {
   const char* text = PyUnicode_AsUTF8(given);
-  if (text == nullptr || !without_gil([&] { interpool::repeat_registrations(text); })) {
+  if (text == nullptr) {
     return nullptr;
   }
+  without_gil([&] { interpool::repeat_registrations(text); });
   Py_RETURN_NONE;
 }
 
@@ -180,13 +152,8 @@ PyObject* register_late(PyObject*, PyObject* given) {
 // mode, its dispatch keys.
 PyObject* call_fresh(PyObject*, PyObject* function) {
   std::optional<FreshThreadState> fresh;
-  try {
-    if (!thread_state_is_fresh()) {
-      fresh.emplace();
-    }
-  } catch (const std::exception& error) {  // such as that there are no more threads
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-    return nullptr;
+  if (!thread_state_is_fresh()) {
+    fresh.emplace();
   }
   return PyObject_CallNoArgs(function);
 }
@@ -225,17 +192,15 @@ PyObject* map_archive(PyObject*, PyObject* args) {
     return nullptr;
   }
   auto mapping = std::make_shared<Mapping>();
-  if (!without_gil([&] {
-        mapping->snapshot = options->services->open_archive(path, number);
-        void* address = mmap(nullptr, mapping->snapshot->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-                             mapping->snapshot->fd, 0);
-        if (address == MAP_FAILED) {
-          throw ArchiveError(std::string(path) + " cannot be mapped: " + std::strerror(errno));
-        }
-        mapping->address = address;
-      })) {
-    return nullptr;
-  }
+  without_gil([&] {
+    mapping->snapshot = options->services->open_archive(path, number);
+    void* address = mmap(nullptr, mapping->snapshot->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE,
+                         mapping->snapshot->fd, 0);
+    if (address == MAP_FAILED) {
+      throw ArchiveError(std::string(path) + " cannot be mapped: " + std::strerror(errno));
+    }
+    mapping->address = address;
+  });
   const auto size = static_cast<Py_ssize_t>(mapping->snapshot->bytes);
   const int fd = mapping->snapshot->fd;
   auto owner = std::make_unique<std::shared_ptr<Mapping>>(std::move(mapping));
@@ -293,13 +258,11 @@ PyObject* begin_once(PyObject*, PyObject* args) {
   }
   Once::Answer answer;
   std::unique_ptr<OnceTurn> turn;
-  if (!without_gil([&] {
-        turn = std::make_unique<OnceTurn>(mapping->snapshot, work);
-        answer = mapping->snapshot->once.begin(work, std::chrono::milliseconds(int64_t(patience * 1000)));
-        turn->number = answer.number;
-      })) {
-    return nullptr;
-  }
+  without_gil([&] {
+    turn = std::make_unique<OnceTurn>(mapping->snapshot, work);
+    answer = mapping->snapshot->once.begin(work, std::chrono::milliseconds(int64_t(patience * 1000)));
+    turn->number = answer.number;
+  });
   switch (answer.turn) {
     case Once::Turn::kDone:
       return PyUnicode_FromStringAndSize(answer.result.data(), static_cast<Py_ssize_t>(answer.result.size()));
@@ -332,9 +295,7 @@ PyObject* end_once(PyObject*, PyObject* args) {
   if (result != nullptr) {
     found = result;
   }
-  if (!without_gil([&] { turn->end(found); })) {
-    return nullptr;
-  }
+  without_gil([&] { turn->end(found); });
   Py_RETURN_NONE;
 }
 
@@ -359,14 +320,9 @@ PyObject* mapped_bytes(PyObject*, PyObject* args) {
                  offset + bytes, size);
     return nullptr;
   }
-  try {
-    return wrap_tensor(
-               tensor_over(static_cast<char*>(mapping.address) + offset, static_cast<size_t>(bytes), *owner))
-        .release();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-    return nullptr;
-  }
+  return wrap_tensor(
+             tensor_over(static_cast<char*>(mapping.address) + offset, static_cast<size_t>(bytes), *owner))
+      .release();
 }
 
 // module_source(name: str) -> tuple[str, bool] | None
@@ -378,9 +334,7 @@ PyObject* module_source(PyObject*, PyObject* args) {
     return nullptr;
   }
   std::optional<Services::ModuleSource> source;
-  if (!without_gil([&] { source = options->services->module_source(name, options->id); })) {
-    return nullptr;
-  }
+  without_gil([&] { source = options->services->module_source(name, options->id); });
   if (!source.has_value()) {
     Py_RETURN_NONE;
   }
@@ -428,22 +382,11 @@ PyObject* share(PyObject*, PyObject* args) {
     }
     request.excluded.insert(address);
   }
-  try {
-    const Sharing shared = share_storages(*options->services, request);
-    return Py_BuildValue("(KKKK)", static_cast<unsigned long long>(shared.storages),
-                         static_cast<unsigned long long>(shared.bytes),
-                         static_cast<unsigned long long>(shared.private_storages),
-                         static_cast<unsigned long long>(shared.private_bytes));
-  } catch (const std::system_error& error) {
-    PyErr_SetString(PyExc_OSError, error.what());
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    if (PyErr_Occurred() == nullptr) {
-      PyErr_SetString(PyExc_RuntimeError, error.what());
-    }
-  }
-  return nullptr;
+  const Sharing shared = share_storages(*options->services, request);
+  return Py_BuildValue("(KKKK)", static_cast<unsigned long long>(shared.storages),
+                       static_cast<unsigned long long>(shared.bytes),
+                       static_cast<unsigned long long>(shared.private_storages),
+                       static_cast<unsigned long long>(shared.private_bytes));
 }
 
 PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) noexcept {
@@ -479,41 +422,44 @@ PyObject* retire_interpreter(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-    {"load_library", load_library, METH_VARARGS, "load_library(path, mode) -> path loaded"},
-    {"import_note", import_note, METH_NOARGS, "import_note() -> str"},
-    {"keep_import_note", keep_import_note, METH_O, "keep_import_note(note) -> None"},
-    {"notes_folder", notes_folder, METH_NOARGS, "notes_folder() -> str"},
-    {"noted_registrations", noted_registrations, METH_NOARGS, "noted_registrations() -> str"},
-    {"repeat_registrations", repeat_registrations, METH_O, "repeat_registrations(note) -> None"},
-    {"register_late", register_late, METH_O, "register_late(late) -> None"},
-    {"call_fresh", call_fresh, METH_O, "call_fresh(function) -> its result"},
-    {"call_interruptible", fast(call_interruptible), METH_FASTCALL,
+    {"load_library", guarded<load_library>, METH_VARARGS, "load_library(path, mode) -> path loaded"},
+    {"import_note", guarded<import_note>, METH_NOARGS, "import_note() -> str"},
+    {"keep_import_note", guarded<keep_import_note>, METH_O, "keep_import_note(note) -> None"},
+    {"notes_folder", guarded<notes_folder>, METH_NOARGS, "notes_folder() -> str"},
+    {"noted_registrations", guarded<noted_registrations>, METH_NOARGS, "noted_registrations() -> str"},
+    {"repeat_registrations", guarded<repeat_registrations>, METH_O, "repeat_registrations(note) -> None"},
+    {"register_late", guarded<register_late>, METH_O, "register_late(late) -> None"},
+    {"call_fresh", guarded<call_fresh>, METH_O, "call_fresh(function) -> its result"},
+    {"call_interruptible", fast(guarded<call_interruptible>), METH_FASTCALL,
      "call_interruptible(function, *arguments) -> its result"},
-    {"watch_dicts", watch_dicts, METH_VARARGS, "watch_dicts(dicts, values) -> watch"},
-    {"changed_dicts", changed_dicts, METH_O, "changed_dicts(watch) -> list of (place, bindings)"},
-    {"retire_interpreter", retire_interpreter, METH_NOARGS, "retire_interpreter() -> None"},
-    {"interpreter_id", interpreter_id, METH_NOARGS, "interpreter_id() -> int"},
-    {"map_archive", map_archive, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
-    {"begin_once", begin_once, METH_VARARGS, "begin_once(mapping, work, patience) -> str, turn or None"},
-    {"end_once", end_once, METH_VARARGS, "end_once(turn, result) -> None"},
-    {"mapped_bytes", mapped_bytes, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
-    {"module_source", module_source, METH_VARARGS, "module_source(name) -> (text, package) or None"},
-    {"share_storages", share, METH_VARARGS,
+    {"watch_dicts", guarded<watch_dicts>, METH_VARARGS, "watch_dicts(dicts, values) -> watch"},
+    {"changed_dicts", guarded<changed_dicts>, METH_O, "changed_dicts(watch) -> list of (place, bindings)"},
+    {"retire_interpreter", guarded<retire_interpreter>, METH_NOARGS, "retire_interpreter() -> None"},
+    {"interpreter_id", guarded<interpreter_id>, METH_NOARGS, "interpreter_id() -> int"},
+    {"map_archive", guarded<map_archive>, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
+    {"begin_once", guarded<begin_once>, METH_VARARGS,
+     "begin_once(mapping, work, patience) -> str, turn or None"},
+    {"end_once", guarded<end_once>, METH_VARARGS, "end_once(turn, result) -> None"},
+    {"mapped_bytes", guarded<mapped_bytes>, METH_VARARGS, "mapped_bytes(mapping, offset, bytes) -> Tensor"},
+    {"module_source", guarded<module_source>, METH_VARARGS, "module_source(name) -> (text, package) or None"},
+    {"share_storages", guarded<share>, METH_VARARGS,
      "share_storages(key, tensors, excluded, at_least, tick) -> counts"},
-    {"decode_requests", fast(decode_requests), METH_FASTCALL,
+    {"decode_requests", fast(guarded<decode_requests>), METH_FASTCALL,
      "decode_requests(message, plain_json) -> list[dict] or None"},
-    {"take_requests", fast(take_requests), METH_FASTCALL,
+    {"take_requests", fast(guarded<take_requests>), METH_FASTCALL,
      "take_requests(message, plain_json, processor) -> (processors, inputs, request_ids) or None"},
-    {"encode_answers", fast(encode_answers), METH_FASTCALL,
+    {"encode_answers", fast(guarded<encode_answers>), METH_FASTCALL,
      "encode_answers(answers, request_ids, message, code, context, plain_json, plain_context)"
      " -> bytearray or None"},
-    {"watched", watched, METH_VARARGS, "watched(*pairs) -> whether all are as they were, when called"},
-    {"find_models_objects", find_models_objects, METH_VARARGS,
+    {"watched", guarded<watched>, METH_VARARGS,
+     "watched(*pairs) -> whether all are as they were, when called"},
+    {"find_models_objects", guarded<find_models_objects>, METH_VARARGS,
      "find_models_objects(namespaces, globals, modules, keepers, archives, most) -> list[(place, name, "
      "object)]"},
-    {"watch_functions", watch_functions, METH_VARARGS, "watch_functions(namespaces) -> watch"},
-    {"exchanged_functions", exchanged_functions, METH_O, "exchanged_functions(watch) -> list of functions"},
-    {"want_anomaly_mode", want_anomaly_mode, METH_O, "want_anomaly_mode(wanted) -> None"},
+    {"watch_functions", guarded<watch_functions>, METH_VARARGS, "watch_functions(namespaces) -> watch"},
+    {"exchanged_functions", guarded<exchanged_functions>, METH_O,
+     "exchanged_functions(watch) -> list of functions"},
+    {"want_anomaly_mode", guarded<want_anomaly_mode>, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -36,7 +36,7 @@ void drop(PyObject* capsule) {
 
 }  // namespace
 
-PyObject* watch_dicts(PyObject*, PyObject* args) try {
+PyObject* watch_dicts(PyObject*, PyObject* args) {
   PyObject* dicts = nullptr;
   int values = 0;
   if (PyArg_ParseTuple(args, "O!p", &PyList_Type, &dicts, &values) == 0) {
@@ -67,8 +67,6 @@ PyObject* watch_dicts(PyObject*, PyObject* args) try {
     static_cast<void>(watch.release());
   }
   return capsule;
-} catch (const PendingException&) {
-  return nullptr;
 }
 
 PyObject* changed_dicts(PyObject*, PyObject* capsule) {

@@ -1,6 +1,6 @@
 // Which names of which dictionaries are bound to something else than they were: cheap to ask again
 // and again, as a dictionary has another version whenever it has changed (dict_version.h). All of it needs
-// this interpreter's GIL.
+// this interpreter's GIL, and is to be called `guarded`.
 #pragma once
 
 #include "python.h"

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <new>
 #include <string_view>
 
 #include <interpool/errors.h>
@@ -16,7 +17,8 @@ std::string prefix;
 void* own_python = nullptr;
 void* program = nullptr;
 
-void* lookup(void* handle, const char* name) {
+// C code calls it.
+void* lookup(void* handle, const char* name) try {
   if (!is_python_name(name)) {
     return dlsym(handle, name);
   }
@@ -32,6 +34,8 @@ void* lookup(void* handle, const char* name) {
   void* const where = anywhere ? own_python : handle;
   void* const found = dlsym(where, (prefix + name).c_str());
   return found != nullptr ? found : dlsym(where, name);
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 }  // namespace

@@ -11,9 +11,11 @@
 #include <memory>
 #include <optional>
 
+#include "../interpose/at_work.h"
 #include "../interpose/interpreters.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
+#include "../seam/reported.h"
 #include "builtin_module.h"
 #include "convert.h"
 #include "interruption.h"
@@ -48,8 +50,14 @@ struct Attachment {
     if (state == nullptr || abandoned || syscall(SYS_gettid) == getpid()) {
       return;
     }
+    if (settings.interpreter != kNone) {
+      begin_work(settings.interpreter);
+    }
     PyEval_RestoreThread(state);
     PyGILState_Release(PyGILState_UNLOCKED);  // the Ensure of enter(): frees the state
+    if (settings.interpreter != kNone) {
+      end_work(settings.interpreter);
+    }
   }
 };
 thread_local Attachment attachment;
@@ -67,11 +75,24 @@ bool holds_gil() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
 
+class GilEnsured {
+ public:
+  GilEnsured() : state_(PyGILState_Ensure()) {}
+  ~GilEnsured() { PyGILState_Release(state_); }
+  GilEnsured(const GilEnsured&) = delete;
+  GilEnsured& operator=(const GilEnsured&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
 void decref_later(PyObject* object) {
-  MainThread::get().run_later([object] {
-    const PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF(object);
-    PyGILState_Release(state);
+  // Nobody could catch it where a tensor dies: without memory for that, the object stays.
+  reported([object] {
+    MainThread::get().run_later([object] {
+      const GilEnsured gil;
+      Py_DECREF(object);
+    });
   });
 }
 
@@ -296,11 +317,10 @@ class PythonInterpreter final : public Interpreter {
 
   void interrupt(uint64_t call, std::function<void(Interruption)> told) override {
     later([call, told = std::move(told)] {
-      const PyGILState_STATE state = PyGILState_Ensure();
+      const GilEnsured gil;
       if (auto interruption = interrupt_call(call)) {
         told(std::move(*interruption));
       }
-      PyGILState_Release(state);
     });
   }
 
@@ -313,6 +333,8 @@ class PythonInterpreter final : public Interpreter {
   void abandon() noexcept override { abandoned = true; }
 
   void close() override { MainThread::get().close(); }
+
+  bool close_if_idle() override { return MainThread::get().close_if_idle() && !anybody_at_work(options_.id); }
 
   void adopt_torch(const std::string& libtorch_python) override {
     adopt_torch_python(options_.id, libtorch_python);
@@ -332,6 +354,7 @@ class PythonInterpreter final : public Interpreter {
   void lose() noexcept {
     pristine_.reset();  // or leave() would look at torch's state, which may be what failed
     leave();
+    end_work(options_.id);
     attachment.state = nullptr;
   }
 

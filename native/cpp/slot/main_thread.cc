@@ -6,16 +6,18 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
-#include <system_error>
 #include <utility>
 
+#include "../seam/reported.h"
 #include "../seam/thread.h"
 
 namespace interpool {
 namespace {
 
 constexpr std::chrono::seconds kPatience{1};  // with one piece of work, before a relief does the next
+constexpr std::chrono::milliseconds kMoment{100};
 constexpr size_t kMostRunners = 16;
 
 thread_local std::optional<size_t> here;  // which runner the calling thread is
@@ -82,6 +84,16 @@ void MainThread::close() {
   });
 }
 
+bool MainThread::close_if_idle() {
+  std::unique_lock lock(mutex_);
+  const bool idle = idle_.wait_for(lock, kMoment, [this] {
+    return (closed_ || queue_.empty()) &&
+           std::none_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.busy; });
+  });
+  closed_ = closed_ || idle;
+  return idle;
+}
+
 // The mutex is held.
 bool MainThread::may_run(size_t runner) const {
   return runner == 0 || (runners_[runner - 1].busy && runners_[runner - 1].stuck_at <= Clock::now());
@@ -91,15 +103,19 @@ bool MainThread::may_run(size_t runner) const {
 void MainThread::add_relief() {
   const size_t number = runners_.size();
   try {
+    runners_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  try {
     start_model_thread([this, number] {
       pthread_setname_np(pthread_self(), "interpool-relief");
       here = number;
       loop(number);
     });
-  } catch (const std::system_error&) {
-    return;  // no more threads: what waits goes on waiting, and others with it
+  } catch (const std::exception&) {
+    runners_.pop_back();  // no more threads: what waits goes on waiting, and others with it
   }
-  runners_.emplace_back();
 }
 
 // The mutex is held. Somebody waits behind work that is under way: reliefs that do not know yet look
@@ -147,7 +163,7 @@ void MainThread::loop(size_t runner) {
       alert();
     }
     lock.unlock();
-    work();
+    reported(work);
     work = nullptr;
     lock.lock();
     self.busy = false;

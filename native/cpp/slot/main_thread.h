@@ -29,7 +29,7 @@ class MainThread {
   // Is the calling thread this interpreter's main thread, or a relief of it?
   static bool is_here();
 
-  // Any thread, any GIL. In turn, but for what a relief does.
+  // Any thread, any GIL. In turn, but for what a relief does. What `work` throws goes to stderr.
   void run_later(std::function<void()> work);
 
   // The work at hand is about to wait for the GIL, and has got it: nobody could relieve it meanwhile.
@@ -40,6 +40,8 @@ class MainThread {
   // Runs nothing any more: what is queued, now or later, is leaked. Blocks until
   // work that is under way has ended.
   void close();
+  // The same if there is nothing that it would wait for, or leak; waits for a moment for that.
+  bool close_if_idle();
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -520,25 +520,25 @@ PyObject* unless_unusual(const Work& work) {
     return work().release();
   } catch (const Unusual&) {
     Py_RETURN_NONE;
-  } catch (const PendingException&) {
-    return nullptr;
   }
 }
 
 // Decodes a message by `work(decoder)`.
 template <typename Work>
 PyObject* decoded(PyObject* message, PyObject* plain_json, const Work& work) {
-  Py_buffer buffer;
-  if (PyObject_GetBuffer(message, &buffer, PyBUF_SIMPLE) != 0) {
-    return nullptr;
-  }
-  PyObject* result = unless_unusual([&] {
-    Decoder decoder({static_cast<const char*>(buffer.buf), static_cast<size_t>(buffer.len)},
+  struct View {
+    explicit View(PyObject* of) { done(PyObject_GetBuffer(of, &buffer, PyBUF_SIMPLE)); }
+    ~View() { PyBuffer_Release(&buffer); }
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+    Py_buffer buffer{};
+  };
+  const View view(message);
+  return unless_unusual([&] {
+    Decoder decoder({static_cast<const char*>(view.buffer.buf), static_cast<size_t>(view.buffer.len)},
                     plain_json == Py_True);
     return work(decoder);
   });
-  PyBuffer_Release(&buffer);
-  return result;
 }
 
 bool takes(Py_ssize_t wanted, Py_ssize_t count, const char* signature) {

@@ -1,6 +1,6 @@
 // TorchServe's messages as Python's objects, and answers as bytes: what
 // ts/protocol/otf_message_handler.py does where nothing is unusual. Functions of the builtin
-// module; they need this interpreter's GIL.
+// module, to be called `guarded`; they need this interpreter's GIL.
 #pragma once
 
 #include "python.h"

@@ -32,6 +32,18 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+// Without this interpreter's GIL for a scope. The thread held it.
+class GilReleased {
+ public:
+  GilReleased() : state_(PyEval_SaveThread()) {}
+  ~GilReleased() { PyEval_RestoreThread(state_); }
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
 // Throws the pending Python exception as RemoteError; clears it.
 [[noreturn]] void throw_pending();
 
@@ -50,7 +62,7 @@ inline void check(int status) {
 }
 
 // The same for functions that Python calls: the Python exception stays pending, and what is thrown ends
-// in the function itself.
+// in the function itself, or where that is `guarded`.
 struct PendingException : std::exception {};
 
 inline Ref made(PyObject* owned) {

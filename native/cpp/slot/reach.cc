@@ -332,18 +332,6 @@ bool wraps_functions(PyObject* value) {
          Py_TYPE(value) == &PyProperty_Type;
 }
 
-// What C++ throws becomes Python's exception.
-template <typename Work>
-PyObject* guarded(const Work& work) noexcept {
-  try {
-    return work().release();
-  } catch (const PendingException&) {
-  } catch (const std::exception&) {
-    PyErr_NoMemory();
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 PyObject* find_models_objects(PyObject*, PyObject* args) {
@@ -354,14 +342,12 @@ PyObject* find_models_objects(PyObject*, PyObject* args) {
                        &modules, &PyList_Type, &keepers, &archives, &most) == 0) {
     return nullptr;
   }
-  return guarded([&] {
-    Walk walk(globals, modules, keepers, archives, most);
-    {
-      const GcPaused paused;
-      walk.run(namespaces);
-    }
-    return walk.found();
-  });
+  Walk walk(globals, modules, keepers, archives, most);
+  {
+    const GcPaused paused;
+    walk.run(namespaces);
+  }
+  return walk.found().release();
 }
 
 PyObject* watch_functions(PyObject*, PyObject* args) {
@@ -369,27 +355,24 @@ PyObject* watch_functions(PyObject*, PyObject* args) {
   if (PyArg_ParseTuple(args, "O!", &PyList_Type, &namespaces) == 0) {
     return nullptr;
   }
-  return guarded([&] {
-    auto watch = std::make_unique<FunctionWatch>();
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
-      PyObject* const space = PyList_GET_ITEM(namespaces, i);
-      PyObject* const dict =
-          PyType_Check(space) != 0 ? reinterpret_cast<PyTypeObject*>(space)->tp_dict : space;
-      PyObject *name = nullptr, *value = nullptr;
-      Py_ssize_t position = 0;
-      while (PyDict_Check(dict) != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
-        const int failed = wraps_functions(value)
-                               ? Py_TYPE(value)->tp_traverse(value, add_function, watch.get())
-                               : add_function(value, watch.get());
-        if (failed != 0) {
-          throw std::bad_alloc();
-        }
+  auto watch = std::make_unique<FunctionWatch>();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
+    PyObject* const space = PyList_GET_ITEM(namespaces, i);
+    PyObject* const dict = PyType_Check(space) != 0 ? reinterpret_cast<PyTypeObject*>(space)->tp_dict : space;
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    while (PyDict_Check(dict) != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
+      const int failed = wraps_functions(value)
+                             ? Py_TYPE(value)->tp_traverse(value, add_function, watch.get())
+                             : add_function(value, watch.get());
+      if (failed != 0) {
+        throw std::bad_alloc();
       }
     }
-    Ref capsule = made(PyCapsule_New(watch.get(), kWatch, drop));
-    static_cast<void>(watch.release());
-    return capsule;
-  });
+  }
+  Ref capsule = made(PyCapsule_New(watch.get(), kWatch, drop));
+  static_cast<void>(watch.release());
+  return capsule.release();
 }
 
 PyObject* exchanged_functions(PyObject*, PyObject* capsule) {
@@ -397,19 +380,17 @@ PyObject* exchanged_functions(PyObject*, PyObject* capsule) {
   if (watch == nullptr) {
     return nullptr;
   }
-  return guarded([&] {
-    Ref exchanged = made(PyList_New(0));
-    for (Function& each : *watch) {
-      PyObject* const function = each.function.get();
-      if (PyFunction_GET_CODE(function) != each.code.get() ||
-          PyFunction_GET_DEFAULTS(function) != each.defaults.get() ||
-          PyFunction_GET_KW_DEFAULTS(function) != each.keyword_defaults.get()) {
-        done(PyList_Append(exchanged.get(), function));
-        each = as_it_is(function);
-      }
+  Ref exchanged = made(PyList_New(0));
+  for (Function& each : *watch) {
+    PyObject* const function = each.function.get();
+    if (PyFunction_GET_CODE(function) != each.code.get() ||
+        PyFunction_GET_DEFAULTS(function) != each.defaults.get() ||
+        PyFunction_GET_KW_DEFAULTS(function) != each.keyword_defaults.get()) {
+      done(PyList_Append(exchanged.get(), function));
+      each = as_it_is(function);
     }
-    return exchanged;
-  });
+  }
+  return exchanged.release();
 }
 
 }  // namespace interpool

@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <new>
 #include <vector>
 
 #include "../upstream/cpython_types.h"
@@ -62,13 +63,19 @@ int count_reference(PyObject* object, void* argument) {
 struct CountedOnce {
   std::unordered_map<PyObject*, Wrapper>& wrappers;
   std::unordered_set<PyObject*> counted;
+  bool no_memory = false;
 };
 
 int count_once(PyObject* object, void* argument) {
   auto& once = *static_cast<CountedOnce*>(argument);
-  return once.wrappers.contains(object) && once.counted.insert(object).second
-             ? count_reference(object, &once.wrappers)
-             : 0;
+  try {
+    return once.wrappers.contains(object) && once.counted.insert(object).second
+               ? count_reference(object, &once.wrappers)
+               : 0;
+  } catch (const std::bad_alloc&) {
+    once.no_memory = true;  // for the caller: between it and this is C code
+    return -1;
+  }
 }
 
 // Whether all references to an object are known. C++ has one, together, where something else
@@ -132,6 +139,9 @@ StorageOwners find_owners(const std::function<bool(const c10::StorageImpl&)>& wa
     if (traverse != nullptr && visits_borrowed(object)) {
       CountedOnce once{survey.wrappers, {}};
       traverse(object, count_once, &once);
+      if (once.no_memory) {
+        throw std::bad_alloc();
+      }
     } else if (traverse != nullptr) {
       traverse(object, count_reference, &survey.wrappers);
     }

@@ -19,27 +19,15 @@ namespace interpool {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{200};  // what is waited for, between two looks at interruptions
+constexpr std::chrono::milliseconds kBrief{20};  // what is waited for with the GIL held
 constexpr size_t kTrim = size_t{1} << 20;        // what is worth giving back to the system
-
-class GilReleased {
- public:
-  GilReleased() : state_(PyEval_SaveThread()) {}
-  ~GilReleased() { PyEval_RestoreThread(state_); }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
-
- private:
-  PyThreadState* const state_;
-};
-
-// What `tick` raised is pending.
-class Interrupted : public std::exception {};
 
 // A storage on its way.
 struct Moving {
   c10::Storage storage;  // held, so that it is there without the GIL, too
   const void* data = nullptr;
   size_t bytes = 0;
+  std::optional<std::optional<Content>> content;  // once it was looked at; none in there: not worth sharing
   Placement placement;
 };
 
@@ -49,10 +37,13 @@ class Move {
 
   Sharing run() {
     choose();
+    while (!place()) {
+      wait();
+      keep_what_is_as_it_was();
+    }
     if (moving_.empty()) {
       return result_;
     }
-    place();
     std::vector<c10::DataPtr> old = exchange();
     const GilReleased released;
     old.clear();
@@ -72,7 +63,7 @@ class Move {
   void hold(c10::StorageImpl* storage) {
     auto held = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
     const void* data = storage->_mutable_data_ptr_no_checks().get();
-    moving_.push_back({c10::Storage(std::move(held)), data, storage->nbytes(), {}});
+    moving_.push_back({c10::Storage(std::move(held)), data, storage->nbytes(), {}, {}});
   }
 
   StorageOwners owners() const {
@@ -83,7 +74,8 @@ class Move {
     return find_owners([this](const c10::StorageImpl& storage) { return wanted(storage); }, held);
   }
 
-  // With the GIL.
+  // With the GIL. From here to the move, or to wait(), it is not released: a thread of the model's might free
+  // the memory that is read here. None is at that now, as its function would refer to the tensor.
   void choose() {
     if (request_.tensors == nullptr) {
       for (const auto& [storage, known] : owners()) {
@@ -109,29 +101,26 @@ class Move {
     }
   }
 
-  // Without the GIL: finds or makes a place for each, and maps it.
-  void place() {
+  // With the GIL: finds or makes a place for each, and maps it. False if another interpreter is at that.
+  bool place() {
     std::vector<Piece> pieces;
     std::vector<Moving*> placed;
-    std::optional<std::vector<Placement>> placements;
-    {
-      const GilReleased released;
-      for (Moving& each : moving_) {
-        if (const auto content = content_of(each.data, each.bytes)) {
-          pieces.push_back({each.data, *content});
-          placed.push_back(&each);
-        }
+    for (Moving& each : moving_) {
+      if (!each.content.has_value()) {
+        each.content.emplace(content_of(each.data, each.bytes));
       }
-      placements = services_.place_storages(request_.key, pieces, kTurn);
-    }
-    while (!placements.has_value()) {
-      if (!Ref(PyObject_CallNoArgs(request_.tick))) {
-        throw Interrupted();
+      if (each.content->has_value()) {
+        pieces.push_back({each.data, **each.content});
+        placed.push_back(&each);
       }
-      const GilReleased released;
-      placements = services_.place_storages(request_.key, pieces, kTurn);
     }
-    const GilReleased released;
+    if (pieces.empty()) {
+      return true;
+    }
+    auto placements = services_.place_storages(request_.key, pieces, kBrief);
+    if (!placements.has_value()) {
+      return false;
+    }
     for (size_t i = 0; i < placed.size(); ++i) {
       placed[i]->placement = std::move((*placements)[i]);
       auto& mapping = mappings_[placed[i]->placement.part.get()];
@@ -139,26 +128,44 @@ class Move {
         mapping = std::make_shared<PartMapping>(placed[i]->placement.part);
       }
     }
+    return true;
   }
 
-  // With the GIL, which is not released from the last look at who refers to a storage to its move.
-  // Gives the memory that is to be freed.
-  std::vector<c10::DataPtr> exchange() {
+  // Without the GIL, for another interpreter's turn to end.
+  void wait() {
+    bool over = false;
+    while (!over) {
+      made(PyObject_CallNoArgs(request_.tick));
+      const GilReleased released;
+      over = services_.place_storages(request_.key, {}, kTurn).has_value();
+    }
+  }
+
+  // With the GIL, as choose(), after others may have had it. What was written meanwhile has another content
+  // than it was placed for, and stays when it is compared.
+  void keep_what_is_as_it_was() {
     const StorageOwners known = request_.tensors == nullptr ? owners() : StorageOwners{};
+    std::erase_if(moving_, [&](const Moving& each) {
+      c10::StorageImpl* storage = each.storage.unsafeGetStorageImpl();
+      if (!wanted(*storage) || storage->nbytes() != each.bytes ||
+          storage->_mutable_data_ptr_no_checks().get() != each.data) {
+        return true;
+      }
+      if (request_.tensors != nullptr) {
+        return false;
+      }
+      const auto found = known.find(storage);
+      return found == known.end() || !found->second;
+    });
+  }
+
+  // With the GIL. Gives the memory that is to be freed.
+  std::vector<c10::DataPtr> exchange() {
     std::vector<c10::DataPtr> old;
     for (const Moving& each : moving_) {
-      c10::StorageImpl* storage = each.storage.unsafeGetStorageImpl();
-      if (!each.placement.part || !wanted(*storage) || storage->nbytes() != each.bytes ||
-          storage->_mutable_data_ptr_no_checks().get() != each.data) {
-        continue;
-      }
-      if (request_.tensors == nullptr) {
-        const auto found = known.find(storage);
-        if (found == known.end() || !found->second) {
-          continue;
-        }
-      }
-      if (repoint(*storage, mappings_.at(each.placement.part.get()), each.placement.offset, old)) {
+      if (each.placement.part &&
+          repoint(*each.storage.unsafeGetStorageImpl(), mappings_.at(each.placement.part.get()),
+                  each.placement.offset, old)) {
         ++result_.storages;
         result_.bytes += each.bytes;
       }

@@ -28,10 +28,10 @@ struct SharingRequest {
                              // whoever waits can be interrupted
 };
 
-// Needs the GIL, and releases it while memory is compared, copied, mapped or freed, and while another
-// interpreter is waited for. What it finds out with the GIL held, it acts upon only if it finds it so
-// again before it moves a storage. Throws std::exception with a Python exception pending for what
-// `tick` raises, std::system_error when there is no memory: no storage has been moved then.
+// Needs the GIL, and releases it while another interpreter is waited for, and while memory is freed. It is
+// held while memory is read, as a thread of the model's could free that. What it has found out before it
+// waited, it acts upon only if it finds it so again. Throws PendingException for what `tick` raises,
+// std::system_error when there is no memory: no storage has been moved then.
 Sharing share_storages(Services& services, const SharingRequest& request);
 
 }  // namespace interpool

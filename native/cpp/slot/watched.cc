@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../upstream/cpython_types.h"
+#include "guarded.h"
 
 namespace interpool {
 namespace {
@@ -76,11 +77,7 @@ bool unchanged(Watch& watch) {
 }
 
 PyObject* call(PyObject* self, PyObject*, PyObject*) {
-  try {
-    return PyBool_FromLong(unchanged(*reinterpret_cast<WatchObject*>(self)->watch) ? 1 : 0);
-  } catch (const PendingException&) {
-    return nullptr;
-  }
+  return PyBool_FromLong(unchanged(*reinterpret_cast<WatchObject*>(self)->watch) ? 1 : 0);
 }
 
 void dealloc(PyObject* self) {
@@ -96,7 +93,7 @@ PyTypeObject* watch_type() {
     made.tp_basicsize = sizeof(WatchObject);
     made.tp_flags = Py_TPFLAGS_DEFAULT;
     made.tp_dealloc = dealloc;
-    made.tp_call = call;
+    made.tp_call = guarded<call>;
     return made;
   }();
   done(PyType_Ready(&type));
@@ -106,38 +103,34 @@ PyTypeObject* watch_type() {
 }  // namespace
 
 PyObject* watched(PyObject*, PyObject* pairs) {
-  try {
-    auto watch = std::make_unique<Watch>();
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); ++i) {
-      PyObject* owner = nullptr;
-      PyObject* name = nullptr;
-      PyObject* pair = PyTuple_GET_ITEM(pairs, i);
-      if (PyTuple_Check(pair) == 0) {
-        PyErr_SetString(PyExc_TypeError, "watched takes pairs of an object and a name");
-        return nullptr;
-      }
-      if (PyArg_ParseTuple(pair, "OU", &owner, &name) == 0) {
-        return nullptr;
-      }
-      Ref value = attribute(owner, name);
-      watch->attributes.push_back({Ref(Py_NewRef(owner)), Ref(Py_NewRef(name)), std::move(value)});
-      if (PyTypeObject* type = as_class(watch->attributes.back().owner)) {
-        const bool known = std::any_of(watch->classes.begin(), watch->classes.end(),
-                                       [type](const Class& one) { return one.type == type; });
-        if (!known) {
-          watch->classes.push_back({type, 0});
-        }
-      }
-    }
-    auto* made = PyObject_New(WatchObject, watch_type());
-    if (made == nullptr) {
+  auto watch = std::make_unique<Watch>();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); ++i) {
+    PyObject* owner = nullptr;
+    PyObject* name = nullptr;
+    PyObject* pair = PyTuple_GET_ITEM(pairs, i);
+    if (PyTuple_Check(pair) == 0) {
+      PyErr_SetString(PyExc_TypeError, "watched takes pairs of an object and a name");
       return nullptr;
     }
-    made->watch = watch.release();
-    return reinterpret_cast<PyObject*>(made);
-  } catch (const PendingException&) {
+    if (PyArg_ParseTuple(pair, "OU", &owner, &name) == 0) {
+      return nullptr;
+    }
+    Ref value = attribute(owner, name);
+    watch->attributes.push_back({Ref(Py_NewRef(owner)), Ref(Py_NewRef(name)), std::move(value)});
+    if (PyTypeObject* type = as_class(watch->attributes.back().owner)) {
+      const bool known = std::any_of(watch->classes.begin(), watch->classes.end(),
+                                     [type](const Class& one) { return one.type == type; });
+      if (!known) {
+        watch->classes.push_back({type, 0});
+      }
+    }
+  }
+  auto* made = PyObject_New(WatchObject, watch_type());
+  if (made == nullptr) {
     return nullptr;
   }
+  made->watch = watch.release();
+  return reinterpret_cast<PyObject*>(made);
 }
 
 }  // namespace interpool

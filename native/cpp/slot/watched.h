@@ -1,5 +1,5 @@
 // Whether Python's attributes still are what they were: what models replace is left to the code that they
-// replaced it for. Needs this interpreter's GIL.
+// replaced it for. Needs this interpreter's GIL; to be called `guarded`.
 #pragma once
 
 #include "python.h"

@@ -273,6 +273,22 @@ TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
   expect_nothing_held();
 }
 
+TEST_F(ConnectionTest, TellsItsEndAlsoWhenThereIsNoMemoryToLetItsServiceGo) {
+  SocketPair pair;
+  const auto connection = serve(pair, "answer", /*pinned=*/true);
+  const std::string message = otf::load("m");
+  pair.write(message);
+  EXPECT_EQ(pair.read(4 + message.size()), "got " + message);
+  for (auto& fake : fakes_) fake->no_memory = true;
+  ::testing::internal::CaptureStderr();
+  pair.hang_up();
+  EXPECT_TRUE(connection->join(20.0));
+  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "interpool: std::bad_alloc\n");
+  EXPECT_EQ(leased(), 0U);
+  for (auto& fake : fakes_) fake->close();  // what was not let go stays
+}
+
 TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
   SocketPair pair;
   const auto connection = serve(pair);

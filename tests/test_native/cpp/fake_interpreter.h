@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -172,7 +173,13 @@ class FakeInterpreter final : public Interpreter {
   bool wants_to_retire() const noexcept override { return false; }
   Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
 
+  // Has later() find no memory. Any thread.
+  std::atomic<bool> no_memory{false};
+
   void later(std::function<void()> work) override {
+    if (no_memory) {
+      throw std::bad_alloc();
+    }
     {
       const std::lock_guard lock(queue_mutex_);
       work_.push_back(std::move(work));
@@ -184,6 +191,12 @@ class FakeInterpreter final : public Interpreter {
     std::unique_lock lock(queue_mutex_);
     closed_ = true;
     idle_.wait(lock, [this] { return !busy_; });
+  }
+  bool close_if_idle() override {
+    const std::lock_guard lock(queue_mutex_);
+    const bool idle = work_.empty() && !busy_;
+    closed_ = closed_ || idle;
+    return idle;
   }
   void adopt_torch(const std::string& /*libtorch_python*/) override {}
 

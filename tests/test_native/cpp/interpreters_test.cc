@@ -7,14 +7,20 @@
 
 #include <array>
 #include <atomic>
+#include <latch>
+#include <memory>
 #include <stdexcept>
 
+#include "interpose/at_work.h"
 #include "synthetic_objects.h"
 #include "threads.h"
 
 // What private copies call instead of the C library's.
 extern "C" int ip_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                  void* (*function)(void*), void* argument);
+// And what their std::threads start with.
+extern "C" void ip_start_thread(std::thread* thread, std::thread::_State_ptr work, void (*depend)()) asm(
+    "ip__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE");
 
 namespace interpool::testing {
 namespace {
@@ -182,6 +188,61 @@ TEST_F(InterpretersTest, AreNotAskedForThreadsThatWereStartedInOne) {
     route.knows_thread = [] { return false; };
     add_route(route);
   }
+}
+
+// Until a test lets them end.
+std::latch* ending = nullptr;
+
+struct Waits final : std::thread::_State {
+  void _M_run() override {
+    EXPECT_EQ(current_interpreter(), kFirst);
+    ending->wait();
+  }
+};
+
+void* wait_and_return(void*) {
+  ending->wait();
+  return nullptr;
+}
+
+void* wait_and_exit(void*) {
+  ending->wait();
+  pthread_exit(nullptr);
+}
+
+TEST_F(InterpretersTest, HaveThreadsAtWorkThatWereStartedInThemUntilTheyEnd) {
+  enter_interpreter(kFirst);
+  EXPECT_FALSE(anybody_at_work(kFirst));
+  for (void* (*const function)(void*) : {&wait_and_return, &wait_and_exit}) {
+    std::latch open(1);
+    ending = &open;
+    pthread_t thread{};
+    ASSERT_EQ(ip_pthread_create(&thread, nullptr, function, nullptr), 0);
+    EXPECT_TRUE(anybody_at_work(kFirst));
+    EXPECT_FALSE(anybody_at_work(kSecond));
+    open.count_down();
+    ASSERT_EQ(pthread_join(thread, nullptr), 0);
+    EXPECT_FALSE(anybody_at_work(kFirst));
+  }
+  std::latch open(1);
+  ending = &open;
+  std::thread thread;
+  ip_start_thread(&thread, std::make_unique<Waits>(), nullptr);
+  EXPECT_TRUE(anybody_at_work(kFirst));
+  open.count_down();
+  thread.join();
+  EXPECT_FALSE(anybody_at_work(kFirst));
+}
+
+TEST_F(InterpretersTest, HaveNoThreadsAtWorkThatDidNotStart) {
+  enter_interpreter(kFirst);
+  pthread_attr_t too_large;
+  pthread_attr_init(&too_large);
+  pthread_attr_setstacksize(&too_large, size_t{1} << 60);
+  pthread_t thread{};
+  EXPECT_NE(ip_pthread_create(&thread, &too_large, &wait_and_return, nullptr), 0);
+  pthread_attr_destroy(&too_large);
+  EXPECT_FALSE(anybody_at_work(kFirst));
 }
 
 TEST_F(InterpretersTest, AreNotRemembered) {

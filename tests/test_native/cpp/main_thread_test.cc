@@ -32,6 +32,13 @@ TEST(MainThreadTest, DoesWhatIsLeftToItWhateverHoldsItUp) {
   }
   ASSERT_TRUE(eventually([&] { return count == 100; }));
 
+  // What work throws is told, and ends nothing.
+  ::testing::internal::CaptureStderr();
+  thread.run_later([] { throw std::runtime_error("of the work's"); });
+  thread.run_later([&] { ++count; });
+  ASSERT_TRUE(eventually([&] { return count == 101; }));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "interpool: of the work's\n");
+
   // Many leave work, some of which lasts: a relief each does the rest, and each piece is done once.
   constexpr int kGivers = 4;
   constexpr int kWorks = 200;

@@ -91,6 +91,16 @@ TEST_F(ModelThreadTest, HandsOverWhatWorkThrowsAndGoesOn) {
   EXPECT_TRUE(ran);
 }
 
+TEST_F(ModelThreadTest, TellsWhatPostedWorkThrowsAndGoesOn) {
+  const auto thread = ModelThread::of(fakes_[0], "m");
+  ::testing::internal::CaptureStderr();
+  thread->post([] { throw std::runtime_error("of the work's"); });
+  bool ran = false;
+  thread->run([&] { ran = true; });
+  EXPECT_TRUE(ran);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "interpool: of the work's\n");
+}
+
 TEST_F(ModelThreadTest, IsOneForAllWhoAskForItAtOnceAndTheOthersEnd) {
   const std::set<int> before = model_threads();
   for (int round = 0; round < 20; ++round) {

@@ -1,6 +1,7 @@
 // Where a message of TorchServe's protocol ends, however it arrives.
 #include "core/otf_frames.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <interpool/errors.h>
 #include <malloc.h>
@@ -139,6 +140,41 @@ TEST(Frames, MadeOfNoiseNeverYieldWhatWasNotSent) {
   }
 }
 
+TEST(Frames, LargerThanTheLimitAreRefusedByNumber) {
+  const std::string message = otf::predict("1", "body");
+  SocketPair pair;
+  FrameReader reader(pair.theirs(), message.size());
+  pair.write(message + message + otf::predict("1", "bodies"));
+  EXPECT_EQ(reader.next(), message);
+  EXPECT_EQ(reader.next(), message);  // of each message anew
+  try {
+    reader.next();
+    FAIL() << "it was read";
+  } catch (const Error& error) {
+    const std::string size = std::to_string(message.size());
+    EXPECT_NE(std::string(error.what()).find("at most " + size + " are taken"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Frames, ArePatientlyReadFromADescriptorThatDoesNotBlock) {
+  SocketPair pair;
+  ASSERT_EQ(::fcntl(pair.theirs(), F_SETFL, O_NONBLOCK), 0);
+  FrameReader reader(pair.theirs());
+  const std::string message = otf::predict("1", "body");
+  std::thread writer([&] {
+    for (const size_t half : {size_t{0}, message.size() / 2}) {
+      std::this_thread::sleep_for(50ms);
+      pair.write(message.substr(half, half == 0 ? message.size() / 2 : message.npos));
+    }
+    std::this_thread::sleep_for(50ms);
+    pair.hang_up();
+  });
+  EXPECT_EQ(reader.next(), message);
+  EXPECT_EQ(reader.next(), std::nullopt);
+  writer.join();
+}
+
 TEST(Frames, DoNotCostTheMemoryThatALengthPromises) {
   const auto peak_kib = [] {
     rusage usage{};
@@ -201,6 +237,17 @@ TEST(SendAll, WritesMoreThanTheSocketHolds) {
   Chance chance(1);
   const std::string bytes = chance.bytes(8 << 20);
   std::thread writer([&] { EXPECT_TRUE(send_all(pair.theirs(), bytes)); });
+  EXPECT_TRUE(pair.read(bytes.size()) == bytes);
+  writer.join();
+}
+
+TEST(SendAll, WritesAllToADescriptorThatDoesNotBlock) {
+  SocketPair pair;
+  ASSERT_EQ(::fcntl(pair.theirs(), F_SETFL, O_NONBLOCK), 0);
+  Chance chance(1);
+  const std::string bytes = chance.bytes(8 << 20);
+  std::thread writer([&] { EXPECT_TRUE(send_all(pair.theirs(), bytes)); });
+  std::this_thread::sleep_for(50ms);
   EXPECT_TRUE(pair.read(bytes.size()) == bytes);
   writer.join();
 }

@@ -361,6 +361,29 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
 
+TEST(Pool, TellsTheOthersWhenOneHasNoMemory) {
+  for (const bool to_be_told : {true, false}) {
+    Fakes fakes(3);
+    std::atomic<int> told{0};
+    for (auto& fake : fakes) {
+      fake->define("module", "note", [&, id = fake->id()](const std::vector<Value>&) -> Value {
+        if (id == 2) throw std::bad_alloc();
+        ++told;
+        return {};
+      });
+    }
+    fakes[1].no_memory = !to_be_told;
+    const auto pool = std::make_shared<Pool>(fakes.all());
+    ::testing::internal::CaptureStderr();
+    const auto before = std::chrono::steady_clock::now();
+    pool->tell_all("module", "note", None{}, 60.0);
+    EXPECT_LT(std::chrono::steady_clock::now() - before, 30s);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(told, 2);
+    EXPECT_NE(said.find("interpool: interpreter 2: std::bad_alloc"), std::string::npos) << said;
+  }
+}
+
 TEST(Pool, WaitsForThoseThatItTellsAsLongAsTheCallerLikes) {
   Fakes fakes(2);
   std::atomic<int> told{0};

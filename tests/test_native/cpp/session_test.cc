@@ -3,12 +3,33 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <latch>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "fake_interpreter.h"
 #include "threads.h"
+
+namespace {
+
+thread_local bool no_memory = false;  // for the calling thread
+
+}  // namespace
+
+// In the place of the C++ library's.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  void* const made = no_memory ? nullptr : std::malloc(bytes);
+  if (made == nullptr) throw std::bad_alloc();
+  return made;
+}
+[[gnu::noinline]] void operator delete(void* gone) noexcept {
+  std::free(gone);
+}
+[[gnu::noinline]] void operator delete(void* gone, size_t) noexcept {
+  std::free(gone);
+}
 
 namespace interpool::testing {
 namespace {
@@ -165,6 +186,19 @@ TEST_F(SessionTest, ReleasesWhatForeignThreadsDropInsideItsInterpreter) {
 }
 
 // So many that work for each pair of them would not end.
+TEST_F(SessionTest, NeedsNoMemoryToDropObjects) {
+  const auto session = acquire();
+  std::vector<PyObj> handles;
+  for (int i = 0; i < 3; ++i) handles.push_back(session->from_value(i));
+  handles.pop_back();
+  session->from_value("a visit");  // releases the one, after which two are left
+  no_memory = true;
+  handles.clear();
+  no_memory = false;
+  session->from_value("a visit");
+  EXPECT_EQ(fake().alive(), 1U);  // the last one, until the next visit
+}
+
 TEST_F(SessionTest, LooksAtEachDroppedObjectOnce) {
   constexpr int kObjects = 300'000;
   const auto session = acquire();

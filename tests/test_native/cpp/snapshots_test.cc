@@ -12,6 +12,8 @@
 #include <cstdarg>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <latch>
 #include <optional>
 
 #include "threads.h"
@@ -21,6 +23,9 @@ namespace {
 // What a clone of a file is, where not the kernel is to make it.
 std::optional<std::string> cloned;
 
+// What the calling thread does first where a file is to be cloned.
+thread_local std::function<void()> before_cloning;
+
 }  // namespace
 
 // In the place of the C library's.
@@ -29,6 +34,9 @@ extern "C" int ioctl(int file, unsigned long request, ...) noexcept {
   va_start(rest, request);
   const long argument = va_arg(rest, long);
   va_end(rest);
+  if (request == FICLONE && before_cloning) {
+    before_cloning();
+  }
   if (request == FICLONE && cloned.has_value()) {
     return ::write(file, cloned->data(), cloned->size()) == static_cast<ssize_t>(cloned->size()) ? 0 : -1;
   }
@@ -161,6 +169,82 @@ TEST_F(SnapshotsTest, RefuseACloneOfWhatBecameShorter) {
   cloned = "as it was, and more";
   EXPECT_EQ(bytes_of(*snapshots_.take(path())), "as it was");
   cloned.reset();
+}
+
+TEST_F(SnapshotsTest, WhoseCopyLastsKeepWaitingOnlyThoseWhoNeedTheSameFile) {
+  const std::string other = folder_ / "other.pt";
+  std::ofstream(other, std::ios::binary) << "of another file";
+  std::latch begun(1);
+  std::latch go_on(1);
+  std::shared_ptr<const Snapshot> first;
+  std::shared_ptr<const Snapshot> second;
+  std::atomic<bool> second_has_it{false};
+  std::atomic<bool> other_was_taken{false};
+  std::thread copying([&] {
+    before_cloning = [&] {
+      begun.count_down();
+      go_on.wait();
+    };
+    first = snapshots_.open(path());
+  });
+  begun.wait();
+  std::thread waiting([&] {
+    second = snapshots_.open(path());
+    second_has_it = true;
+  });
+  std::thread taking([&] {
+    EXPECT_EQ(bytes_of(*snapshots_.take(other)), "of another file");
+    other_was_taken = true;
+  });
+  EXPECT_TRUE(eventually([&] { return other_was_taken.load(); }, 10s));
+  EXPECT_FALSE(second_has_it);
+  go_on.count_down();
+  for (std::thread* each : {&copying, &waiting, &taking}) each->join();
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(bytes_of(*first), "as it was");
+}
+
+TEST_F(SnapshotsTest, ThatCouldNotBeCopiedAreTriedByTheNext) {
+  std::latch begun(1);
+  std::latch go_on(1);
+  std::thread failing([&] {
+    before_cloning = [&] {
+      begun.count_down();
+      go_on.wait();
+      cloned = "as it";
+    };
+    EXPECT_NE(refusal(path()).find("became shorter"), std::string::npos);
+  });
+  begun.wait();
+  std::thread next([&] {
+    before_cloning = [&] { cloned.reset(); };
+    EXPECT_EQ(bytes_of(*snapshots_.take(path())), "as it was");
+  });
+  go_on.count_down();
+  failing.join();
+  next.join();
+}
+
+TEST_F(SnapshotsTest, OpenedAtOnceMeanOneStateOfTheFile) {
+  std::latch begun(1);
+  std::latch go_on(1);
+  std::shared_ptr<const Snapshot> first;
+  std::thread copying([&] {
+    before_cloning = [&] {
+      begun.count_down();
+      go_on.wait();
+    };
+    first = snapshots_.open(path());
+  });
+  begun.wait();
+  const std::string as_it_was = path() + ".before";
+  fs::rename(path(), as_it_was);
+  write("as it is now");
+  const auto second = snapshots_.open(path());
+  go_on.count_down();
+  copying.join();
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(snapshots_.open(path()), second);
 }
 
 TEST_F(SnapshotsTest, AreTakenOnceByManyThreads) {

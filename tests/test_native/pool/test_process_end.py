@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 
 import pytest
+from compile import build
 from interpool_testing import assert_clean, run_program
+from paths import EXTENSIONS
 
 BUSY = """
 import os, socket, sys, threading, time
@@ -71,6 +73,75 @@ time.sleep(0.3)
 )
 def test_a_host_ends_while_interpreters_are_at_work(source: str) -> None:
     done = run_program(BUSY + source + "\nprint('end', flush=True)\nsys.exit(3)\n")
+    assert_clean(done, returncode=3)
+    assert done.stdout == "end\n"
+
+
+HOST = """
+import ctypes, os, sys, threading
+from interpool import InterpreterManager
+from interpool_testing import Code
+
+ctypes.CDLL(sys.argv[1])  # before the pool exists
+"""
+
+
+def _exit_functions() -> str:
+    return str(build(EXTENSIONS / "at_exit.c", "at_exit.so", with_torch=False))
+
+
+def test_what_the_host_has_registered_for_its_end_runs_when_nothing_is_under_way() -> None:
+    done = run_program(
+        HOST
+        + """
+manager = InterpreterManager(2)
+for instance in manager.all_instances():
+    with instance.acquire_session() as session:
+        code = Code(session, '''
+import threading, torch
+def compute():
+    x = torch.ones(64, 64, requires_grad=True)
+    (x @ x).sum().backward()
+    other = threading.Thread(target=torch.ones, args=(3,))
+    other.start()
+    other.join()
+''')
+        code["compute"]()
+print("end", flush=True)
+sys.exit(3)
+""",
+        _exit_functions(),
+    )
+    assert_clean(done, returncode=3)
+    assert done.stdout == "end\nexit function\ndestructor\n"
+
+
+@pytest.mark.parametrize("started_by", ["python", "c++"])
+def test_nothing_is_torn_down_under_a_thread_of_the_models(started_by: str) -> None:
+    extension = build(EXTENSIONS / "busy_thread.cpp", "busy_thread.so", with_torch=True)
+    done = run_program(
+        HOST
+        + """
+from pathlib import Path
+manager = InterpreterManager(2)
+with manager.acquire_session() as session:
+    code = Code(session, '''
+import threading
+def start(started_by):
+    if started_by == "python":
+        threading.Thread(target=busy_thread.compute, daemon=True).start()
+    else:
+        busy_thread.start()
+''')
+    code.import_built(Path(sys.argv[2]))
+    code["start"](sys.argv[3])
+print("end", flush=True)
+sys.exit(3)
+""",
+        _exit_functions(),
+        str(extension),
+        started_by,
+    )
     assert_clean(done, returncode=3)
     assert done.stdout == "end\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interpool_testing import every_interpreter, run_program, together
+from interpool_testing import assert_clean, every_interpreter, run_program, together
 from mappings import Mapping, mappings
 from waiting import wait_for
 
@@ -341,6 +341,21 @@ def test_an_address_that_was_asked_for_stays_good(manager: InterpreterManager, k
 
 
 # ---- how it ends -----------------------------------------------------------------------------------------
+
+
+def test_memory_that_a_thread_of_the_models_frees_is_not_read(tmp_path: Path) -> None:
+    done = run_program(
+        """
+        import sys
+        from interpool.native import InterpreterManager
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            share = session.global_("weights_guest", "share_while_it_is_resized")
+            print(share(sys.argv[1], 20).to_value())
+        """,
+        str(tmp_path),
+    )
+    assert_clean(done)
+    assert int(done.stdout) > 0
 
 
 def test_its_memory_goes_with_the_last_model_that_has_it(

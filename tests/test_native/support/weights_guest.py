@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -384,6 +385,29 @@ def share_with_a_known_address(key: str, of: str) -> tuple[int, bool]:
     shared = share_weights(key)
     assert kept[key].data_ptr() == kept[key + " address"]
     return shared.storages, "data_ptr" in vars(torch.Tensor)
+
+
+def share_while_it_is_resized(key: str, times: int) -> int:
+    """How many storages were shared, with a thread that frees a tensor's memory again and again."""
+    size = 2**24
+    kept[key] = torch.full((size,), 1.5)
+    ending = threading.Event()
+
+    def resize() -> None:
+        while not ending.wait(0.002):  # where nothing of it refers to the tensor
+            kept[key].untyped_storage().resize_(0)
+            kept[key].untyped_storage().resize_(4 * size)
+            kept[key].fill_(1.5)
+
+    thread = threading.Thread(target=resize)
+    thread.start()
+    try:
+        shared = sum(share_weights(key).storages for _ in range(times))
+    finally:
+        ending.set()
+        thread.join()
+    assert float(kept[key].sum()) == 1.5 * size
+    return shared
 
 
 def share_without_memory(key: str) -> tuple[str, float]:

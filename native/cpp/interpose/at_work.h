@@ -1,0 +1,19 @@
+// How many threads an interpreter has at work: those that have entered it, and those that its models started,
+// which work for it until they end.
+//
+// Any thread, with or without a GIL. A thread that libraries of the process start, which are no private
+// copies (OpenMP's, autograd's), works within a call of one that is counted.
+#pragma once
+
+#include "interpreters.h"
+
+namespace interpool {
+
+INTERPOOL_API void begin_work(InterpreterId id) noexcept;
+INTERPOOL_API void end_work(InterpreterId id) noexcept;
+
+// False: none is. What the caller has written before, whoever begins later sees; and what those did that have
+// ended, the caller.
+INTERPOOL_API bool anybody_at_work(InterpreterId id) noexcept;
+
+}  // namespace interpool
