@@ -129,13 +129,15 @@ class _LoadError(Exception):
     """A model could not be loaded: the code and the text of the answer.
 
     ``conflict``: what a neighbour in this interpreter has that is in its way, "" if that is not the reason.
+    ``unnamed``: the text without the exception's type.
     """
 
-    def __init__(self, code: int, text: str, conflict: str = "") -> None:
+    def __init__(self, code: int, text: str, conflict: str = "", unnamed: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.text = text
         self.conflict = conflict
+        self.unnamed = unnamed
 
 
 _models: dict[_Key, _Loaded] = {}
@@ -335,7 +337,7 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str]:
         try:
             model = _model(_key(reader.frame, token), token)
         except _LoadError as error:
-            return error.text, ""
+            return error.unnamed or error.text, ""
         return model.rebound, model.weights
 
 
@@ -408,13 +410,14 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             raise NotPoolable(conflict)
     except (Exception, SystemExit, _interpool.CallInterrupted) as error:
         code = load_failure_code(error)
-        text = f"Model {name!r} could not be loaded: {describe(error)}"
-        logger.exception("Load model %s failed with %d: %s", name, code, text)
+        failed = f"Model {name!r} could not be loaded"
+        text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
+        logger.exception("Load model %s failed with %d", name, code)
         _look(token, thoroughly=True)
         if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began)
-        raise _LoadError(code, "System out of memory" if code == 507 else text) from None
+        raise _LoadError(code, "System out of memory" if code == 507 else text, unnamed=unnamed) from None
     _report(token, "loaded", began=began)
     return replace(model, rebound=_look(token, thoroughly=True))
 
