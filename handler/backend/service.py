@@ -100,7 +100,7 @@ class _PoolService(Service):  # type: ignore[misc]
             self._entry_point = model.handle
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Loaded:
     """A model in this interpreter.
 
@@ -113,6 +113,7 @@ class _Loaded:
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
         rebound: what its load has changed that is its neighbours', for people.
+        first_calls: how many of its calls are still to be looked at thoroughly.
     """
 
     service: Service
@@ -123,6 +124,7 @@ class _Loaded:
     state: int
     weights: str = ""
     rebound: str = ""
+    first_calls: int = FIRST_CALLS
 
 
 class _LoadError(Exception):
@@ -177,7 +179,6 @@ class WorkerService:
         self._replies = ReplyWriter(fd, self._lines.flush)
         # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
         self._model: Callable[[], _Loaded | None] = _no_model
-        self._first_calls = FIRST_CALLS
 
     def __call__(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool] | None:
         """Answer one frame, of which nothing is kept.
@@ -242,8 +243,9 @@ class WorkerService:
     def _has_rebound(self) -> bool:
         """Whether the model has changed what its neighbours use; then they meet it no more."""
         model = self._model()
-        is_first = self._first_calls > 0
-        self._first_calls -= is_first
+        is_first = model is not None and model.first_calls > 0
+        if model is not None:
+            model.first_calls -= is_first
         return self._moves((model.rebound if model is not None else "") or _look(self._token, is_first))
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:

@@ -33,7 +33,7 @@ globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # after a load: that, and some calls
 LOOK_S = 0.5
-FIRST_CALLS = 2  # of a worker in an interpreter, after each of which it is looked at thoroughly
+FIRST_CALLS = 2  # of a model in an interpreter, after each of which it is looked at thoroughly
 THOROUGH_S = 20.0  # and then; more where a look takes long
 _PART = 0.002  # of the time, at most, that thorough looks take
 
