@@ -12,11 +12,15 @@ from interpool.native.errors import InterpoolError
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException, *, named: bool = True) -> str:
     """One line for an HTTP answer or a log.
 
     Errors of interpool say all by themselves. Others are named, with the innermost place in
     code that is neither interpool's nor TorchServe's nor torch's.
+
+    Args:
+        error: what was raised.
+        named: whether its type is: tools take a line that names one for the last of a traceback.
     """
     if isinstance(error, InterpoolError):
         return str(error)
@@ -24,7 +28,10 @@ def describe(error: BaseException) -> str:
         said = one_line(str(error))
     except Exception:  # noqa: BLE001 -- somebody's __str__
         said = "its text cannot be made"
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if named:
+        text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    else:
+        text = said or "an exception without a text"
     place = _place(error)
     return f"{text} (at {place})" if place else text
 

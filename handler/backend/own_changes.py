@@ -1,8 +1,8 @@
 """What a model changes, while it is loaded, of things that its interpreter finds by name.
 
-Loggers, and the classes that ``torch.load`` may make: in a process of its own a model's changes of them
-are nobody else's. Most models change none, so what a load has changed is noted once and exchanged with
-the view (``process_view``); everything else stays where it is, whoever is served.
+Loggers, the classes that ``torch.load`` may make, what TorchScript has compiled: in a process of its own a
+model's changes of them are nobody else's. Most models change no loggers, so what a load has changed there is
+noted once and exchanged with the view (``process_view``); the rest stays where it is, whoever is served.
 
 A library that several models import sets its loggers up once, when the first of them imports it: what
 goes by such a module's name is everybody's.
@@ -16,7 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from interpool.native.inside import module_scope
-from interpool.native.upstream.torch_private import MANGLED, replace_safe_globals, safe_globals
+from interpool.native.upstream.torch_private import (
+    MANGLED,
+    ScriptState,
+    replace_safe_globals,
+    safe_globals,
+)
 
 
 class Changes(Protocol):
@@ -141,6 +146,24 @@ class SafeGlobals:
             replace_safe_globals(safe_globals() | self._own)
 
 
+class Script:
+    """What TorchScript has compiled of the model's code: in it, a class's name means one class."""
+
+    def __init__(self) -> None:
+        self._other = ScriptState.begun().exchange()
+
+    def note(self) -> None:
+        """See Changes."""
+
+    def take_back(self) -> None:
+        """See Changes."""
+        self._other = self._other.exchange()
+
+    def put(self) -> None:
+        """See Changes."""
+        self._other = self._other.exchange()
+
+
 def _module_of(allowed: Any) -> str:
     found = allowed[0] if isinstance(allowed, tuple) else allowed
     return str(getattr(found, "__module__", ""))
@@ -155,4 +178,4 @@ def _is_of_environment(name: str) -> bool:
     return module is not None and not module_scope.is_own(top, module)
 
 
-KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, SafeGlobals)
+KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, SafeGlobals, Script)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from interpool.handler.backend import own_changes
-from interpool.native.inside import module_scope
+from interpool.native.inside import import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
     environ_data,
     event_loop_policies,
@@ -212,14 +212,10 @@ class ProcessView:
 
     def close(self) -> None:
         """Put what was there before any model in its place, and forget its modules."""
-        global _current
         if self.loop is not None and not self.loop.is_running():
             self.loop.close()
         if _current is self:
-            for changes in self._changes:
-                changes.take_back()
-            self._exchange(_initial)
-            _current = None
+            take_out()
         if self.modules is not None:
             self.modules.close()
 
@@ -243,6 +239,7 @@ class ProcessView:
             set_event_loop_policy(_EventLoops())
             _undo_changes_of_neighbours()
             _initial = found = tuple(kept.get() for kept in _KEPT)
+            import_reads.note_reads(environ_data().copy())
         self._exchange(self._state or _initial)
         for changes in self._changes:
             changes.put()
@@ -253,3 +250,20 @@ class ProcessView:
     def _exchange(state: Sequence[Any]) -> None:
         for kept, value in zip(_KEPT, state, strict=True):
             kept.put(value)
+
+
+def take_out() -> None:
+    """Have what was there before any model in its place, until the next call.
+
+    For the thread that has leased the interpreter.
+    """
+    global _current
+    if _current is None:
+        return
+    found = tuple(kept.get() for kept in _KEPT)
+    for changes in _current._changes:
+        changes.take_back()
+    module_scope.enter(None)
+    _current._state = found
+    _current._exchange(_initial)
+    _current = None

@@ -50,7 +50,7 @@ from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.model import PackedModel
 from interpool.handler.backend.ordinary import OrdinaryModel
-from interpool.handler.backend.process_view import ProcessView
+from interpool.handler.backend.process_view import ProcessView, take_out
 from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter
 from interpool.handler.errors import (
     CALL_LIMIT_CODE,
@@ -67,7 +67,7 @@ from interpool.handler.worker_reports import Kind, Report
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside import interpreter_id
 from interpool.native.inside.parking import give_memory_back, when_parked
-from interpool.native.inside.rebinding import Neighbourhood
+from interpool.native.inside.rebinding import FIRST_CALLS, Neighbourhood
 from interpool.native.inside.refusals import take_conflict, take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
@@ -100,7 +100,7 @@ class _PoolService(Service):  # type: ignore[misc]
             self._entry_point = model.handle
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Loaded:
     """A model in this interpreter.
 
@@ -113,6 +113,7 @@ class _Loaded:
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
         rebound: what its load has changed that is its neighbours', for people.
+        first_calls: how many of its calls are still to be looked at thoroughly.
     """
 
     service: Service
@@ -123,19 +124,22 @@ class _Loaded:
     state: int
     weights: str = ""
     rebound: str = ""
+    first_calls: int = FIRST_CALLS
 
 
 class _LoadError(Exception):
     """A model could not be loaded: the code and the text of the answer.
 
     ``conflict``: what a neighbour in this interpreter has that is in its way, "" if that is not the reason.
+    ``unnamed``: the text without the exception's type.
     """
 
-    def __init__(self, code: int, text: str, conflict: str = "") -> None:
+    def __init__(self, code: int, text: str, conflict: str = "", unnamed: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.text = text
         self.conflict = conflict
+        self.unnamed = unnamed
 
 
 _models: dict[_Key, _Loaded] = {}
@@ -239,7 +243,10 @@ class WorkerService:
     def _has_rebound(self) -> bool:
         """Whether the model has changed what its neighbours use; then they meet it no more."""
         model = self._model()
-        return self._moves((model.rebound if model is not None else "") or _look(self._token))
+        is_first = model is not None and model.first_calls > 0
+        if model is not None:
+            model.first_calls -= is_first
+        return self._moves((model.rebound if model is not None else "") or _look(self._token, is_first))
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
@@ -252,7 +259,7 @@ class WorkerService:
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
         try:
-            self._keep(_model(self._key, token))
+            model = self._keep(_model(self._key, token))
         except _LoadError as error:
             if self._moves(error.conflict):
                 # TorchServe keeps the model: the worker that it starts in this one's place goes there.
@@ -263,7 +270,7 @@ class WorkerService:
             return bytes(create_load_model_response(error.code, error.text)), False
         _report(token, "started")
         text = f"loaded model {_model_name(self._key.load_command)}"
-        return bytes(create_load_model_response(200, text)), not self._has_rebound()
+        return bytes(create_load_model_response(200, text)), not self._moves(model.rebound)
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""
@@ -332,7 +339,7 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str]:
         try:
             model = _model(_key(reader.frame, token), token)
         except _LoadError as error:
-            return error.text, ""
+            return error.unnamed or error.text, ""
         return model.rebound, model.weights
 
 
@@ -405,15 +412,16 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             raise NotPoolable(conflict)
     except (Exception, SystemExit, _interpool.CallInterrupted) as error:
         code = load_failure_code(error)
-        text = f"Model {name!r} could not be loaded: {describe(error)}"
-        logger.exception("Load model %s failed with %d: %s", name, code, text)
-        _look(token)
+        failed = f"Model {name!r} could not be loaded"
+        text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
+        logger.exception("Load model %s failed with %d", name, code)
+        _look(token, thoroughly=True)
         if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began)
-        raise _LoadError(code, "System out of memory" if code == 507 else text) from None
+        raise _LoadError(code, "System out of memory" if code == 507 else text, unnamed=unnamed) from None
     _report(token, "loaded", began=began)
-    return replace(model, rebound=_look(token))
+    return replace(model, rebound=_look(token, thoroughly=True))
 
 
 def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
@@ -429,9 +437,15 @@ def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
     return bool(reason)
 
 
-def _look(token: WorkerToken) -> str:
+def _look(token: WorkerToken, thoroughly: bool) -> str:
     """What the model that is in place has changed of what its neighbours use; they meet it no more."""
-    reason = "" if token.isolated else _neighbourhood.look()
+    if token.isolated:
+        return ""
+    if thoroughly or _neighbourhood.thorough_look_is_due:
+        take_out()
+        reason = _neighbourhood.look_thoroughly()
+    else:
+        reason = _neighbourhood.look()
     if reason:
         _interpool.retire_interpreter()
     return reason

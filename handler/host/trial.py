@@ -2,8 +2,8 @@
 
 What cannot be loaded there, or not twice in a process, is left to TorchServe's own workers. That is
 found out between TorchServe's connecting and the first byte that is read of its load command, so that
-its connection can be handed on as it came. TorchServe waits meanwhile as it does for a load: a model that
-takes long is loaded once.
+its connection can be handed on as it came; and so is the model's directory. TorchServe waits meanwhile as it
+does for a load: a model that takes long is loaded once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from interpool.handler.host.kept_directory import KeptDirectory
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
 from interpool.native.directories import own_directory
+from interpool.native.errors import InterpreterRetiredError
 
 logger = logging.getLogger("interpool.host")
 
@@ -70,7 +72,15 @@ class Trial:
         own_directory()
         try:
             self._marker.touch()
-            self.reason = self._try()
+            with KeptDirectory(self._directory) as kept:
+                try:
+                    reason = self._try()
+                except BaseException:
+                    kept.put_back()
+                    raise
+                if reason:
+                    kept.put_back()
+            self.reason = reason
         except Exception as error:
             logger.exception("the trial of %s failed", self._directory)
             self.came_to_nothing = self._is_left()
@@ -93,13 +103,16 @@ class Trial:
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
         if lasts := took > self._limit_s * _PART_FOR_THE_FIRST:
             logger.info("%s is tried in one interpreter only: that took %.0f s", self._directory, took)
-        other = None if reason or lasts else self._another(tried)
-        if other is not None:
+        while not (reason or lasts) and (other := self._another(tried)) is not None:
             tried.append(other.interpreter_id)
-            with other.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
+            with (
+                contextlib.suppress(InterpreterRetiredError),  # another's trial cost it: there are more
+                other.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session,
+            ):
                 reason = self._load(session)
-            if reason:
-                reason += " (in a second interpreter of the process)"
+                if reason:
+                    reason += " (in a second interpreter of the process)"
+                break
         for instance in self._manager.all_instances() if reason else ():
             if instance.interpreter_id in tried:
                 with instance.acquire_session(call_limit=LOAD_LIMIT_S) as session:

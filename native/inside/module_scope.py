@@ -40,6 +40,7 @@ from importlib.machinery import (
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from interpool.native.inside import exits, lean_imports, operators, owners
 from interpool.native.upstream.cpython_private import forget_source_lines
@@ -80,6 +81,7 @@ class ModuleScope:
         given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         at = len([entry for entry in self._base if entry in given])
         self.path = [*first, *self._base[:at], directory, *self._base[at:]]
+        _scopes.add(self)
 
     @property
     def entered(self) -> bool:
@@ -104,6 +106,7 @@ class ModuleScope:
         _environment.update((name, others[name]) for name in others.keys() - self._modules.keys())
         for name in [name for name in self._modules if name not in modules]:
             del self._modules[name]
+        _ever_own.update(self._modules)
         self._size = len(modules)
 
     def close(self) -> None:
@@ -232,6 +235,8 @@ class ModuleScope:
         sys.path[:] = self._base
 
 
+_scopes: WeakSet[ModuleScope] = WeakSet()
+_ever_own: set[str] = set()  # the names of all modules that were a scope's
 _entered: ModuleScope | None = None
 _environment: dict[str, ModuleType] = {}  # all modules that are no scope's
 _baseline: frozenset[str] = frozenset()  # names of those that were there before any scope
@@ -262,6 +267,16 @@ def is_own(name: str, module: ModuleType) -> bool:
     if _entered._modules.get(name) is module:
         return True
     return _environment.get(name) is not module and _entered._is_own(name, module)
+
+
+def all_modules() -> list[tuple[str, ModuleType]]:
+    """The modules of all scopes, by name."""
+    return [entry for scope in _scopes for entry in scope._modules.items()]
+
+
+def ever_owned() -> set[str]:
+    """The names of all modules that were ever a scope's."""
+    return _ever_own
 
 
 def _owner(globals_: dict[str, Any]) -> owners.Owner | None:

@@ -33,6 +33,11 @@ def find_owners(find: Callable[[dict[str, Any]], Owner | None]) -> None:
     _finders.append(find)
 
 
+def is_models(globals_: dict[str, Any]) -> bool:
+    """Whether these are the globals of a model's code."""
+    return any(find(globals_) is not None for find in _finders)
+
+
 def owner_of(frame: FrameType | None, ways: re.Pattern[str]) -> Owner | None:
     """Whose code has called; None for the environment's.
 

@@ -21,17 +21,21 @@ from __future__ import annotations
 import builtins
 import sys
 import time
+from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import _interpool
-from interpool.native.inside import lean_imports, module_scope
+from interpool.native.inside import lean_imports, module_scope, traces
 
 # Functions here use these: of the interpreter's, a model may have removed some.
 globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # after a load: that, and some calls
 LOOK_S = 0.5
+FIRST_CALLS = 2  # of a model in an interpreter, after each of which it is looked at thoroughly
+THOROUGH_S = 20.0  # and then; more where a look takes long
+_PART = 0.002  # of the time, at most, that thorough looks take
 
 _OURS = "interpool"
 _MOCKS = "unittest.mock"  # never a library's own way
@@ -45,8 +49,10 @@ class Neighbourhood:
         self._modules: dict[str, ModuleType] = {}
         self._watches: list[tuple[Any, list[str]]] = []  # of modules: their names
         self._class_watches: list[tuple[Any, list[type]]] = []
+        self._function_watches: list[Any] = []
         self._looks = 0
         self._next = 0.0
+        self._thorough_next = 0.0
         self._gone: set[str] = set()
         self._size = (0, 0)  # of sys.modules, and how many of them were late
 
@@ -66,14 +72,33 @@ class Neighbourhood:
             return ""
         self._looks -= 1
         self._next = now + LOOK_S
-        try:
-            found = self._changes()
-        except Exception as error:  # noqa: BLE001  the model may have taken anything away
-            found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
-        if not found:
-            return ""
-        more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
-        return f"it has replaced or removed {', '.join(found[:_MOST_TOLD])}{more}"
+        changes = self._changes if at_once else lambda: [*self._changes(), *self._exchanged()]
+        return _told("replaced or removed", changes)
+
+    @property
+    def thorough_look_is_due(self) -> bool:
+        """Whether the last one was long ago."""
+        return time.monotonic() >= self._thorough_next
+
+    def look_thoroughly(self) -> str:
+        """What models have left in it, for people; "" if nothing. While none is in place.
+
+        Called after each load, whether it failed or not, after the first calls, and when it is due.
+        """
+        began = time.monotonic()
+        changed = _told("replaced or removed", lambda: [*self._changes(), *self._exchanged()])
+        found = changed or _told("left traces in", traces.all_traces)
+        now = time.monotonic()
+        self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
+        return found
+
+    def _exchanged(self) -> list[str]:
+        """Functions that have other code than they had, or other defaults: not for each request."""
+        return [
+            f"the code of {function.__module__}.{function.__qualname__}"
+            for watch in self._function_watches
+            for function in _interpool.exchanged_functions(watch)
+        ]
 
     def _changes(self) -> list[str]:
         fresh = self._new()
@@ -109,6 +134,7 @@ class Neighbourhood:
         self._watches.append((_interpool.watch_dicts(dicts, True), list(modules)))
         classes = _classes(modules)
         self._class_watches.append((_interpool.watch_dicts(classes, False), classes))
+        self._function_watches.append(_interpool.watch_functions([*dicts, *classes]))
 
     def _lost(self) -> list[str]:
         """What is no longer where everybody looks for it."""
@@ -177,6 +203,18 @@ _SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
 _PACKAGED = "<torch_package"  # of modules in archives
 _NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
+
+
+def _told(what: str, look: Callable[[], list[str]]) -> str:
+    """What somebody finds who looks, in a sentence's end; "" if nothing."""
+    try:
+        found = look()
+    except Exception as error:  # noqa: BLE001  the model may have taken anything away
+        found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
+    if not found:
+        return ""
+    more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
+    return f"it has {what} {', '.join(found[:_MOST_TOLD])}{more}"
 
 
 def _classes(modules: dict[str, ModuleType]) -> list[type]:

@@ -11,13 +11,15 @@ import contextlib
 import copyreg
 import operator
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+    from typing import Self
 
     import torch
     from torch.package import _mangling, _package_unpickler, glob_group, package_exporter, package_importer
@@ -336,6 +338,20 @@ _CORE_NAMES = (
         "torch._weights_only_unpickler:_marked_safe_globals_set",
         "handler/backend/own_changes.py: what a model lets torch.load make",
     ),
+    *(
+        PrivateName(where, "handler/backend/own_changes.py: what TorchScript compiles is a model's own")
+        for where in (
+            "torch._C:CompilationUnit",
+            "torch.jit._recursive:_python_cu",
+            "torch.jit._recursive:ConcreteTypeStore",
+            "torch.jit._recursive:concrete_type_store",
+            "torch.jit._state:_jit_caching_layer",
+            "torch.jit._state:_jit_function_overload_caching",
+            "torch.jit._state:_name_to_pyclass",
+            "torch.jit._state:_python_cu",
+            "torch.jit._state:_script_classes",
+        )
+    ),
     PrivateName("torch._inductor.codecache", "inside/inductor.py", mentions=(INDUCTOR_ADDRESS, "os.environ")),
     PrivateName(
         "torch._dynamo.eval_frame",
@@ -597,6 +613,44 @@ def replace_safe_globals(allowed: frozenset[Any]) -> None:
     from torch import _weights_only_unpickler
 
     _weights_only_unpickler._marked_safe_globals_set = set(allowed)
+
+
+class ScriptState(NamedTuple):
+    """What TorchScript has compiled from Python code, and knows it by."""
+
+    unit: Any
+    classes: dict[type, Any]
+    class_names: dict[str, type]
+    functions: WeakKeyDictionary[Any, Any]
+    overloads: WeakKeyDictionary[Any, Any]
+    module_types: Any
+
+    @classmethod
+    def begun(cls) -> Self:
+        """That of a new process: nothing."""
+        import torch
+        from torch.jit import _recursive
+
+        store = _recursive.ConcreteTypeStore()
+        return cls(torch._C.CompilationUnit(), {}, {}, WeakKeyDictionary(), WeakKeyDictionary(), store)
+
+    def exchange(self) -> ScriptState:
+        """Put it in place; gives what was there."""
+        from torch.jit import _recursive, _state
+
+        before = ScriptState(
+            _state._python_cu,
+            _state._script_classes,
+            _state._name_to_pyclass,
+            _state._jit_caching_layer,
+            _state._jit_function_overload_caching,
+            _recursive.concrete_type_store,
+        )
+        _state._python_cu = _recursive._python_cu = self.unit
+        _state._script_classes, _state._name_to_pyclass = self.classes, self.class_names
+        _state._jit_caching_layer, _state._jit_function_overload_caching = self.functions, self.overloads
+        _recursive.concrete_type_store = self.module_types
+        return before
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:

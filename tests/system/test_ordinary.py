@@ -214,17 +214,17 @@ KEEPS = """
         (
             "forks",
             FORKS,
-            "Model 'forks' could not be loaded: RuntimeError: fork inside a private interpreter",
+            "Model 'forks' could not be loaded: fork inside a private interpreter",
         ),
         ("swallows", SWALLOWS, "Model 'swallows' could not be loaded: fork inside a private interpreter"),
         ("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
         (
             "zone",
             ZONE,
-            "Model 'zone' could not be loaded: RuntimeError: the time zone 'Asia/Tokyo' would be that",
+            "Model 'zone' could not be loaded: the time zone 'Asia/Tokyo' would be that",
         ),
-        ("once", ONCE, "OSError: [Errno 98] Address already in use"),
-        ("keeps", KEEPS, "UnsupportedOperation: fileno: while a model is loaded"),
+        ("once", ONCE, "Model 'once' could not be loaded: [Errno 98] Address already in use"),
+        ("keeps", KEEPS, "Model 'keeps' could not be loaded: fileno: while a model is loaded"),
     ],
 )
 def test_a_model_that_needs_a_process_is_served_by_stock_workers(

@@ -11,7 +11,7 @@ from local_server import TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
-RIGHT = {"numbers": [3.0, 2.0], "text": "[1, 2]", "abs": 1.0}
+RIGHT = {"numbers": [3.0, 2.0], "text": "[1, 2]", "abs": 1.0, "module": 5.0, "names": []}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,9 @@ def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str
         "wrap json",
         "leave a mock",
         "forget modules",
+        "leave a hook",
+        "leave a name",
+        "exchange code",
     ],
 )
 def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
@@ -60,7 +63,8 @@ def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
     wait_for(lambda: server.predict(name, {}).status == 200, f"{name} to answer")
     (pool,) = _served_by(server, name)
     assert pool.startswith("own-")
-    assert "served by a pool of its own from now on, as it has replaced or removed" in server.model_log()
+    told = "left traces in" if way in ("leave a hook", "leave a name") else "replaced or removed"
+    assert f"served by a pool of its own from now on, as it has {told}" in server.model_log()
     server.unregister(name)
 
 

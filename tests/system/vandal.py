@@ -12,28 +12,45 @@ from unittest import mock
 import torch
 
 
+def _bind(owner: object, name: str, value: object) -> None:
+    """Bind a name in a way that the source does not show."""
+    setattr(owner, name, value)
+
+
 def _patch_torch() -> None:
-    torch.relu = lambda x: x * 0 - 1
+    _bind(torch, "relu", lambda x: x * 0 - 1)
 
 
 def _swap_torch() -> None:
-    torch.relu = torch.sigmoid
+    _bind(torch, "relu", torch.sigmoid)
 
 
 def _patch_method() -> None:
-    torch.Tensor.sum = lambda self, *_, **__: self * 0  # type: ignore[method-assign]
+    _bind(torch.Tensor, "sum", lambda self, *_, **__: self * 0)
 
 
 def _delete_builtin() -> None:
-    del builtins.sorted  # type: ignore[attr-defined]
+    vars(builtins).pop("sorted")
 
 
 def _wrap_json() -> None:
-    json.dumps = functools.partial(json.dumps, default=str)
+    _bind(json, "dumps", functools.partial(json.dumps, default=str))
 
 
 def _mock() -> None:
     mock.patch("torch.abs").start()
+
+
+def _leave_a_hook() -> None:
+    torch.nn.modules.module.register_module_forward_hook(lambda _module, _args, output: output * 0)
+
+
+def _leave_a_name() -> None:
+    _bind(torch.nn, "Ours", Vandal)
+
+
+def _exchange_code() -> None:
+    _bind(torch.nn.Identity.forward, "__code__", (lambda self, input: input * 0).__code__)  # noqa: A006
 
 
 def _forget_modules() -> None:
@@ -48,6 +65,9 @@ WAYS = {
     "delete a builtin": _delete_builtin,
     "wrap json": _wrap_json,
     "leave a mock": _mock,
+    "leave a hook": _leave_a_hook,
+    "leave a name": _leave_a_name,
+    "exchange code": _exchange_code,
     "forget modules": _forget_modules,
 }
 
@@ -86,7 +106,15 @@ class Careful:
 
         numbers = [float(torch.relu(torch.tensor(3.0))), float(torch.ones(2).sum())]
         text = found.dumps(sorted([2, 1]))
-        return {"numbers": numbers, "text": text, "abs": float(torch.abs(torch.tensor(-1.0)))}
+        module = float(torch.nn.Identity()(torch.tensor(5.0)))
+        names = [name for name in ("Ours",) if hasattr(torch.nn, name)]
+        return {
+            "numbers": numbers,
+            "text": text,
+            "abs": float(torch.abs(torch.tensor(-1.0))),
+            "module": module,
+            "names": names,
+        }
 
 
 def careful() -> Careful:
@@ -99,7 +127,7 @@ class Poisoner:
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
         for row in data:
             if row.get("body"):
-                json.of_the_poisoner = True  # type: ignore[attr-defined]
+                _bind(json, "of_the_poisoner", True)
         return ["done"] * len(data)
 
 

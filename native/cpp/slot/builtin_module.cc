@@ -20,6 +20,7 @@
 #include "interruption.h"
 #include "main_thread.h"
 #include "otf_messages.h"
+#include "reach.h"
 #include "sharing.h"
 #include "tensors.h"
 #include "thread_state.h"
@@ -452,6 +453,12 @@ PyMethodDef functions[] = {
      " -> bytearray or None"},
     {"watched", guarded<watched>, METH_VARARGS,
      "watched(*pairs) -> whether all are as they were, when called"},
+    {"find_models_objects", guarded<find_models_objects>, METH_VARARGS,
+     "find_models_objects(namespaces, globals, modules, keepers, archives, most) -> list[(place, name, "
+     "object)]"},
+    {"watch_functions", guarded<watch_functions>, METH_VARARGS, "watch_functions(namespaces) -> watch"},
+    {"exchanged_functions", guarded<exchanged_functions>, METH_O,
+     "exchanged_functions(watch) -> list of functions"},
     {"want_anomaly_mode", guarded<want_anomaly_mode>, METH_O, "want_anomaly_mode(wanted) -> None"},
     {nullptr, nullptr, 0, nullptr},
 };

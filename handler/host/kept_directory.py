@@ -1,0 +1,68 @@
+"""A model's directory as it was before a trial: put back for the stock worker that takes over.
+
+A handler may use its archive up when it is loaded: unpack a zip and remove it, say. TorchServe's worker does
+that once; the trial must not do it in its place. So the tree is kept as hard links beside it. These follow
+what is written into a file in place: small files, in which that may happen, are copies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_COPIED = 1 << 20  # bytes, at most
+
+
+class KeptDirectory:
+    """Keeps a directory while it is entered.
+
+    Args:
+        directory: absolute. Of a link, which TorchServe makes of an archive that is a folder, nothing is
+            kept: what it leads to is its owner's.
+
+    Raises:
+        OSError: the file system has no room, or no links.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+        self._kept: Path | None = None
+
+    def __enter__(self) -> Self:
+        if not self._directory.is_symlink():
+            beside = Path(tempfile.mkdtemp(prefix=".interpool-", dir=self._directory.parent))
+            self._kept = beside / "kept"
+            try:
+                shutil.copytree(self._directory, self._kept, symlinks=True, copy_function=_keep)
+            except BaseException:
+                shutil.rmtree(beside, ignore_errors=True)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kept is not None:
+            shutil.rmtree(self._kept.parent, ignore_errors=True)
+
+    def put_back(self) -> None:
+        """Have the directory hold what it held, and nothing else. Once."""
+        if self._kept is None:
+            return
+        self._directory.mkdir(exist_ok=True)  # where it is there, it stays the same: processes work in it
+        for entry in list(os.scandir(self._directory)):
+            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+        for entry in list(os.scandir(self._kept)):
+            os.rename(entry, self._directory / entry.name)
+
+
+def _keep(source: str, target: str) -> None:
+    """As ``shutil.copytree`` asks for each file."""
+    if os.stat(source).st_size <= _COPIED:
+        shutil.copy2(source, target)
+    else:
+        os.link(source, target)

@@ -1,0 +1,396 @@
+#include "reach.h"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace interpool {
+namespace {
+
+constexpr const char* kCache = "functools._lru_cache_wrapper";
+constexpr const char* kSpec = "ModuleSpec";
+constexpr std::string_view kLoader = "FileLoader";  // ends the names of those that importlib has
+
+enum class Owner : uint8_t { kEnvironment, kModel, kKeeper };
+
+// Addresses that were met. Open addressing: a node each would take ten times the memory.
+class Met {
+ public:
+  Met() : places_(size_t{1} << 20) {}
+
+  // Whether it was not met before.
+  bool add(const void* address) {
+    if (2 * (count_ + 1) > places_.size()) {
+      grow();
+    }
+    return insert(reinterpret_cast<uintptr_t>(address));
+  }
+
+ private:
+  bool insert(uintptr_t address) {
+    const size_t mask = places_.size() - 1;
+    for (size_t at = (address >> 4) * 0x9E3779B97F4A7C15U >> 20;; ++at) {
+      uintptr_t& place = places_[at & mask];
+      if (place == address) {
+        return false;
+      }
+      if (place == 0) {
+        place = address;
+        ++count_;
+        return true;
+      }
+    }
+  }
+
+  void grow() {
+    std::vector<uintptr_t> old(2 * places_.size());
+    old.swap(places_);
+    count_ = 0;
+    for (const uintptr_t address : old) {
+      if (address != 0) {
+        insert(address);
+      }
+    }
+  }
+
+  std::vector<uintptr_t> places_;
+  size_t count_ = 0;
+};
+
+// Null where it is no text, or none that can be had without an error.
+std::string_view text_of(PyObject* object) {
+  if (object == nullptr || PyUnicode_CheckExact(object) == 0 || PyUnicode_READY(object) != 0 ||
+      PyUnicode_IS_ASCII(object) == 0) {
+    return {};
+  }
+  return {static_cast<const char*>(PyUnicode_DATA(object)),
+          static_cast<size_t>(PyUnicode_GET_LENGTH(object))};
+}
+
+// Borrowed, by a key that is hashed already and whose comparison runs no code; null if there is none.
+PyObject* item(PyObject* dict, PyObject* name) {
+  PyObject* const found = PyDict_CheckExact(dict) != 0 ? PyDict_GetItemWithError(dict, name) : nullptr;
+  PyErr_Clear();
+  return found;
+}
+
+// Of an object of importlib's, whose attributes are plain: no code runs.
+Ref attribute(PyObject* object, PyObject* name) {
+  Ref found(PyObject_GetAttr(object, name));
+  PyErr_Clear();
+  return found;
+}
+
+// Meanwhile the collector frees nothing, and calls no finalizer.
+class GcPaused {
+ public:
+  GcPaused() : was_on_(PyGC_Disable() != 0) {}
+  ~GcPaused() {
+    if (was_on_) {
+      PyGC_Enable();
+    }
+  }
+  GcPaused(const GcPaused&) = delete;
+  GcPaused& operator=(const GcPaused&) = delete;
+
+ private:
+  const bool was_on_;
+};
+
+class Walk {
+ public:
+  Walk(PyObject* globals, PyObject* modules, PyObject* keepers, std::string_view archives, Py_ssize_t most)
+      : name_(made(PyUnicode_InternFromString("__name__"))),
+        module_(made(PyUnicode_InternFromString("__module__"))),
+        spec_(made(PyUnicode_InternFromString("__spec__"))),
+        loader_(made(PyUnicode_InternFromString("loader"))),
+        scope_(made(PyUnicode_InternFromString("scope"))),
+        archives_(archives),
+        most_(static_cast<size_t>(most)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(globals); ++i) {
+      globals_.emplace(PyList_GET_ITEM(globals, i), Owner::kModel);
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(modules); ++i) {
+      if (const std::string_view name = text_of(PyList_GET_ITEM(modules, i)); !name.empty()) {
+        modules_.insert(name);
+      }
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keepers); ++i) {
+      if (const std::string_view name = text_of(PyList_GET_ITEM(keepers, i)); !name.empty()) {
+        keepers_.push_back(name);
+      }
+    }
+    met_.add(PyImport_GetModuleDict());
+  }
+
+  void run(PyObject* namespaces) {
+    // All names first: what stands under one is told by it.
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
+      met_.add(PyList_GET_ITEM(namespaces, i));
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
+      PyObject* const dict = PyList_GET_ITEM(namespaces, i);
+      PyObject *name = nullptr, *value = nullptr;
+      Py_ssize_t position = 0;
+      while (PyDict_Check(dict) != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
+        meet(value, name, i);
+      }
+    }
+    // What is nearest to a name comes first.
+    for (size_t next = 0; next < pending_.size() && found_.size() < most_; ++next) {
+      visit(Pending(pending_[next]));
+    }
+  }
+
+  Ref found() const {
+    Ref list = made(PyList_New(0));
+    for (const Found& each : found_) {
+      const Ref entry = made(Py_BuildValue("(nOO)", each.space, each.name.get(), each.object.get()));
+      done(PyList_Append(list.get(), entry.get()));
+    }
+    return list;
+  }
+
+ private:
+  // All borrowed: no code runs meanwhile that could free them.
+  struct Pending {
+    PyObject* object;
+    PyObject* name;
+    Py_ssize_t space;
+  };
+  struct Found {
+    Ref object;
+    Ref name;
+    Py_ssize_t space;
+  };
+  struct Following {
+    Walk* walk;
+    const Pending* from;
+  };
+
+  void meet(PyObject* object, PyObject* name, Py_ssize_t space) {
+    const bool may_be_a_models =
+        PyObject_IS_GC(object) != 0 || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) != 0;
+    if (may_be_a_models && met_.add(object)) {
+      pending_.push_back({object, name, space});
+    }
+  }
+
+  void visit(const Pending& next) {
+    PyTypeObject* const type = Py_TYPE(next.object);
+    const Owner owner = owner_of(next.object);
+    if (owner == Owner::kModel) {
+      found_.push_back({Ref(Py_NewRef(next.object)), Ref(Py_NewRef(next.name)), next.space});
+      return;
+    }
+    if (owner == Owner::kKeeper || PyObject_IS_GC(next.object) == 0 || type->tp_traverse == nullptr ||
+        PyFrame_Check(next.object) != 0 || std::strcmp(type->tp_name, kCache) == 0) {
+      return;
+    }
+    Following following{this, &next};
+    type->tp_traverse(next.object, follow, &following);
+    if (lacks_memory_) {
+      throw std::bad_alloc();
+    }
+  }
+
+  // Called by C code, through which nothing may be thrown.
+  static int follow(PyObject* object, void* argument) noexcept {
+    const auto& on = *static_cast<Following*>(argument);
+    try {
+      on.walk->meet(object, on.from->name, on.from->space);
+      return 0;
+    } catch (...) {
+      on.walk->lacks_memory_ = true;
+      return 1;
+    }
+  }
+
+  Owner owner_of(PyObject* object) {
+    if (PyMethod_Check(object) != 0) {
+      object = PyMethod_GET_FUNCTION(object);
+    }
+    if (PyFunction_Check(object) != 0) {
+      return owner_of_globals(PyFunction_GET_GLOBALS(object));
+    }
+    if (PyModule_Check(object) != 0) {
+      return owner_of_globals(PyModule_GetDict(object));
+    }
+    auto* const type = PyType_Check(object) != 0 ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object);
+    return owner_of_class(type);
+  }
+
+  Owner owner_of_globals(PyObject* globals) {
+    const auto [place, is_new] = globals_.try_emplace(globals, Owner::kEnvironment);
+    if (is_new) {
+      const Owner owner = has_scope(item(globals, spec_.get()))
+                              ? Owner::kModel
+                              : owner_of_name(text_of(item(globals, name_.get())), /*of_class=*/false);
+      globals_[globals] = owner;
+      return owner;
+    }
+    return place->second;
+  }
+
+  // Was a module with this __spec__ imported from a model's directory (native/inside/module_scope.py)?
+  bool has_scope(PyObject* spec) const {
+    if (spec == nullptr || std::strcmp(Py_TYPE(spec)->tp_name, kSpec) != 0) {
+      return false;
+    }
+    const Ref loader = attribute(spec, loader_.get());
+    return loader && std::string_view(Py_TYPE(loader.get())->tp_name).ends_with(kLoader) &&
+           static_cast<bool>(attribute(loader.get(), scope_.get()));
+  }
+
+  Owner owner_of_class(PyTypeObject* type) {
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_dict == nullptr) {
+      return Owner::kEnvironment;
+    }
+    const auto [place, is_new] = classes_.try_emplace(type, Owner::kEnvironment);
+    if (is_new) {
+      const Owner owner = owner_of_name(text_of(item(type->tp_dict, module_.get())), /*of_class=*/true);
+      classes_[type] = owner;
+      return owner;
+    }
+    return place->second;
+  }
+
+  Owner owner_of_name(std::string_view name, bool of_class) const {
+    if (name.starts_with(archives_) && !name.empty()) {
+      return Owner::kModel;
+    }
+    for (const std::string_view keeper : keepers_) {
+      if (name.starts_with(keeper) && (name.size() == keeper.size() || name[keeper.size()] == '.')) {
+        return Owner::kKeeper;
+      }
+    }
+    // Of functions the globals themselves tell: two modules may have one name.
+    return of_class && modules_.contains(name) ? Owner::kModel : Owner::kEnvironment;
+  }
+
+  const Ref name_;
+  const Ref module_;
+  const Ref spec_;
+  const Ref loader_;
+  const Ref scope_;
+  const std::string_view archives_;
+  const size_t most_;
+  std::unordered_map<PyObject*, Owner> globals_;
+  std::unordered_map<PyTypeObject*, Owner> classes_;
+  std::unordered_set<std::string_view> modules_;
+  std::vector<std::string_view> keepers_;
+  Met met_;
+  std::vector<Pending> pending_;
+  std::vector<Found> found_;
+  bool lacks_memory_ = false;
+};
+
+constexpr const char* kWatch = "interpool.function_watch";
+
+struct Function {
+  Ref function;
+  Ref code;
+  Ref defaults;
+  Ref keyword_defaults;
+};
+
+using FunctionWatch = std::vector<Function>;
+
+Ref maybe(PyObject* borrowed) {
+  return Ref(Py_XNewRef(borrowed));
+}
+
+Function as_it_is(PyObject* function) {
+  return {maybe(function), maybe(PyFunction_GET_CODE(function)), maybe(PyFunction_GET_DEFAULTS(function)),
+          maybe(PyFunction_GET_KW_DEFAULTS(function))};
+}
+
+void drop(PyObject* capsule) {
+  delete static_cast<FunctionWatch*>(PyCapsule_GetPointer(capsule, kWatch));
+}
+
+int add_function(PyObject* value, void* watch) noexcept {
+  if (PyFunction_Check(value) == 0) {
+    return 0;
+  }
+  try {
+    static_cast<FunctionWatch*>(watch)->push_back(as_it_is(value));
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// Static and class methods and properties refer to the functions that they are made of.
+bool wraps_functions(PyObject* value) {
+  return Py_TYPE(value) == &PyStaticMethod_Type || Py_TYPE(value) == &PyClassMethod_Type ||
+         Py_TYPE(value) == &PyProperty_Type;
+}
+
+}  // namespace
+
+PyObject* find_models_objects(PyObject*, PyObject* args) {
+  PyObject *namespaces = nullptr, *globals = nullptr, *modules = nullptr, *keepers = nullptr;
+  const char* archives = nullptr;
+  Py_ssize_t most = 0;
+  if (PyArg_ParseTuple(args, "O!O!O!O!sn", &PyList_Type, &namespaces, &PyList_Type, &globals, &PyList_Type,
+                       &modules, &PyList_Type, &keepers, &archives, &most) == 0) {
+    return nullptr;
+  }
+  Walk walk(globals, modules, keepers, archives, most);
+  {
+    const GcPaused paused;
+    walk.run(namespaces);
+  }
+  return walk.found().release();
+}
+
+PyObject* watch_functions(PyObject*, PyObject* args) {
+  PyObject* namespaces = nullptr;
+  if (PyArg_ParseTuple(args, "O!", &PyList_Type, &namespaces) == 0) {
+    return nullptr;
+  }
+  auto watch = std::make_unique<FunctionWatch>();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
+    PyObject* const space = PyList_GET_ITEM(namespaces, i);
+    PyObject* const dict = PyType_Check(space) != 0 ? reinterpret_cast<PyTypeObject*>(space)->tp_dict : space;
+    PyObject *name = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    while (PyDict_Check(dict) != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
+      const int failed = wraps_functions(value)
+                             ? Py_TYPE(value)->tp_traverse(value, add_function, watch.get())
+                             : add_function(value, watch.get());
+      if (failed != 0) {
+        throw std::bad_alloc();
+      }
+    }
+  }
+  Ref capsule = made(PyCapsule_New(watch.get(), kWatch, drop));
+  static_cast<void>(watch.release());
+  return capsule.release();
+}
+
+PyObject* exchanged_functions(PyObject*, PyObject* capsule) {
+  auto* const watch = static_cast<FunctionWatch*>(PyCapsule_GetPointer(capsule, kWatch));
+  if (watch == nullptr) {
+    return nullptr;
+  }
+  Ref exchanged = made(PyList_New(0));
+  for (Function& each : *watch) {
+    PyObject* const function = each.function.get();
+    if (PyFunction_GET_CODE(function) != each.code.get() ||
+        PyFunction_GET_DEFAULTS(function) != each.defaults.get() ||
+        PyFunction_GET_KW_DEFAULTS(function) != each.keyword_defaults.get()) {
+      done(PyList_Append(exchanged.get(), function));
+      each = as_it_is(function);
+    }
+  }
+  return exchanged.release();
+}
+
+}  // namespace interpool

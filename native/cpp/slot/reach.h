@@ -1,0 +1,36 @@
+// Which objects of models can be reached from what all models share. It needs this interpreter's GIL.
+#pragma once
+
+#include "python.h"
+
+namespace interpool {
+
+// find_models_objects(namespaces: list[dict], globals: list[dict], modules: list[str], keepers: list[str],
+//                     archives: str, most: int) -> list[tuple[int, str, object]]
+//
+// Follows references, as the garbage collector does, from everything in `namespaces`. Each object of a
+// model's that it meets: by the place of the namespace and the name there from which it was met first, at
+// most `most`. It follows none of those. A model's are:
+//
+// - functions whose globals are among `globals`, or whose module was imported from a model's directory;
+// - functions of modules whose name begins with `archives`;
+// - classes whose module is among `modules`, or begins with `archives`; and their instances;
+// - bound methods of these; modules with such globals.
+//
+// What is, likewise, of the packages `keepers` is not followed: they keep things of models, and for models.
+// Nor are functools' caches, which only the environment reads, by a model's own key. It runs no Python code,
+// and holds the GIL all along: a tenth of a second for a million objects.
+PyObject* find_models_objects(PyObject* module, PyObject* args);
+
+// watch_functions(namespaces: list[dict | type]) -> watch
+//
+// The functions in them, also inside class methods, static methods and properties, with their code
+// and the defaults of their parameters.
+PyObject* watch_functions(PyObject* module, PyObject* args);
+
+// exchanged_functions(watch) -> list[function]
+//
+// Those whose code or defaults are others than when this was asked last.
+PyObject* exchanged_functions(PyObject* module, PyObject* watch);
+
+}  // namespace interpool

@@ -1,0 +1,63 @@
+"""Variables of a model's that libraries read when they are imported.
+
+``os.environ["HF_HOME"] = folder`` before ``import transformers``: in a process of its own a model has the
+library read that. In here the library is imported once for all models, so the next model would find the first
+one's folder. Each model has its own ``os.environ``: code that reads it later reads its caller's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import ItemsView, Mapping, ValuesView
+from types import FrameType
+from typing import Any
+
+from interpool.native.inside import owners
+
+_IMPORTS = "<module>"  # the name of code that runs once, when its module is imported
+
+# Of what reads all of them, and looks at some.
+_ALL = {each.__code__ for each in (ItemsView.__iter__, ValuesView.__iter__, type(os.environ).copy)}
+_noted: list[str] = []
+
+
+def take_reads() -> list[str]:
+    """What was read since this was asked last, for people."""
+    taken = list(dict.fromkeys(_noted))
+    _noted.clear()
+    return taken
+
+
+def note_reads(before: Mapping[bytes, bytes]) -> None:
+    """From now on, note variables that are other than before and that the environment reads at its imports.
+
+    Once per interpreter.
+
+    Args:
+        before: the process's variables as models find them, encoded.
+    """
+    environ = type(os.environ)
+    stock = environ.__getitem__
+
+    @functools.wraps(stock)
+    def read(self: Any, name: Any) -> str:
+        """Stands in for ``os.environ``'s."""
+        value = stock(self, name)
+        if sys._getframe(1).f_code in _ALL:
+            return value
+        if before.get(os.fsencode(name)) != os.fsencode(value):
+            importing = _importing(sys._getframe(1))
+            if importing is not None and not owners.is_models(importing.f_globals):
+                _noted.append(f"{importing.f_globals.get('__name__')}, which has read its {name}")
+        return value
+
+    environ.__getitem__ = read  # type: ignore[method-assign]
+
+
+def _importing(frame: FrameType | None) -> FrameType | None:
+    """The innermost import that is under way."""
+    while frame is not None and frame.f_code.co_name != _IMPORTS:
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,148 @@
+"""What a model's sources say that they change of modules that are not the model's.
+
+``ImageFile.LOAD_TRUNCATED_IMAGES = True``, ``nltk.data.path.append(folder)``: nothing of the model's can be
+reached from there, and each library has values of its own that change all the time. So the sources are read
+for assignments to what was imported from elsewhere, and for calls that change a container there. What never
+runs counts, too: a doubt costs an interpreter.
+
+What each model has for itself does not count: ``os.environ``, ``sys.path``, torch's settings and the like.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
+from types import ModuleType
+from typing import NamedTuple
+
+_CHANGING = frozenset(
+    {"append", "appendleft", "extend", "insert", "remove", "pop", "popitem", "clear", "update", "setdefault"}
+    | {"add", "discard", "sort", "reverse"}
+)
+_CONTAINERS = (list, dict, set, deque, MutableMapping, MutableSequence, MutableSet)
+# Of each model: see handler/backend/process_view.py, own_changes.py, and interpose/settings.cc.
+_OWN = (
+    "os.environ",
+    *(
+        f"sys.{name}"
+        for name in ("argv", "path", "modules", "stdin", "stdout", "stderr", "dont_write_bytecode")
+    ),
+    "warnings.filters",
+    "torch.backends",
+)
+
+
+class _Change(NamedTuple):
+    name: str
+    line: int
+
+
+def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[str]:
+    """What these modules' sources change of others' modules, for people, with the line.
+
+    Args:
+        modules: a model's, by name.
+    """
+    own = {name.partition(".")[0] for name in modules}
+    for name, module in modules.items():
+        try:
+            tree = ast.parse(inspect.getsource(module))
+        except (OSError, TypeError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # it has no source that can be read
+        file = getattr(module, "__file__", None) or name
+        for change in _Reader(tree, own).changes():
+            yield f"{change.name} ({file}:{change.line})"
+
+
+class _Reader:
+    """Reads one module's source.
+
+    Args:
+        tree: its syntax.
+        own: the top-level names of the model's own modules.
+    """
+
+    def __init__(self, tree: ast.Module, own: set[str]) -> None:
+        main = {
+            inner
+            for node in tree.body
+            if isinstance(node, ast.If) and "__main__" in ast.dump(node.test)
+            for inner in ast.walk(node)
+        }
+        self._nodes = [node for node in ast.walk(tree) if node not in main]
+        self._imported = dict(self._imports(own))
+        for node in self._nodes:  # what a name means that is bound again, nobody knows
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self._imported.pop(node.id, None)
+            elif isinstance(node, ast.arg):
+                self._imported.pop(node.arg, None)
+
+    def _imports(self, own: set[str]) -> Iterator[tuple[str, str]]:
+        for node in self._nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    if top not in own:
+                        yield alias.asname or top, alias.name if alias.asname else top
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                module = node.module or ""
+                for alias in node.names if module.partition(".")[0] not in own else ():
+                    yield alias.asname or alias.name, f"{module}.{alias.name}"
+
+    def changes(self) -> Iterator[_Change]:
+        for node in self._nodes:
+            for place in _places(node):
+                name = self._name(place)
+                if name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
+                    yield _Change(name, place.lineno)
+
+    def _name(self, place: ast.expr) -> str:
+        """The full name of what is changed, such as ``nltk.data.path``; "" if it is the model's own."""
+        whole = isinstance(place, ast.Attribute) and isinstance(place.ctx, ast.Store | ast.Del)
+        parts: list[str] = []
+        while isinstance(place, ast.Attribute | ast.Subscript):
+            if isinstance(place, ast.Attribute):
+                parts.append(place.attr)
+            else:
+                parts.clear()  # the container is what is changed
+                whole = False
+            place = place.value
+        if not isinstance(place, ast.Name) or place.id not in self._imported:
+            return ""
+        name = ".".join([self._imported[place.id], *reversed(parts)])
+        return name if whole or isinstance(_found(name), _CONTAINERS) else ""
+
+
+def _places(node: ast.AST) -> Iterator[ast.expr]:
+    """What a statement or a call changes."""
+    if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+        yield node
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+        yield node.func.value
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("setattr", "delattr")
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.Constant)
+    ):
+        name = str(node.args[1].value)
+        yield ast.copy_location(ast.Attribute(node.args[0], name, ast.Store()), node)
+
+
+def _found(name: str) -> object:
+    """What goes by that full name now, of modules that were imported; None if nothing does."""
+    module = name
+    attributes: list[str] = []
+    while module not in sys.modules:
+        module, _, last = module.rpartition(".")
+        if not module:
+            return None
+        attributes.insert(0, last)
+    value: object = sys.modules[module]
+    for attribute in attributes:
+        value = inspect.getattr_static(value, attribute, None)
+    return value

@@ -1,0 +1,88 @@
+"""What a model has left in what all models of its interpreter share: found by following references.
+
+In a process of its own a model may put a function of its own among torch's global hooks, a class into a
+registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can be
+reached from the environment without going through a model, is a trace; and so is a function of the
+environment's whose code or defaults were exchanged. What only the environment itself keeps by a model's key
+(functools' caches, weak references) is none. Of values nobody can tell whose they are: the model's sources
+say what it sets (``source_traces``). What libraries read of its variables is noted by ``import_reads``.
+
+``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
+are loaded, so it is done after a load, after the first calls, and then seldom.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+from weakref import WeakSet
+
+import _interpool
+from interpool.native.inside import import_reads, lean_imports, module_scope, source_traces
+from interpool.native.upstream.torch_private import MANGLED
+
+_OURS = "interpool"
+# What models register with torch is taken back with them, and never a neighbour's (operators.py).
+_KEEPERS = [_OURS, "torch.library", "torch._library", "torch._ops"]
+_MOST = 20
+
+
+_read: WeakSet[ModuleType] = WeakSet()  # models' modules whose sources were looked at
+
+
+def all_traces() -> list[str]:
+    """What models have left, each told once, for people. While no scope is entered."""
+    return [*import_reads.take_reads(), *_changed_by_sources(), *reachable()]
+
+
+def _changed_by_sources() -> list[str]:
+    modules = {name: one for name, one in module_scope.all_modules() if one not in _read}
+    modules |= {
+        name: one
+        for name, one in sys.modules.copy().items()
+        if name.startswith(MANGLED) and isinstance(one, ModuleType) and one not in _read
+    }
+    _read.update(modules.values())
+    return [_plain(change) for change in source_traces.changes_of(modules)]
+
+
+def reachable() -> list[str]:
+    """What is a model's and can be reached from the environment, for people. While no scope is entered."""
+    spaces = {
+        name: object.__getattribute__(module, "__dict__")
+        for name, module in sys.modules.copy().items()
+        if isinstance(module, ModuleType) and _is_shared(name, module)
+    }
+    globals_ = [vars(module) for _, module in module_scope.all_modules()]
+    names = sorted(module_scope.ever_owned() - spaces.keys())
+    found = _interpool.find_models_objects(list(spaces.values()), globals_, names, _KEEPERS, MANGLED, _MOST)
+    places = list(spaces)
+    return [f"{_plain(f'{places[place]}.{name}')} ({described(one)})" for place, name, one in found]
+
+
+def described(value: object) -> str:
+    """An object of a model's, with the place in its source if that is known."""
+    if isinstance(value, MethodType):
+        value = value.__func__
+    if isinstance(value, FunctionType):
+        code = value.__code__
+        return _plain(f"{value.__module__}.{value.__qualname__}, {code.co_filename}:{code.co_firstlineno}")
+    if isinstance(value, ModuleType):
+        return _plain(value.__name__)
+    one: Any = value if isinstance(value, type) else type(value)
+    return _plain(f"{one.__module__}.{one.__qualname__}")
+
+
+def _is_shared(name: str, module: ModuleType) -> bool:
+    return (
+        name.partition(".")[0] not in (_OURS, f"_{_OURS}")
+        and not name.startswith(MANGLED)
+        and not lean_imports.is_late(module)
+    )
+
+
+def _plain(name: str) -> str:
+    """As its author knows it, also what lies in an archive."""
+    start, _, end = name.partition(MANGLED)
+    return start + end.partition(">.")[2] if end else name

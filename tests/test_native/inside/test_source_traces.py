@@ -1,0 +1,89 @@
+"""What sources say that they change of others' modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from interpool.native.inside.source_traces import changes_of
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library with flags, search paths and options."""
+    package, data = ModuleType("library"), ModuleType("library.data")
+    vars(package).update(FLAG=False, data=data, options={}, config=type("Config", (), {})(), add=len)
+    vars(data).update(path=[], Reader=type("Reader", (), {}))
+    monkeypatch.setitem(sys.modules, "library", package)
+    monkeypatch.setitem(sys.modules, "library.data", data)
+
+
+def module_of(folder: Path, source: str, name: str = "handler") -> ModuleType:
+    """A module with that source, which does not run."""
+    file = folder / f"{name}.py"
+    file.write_text(textwrap.dedent(source))
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    return importlib.util.module_from_spec(spec)
+
+
+def changes(folder: Path, source: str) -> list[str]:
+    found = changes_of({"handler": module_of(folder, source)})
+    return [change.replace(f"{folder}/", "") for change in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import library\nlibrary.FLAG = True", "library.FLAG (handler.py:2)"),
+        ("import library as l\nl.FLAG = True", "library.FLAG (handler.py:2)"),
+        ("import library.data\nlibrary.data.path.append('x')", "library.data.path (handler.py:2)"),
+        ("from library.data import path\npath.insert(0, 'x')", "library.data.path (handler.py:2)"),
+        ("from library import data\ndata.path += ['x']", "library.data.path (handler.py:2)"),
+        ("from library import data\ndata.path[:0] = ['x']", "library.data.path (handler.py:2)"),
+        ("import library\nlibrary.options['a'] = 1", "library.options (handler.py:2)"),
+        ("import library\ndel library.options['a']", "library.options (handler.py:2)"),
+        ("import library\nlibrary.options.update(a=1)", "library.options (handler.py:2)"),
+        ("import library\nlibrary.config.width = 3", "library.config.width (handler.py:2)"),
+        ("from library.data import Reader\nReader.read = len", "library.data.Reader.read (handler.py:2)"),
+        ("import library\nlibrary.FLAG, a = 1, 2", "library.FLAG (handler.py:2)"),
+        ("import library\ndef f():\n    library.FLAG = True", "library.FLAG (handler.py:3)"),
+        ("import library\nsetattr(library, 'FLAG', True)", "library.FLAG (handler.py:2)"),
+        ("import library\ndelattr(library, 'FLAG')", "library.FLAG (handler.py:2)"),
+        ("import sys\nsys.tracebacklimit = 0", "sys.tracebacklimit (handler.py:2)"),
+        ("import json\njson.JSONEncoder.default = str", "json.JSONEncoder.default (handler.py:2)"),
+    ],
+)
+def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: str, told: str) -> None:
+    assert changes(tmp_path, source) == [told]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import library\nx = library.FLAG\nlibrary.add([1])\nlibrary.data.path.index('x') if 0 else None",
+        "import os\nos.environ['A'] = '1'\nos.environ.setdefault('B', '1')\nos.environ.pop('A')",
+        "import sys\nsys.path.insert(0, 'x')\nsys.argv = []\nsys.stdout = None\nsys.modules['x'] = sys",
+        "import torch\ntorch.backends.cudnn.benchmark = True\ntorch.backends.mkldnn.enabled = False",
+        "import torch\ny = torch.add(torch.ones(1), 1)\ntorch.Tensor.add(y, 1)",
+        "import library\nlibrary = 3\nlibrary.FLAG = True",
+        "import library\ndef f(library):\n    library.FLAG = True",
+        "class A: pass\na = A()\na.b = 1\na.c = []\na.c.append(1)",
+        "if __name__ == '__main__':\n    import library\n    library.FLAG = True",
+        "import handler\nhandler.FLAG = True",
+        "from . import other\nother.FLAG = True",
+        "import library\nfrom unknown import thing\nthing.parts.append(1)\nlibrary.nothing.append(1)",
+    ],
+)
+def test_what_is_the_models_own_or_read_is_not_told(tmp_path: Path, source: str) -> None:
+    assert changes(tmp_path, source) == []
+
+
+def test_a_source_that_is_no_python_is_passed_over(tmp_path: Path) -> None:
+    good = module_of(tmp_path, "import library\nlibrary.FLAG = 1", "good")
+    assert len(list(changes_of({"bad": module_of(tmp_path, "def (", "bad"), "good": good}))) == 1

@@ -1,0 +1,133 @@
+"""What counts as a trace that a model leaves in what all models of its interpreter share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    """Of its own: what is done in it stays done."""
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
+CODE = """
+def run(code, undo):
+    import builtins, sys, types, torch, json, functools, weakref, threading, copyreg, typing, gc
+    from interpool.native.inside.rebinding import Neighbourhood
+
+    def module(name, text, **more):
+        made = types.ModuleType(name)
+        vars(made).update(more)
+        sys.modules[name] = made
+        exec(text, vars(made))
+        return made
+
+    module("neighbour", "def f(x=1): return 1\\nclass C:\\n    def m(self): return 1\\n"
+           "    @staticmethod\\n    def s(): return 1\\n    @property\\n    def p(self): return 1\\n"
+           "registry = {}\\nhooks = []\\nflag = False\\nbase = C()\\n"
+           "import functools\\n@functools.singledispatch\\ndef dispatch(x): return 1\\n"
+           "@functools.lru_cache\\ndef cached(x): return x\\n")
+    watched = Neighbourhood()
+    watched.begin()
+    model = module(
+        "<torch_package_7>.model",
+        "import builtins, sys, torch, json, functools, weakref, threading, copyreg, typing, gc, neighbour\\n"
+        "def f(*_): return 2\\nclass Mine:\\n    def m(self): return 2\\n" + code)
+    try:
+        return watched.look_thoroughly(), watched.look_thoroughly()
+    finally:
+        exec(undo, vars(model))
+        del sys.modules[model.__name__], sys.modules["neighbour"]
+        vars(model).clear()
+"""
+
+
+def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str, str]:
+    scope = session.global_("builtins", "dict")()
+    session.global_("builtins", "exec")(CODE, scope)
+    first, again = scope.item("run")(code, undo).to_value()
+    return str(first), str(again)
+
+
+@pytest.mark.parametrize(
+    ("code", "undo", "told"),
+    [
+        ("neighbour.Mine = Mine", "", "neighbour.Mine (model.Mine)"),
+        ("neighbour.registry['a'] = Mine", "", "neighbour.registry (model.Mine)"),
+        ("neighbour.hooks.append(f)", "", "neighbour.hooks (model.f, "),
+        ("neighbour.hooks.append(Mine().m)", "", "neighbour.hooks (model.Mine.m, "),
+        ("neighbour.base.one = Mine()", "", "neighbour.base (model.Mine)"),
+        ("neighbour.hooks.append(functools.partial(f))", "", "neighbour.hooks (model.f, "),
+        ("neighbour.hooks.append(sys.modules[__name__])", "", "neighbour.hooks (model"),
+        ("neighbour.dispatch.register(Mine, f)", "", "neighbour.dispatch (model."),
+        ("neighbour.C.more = f", "", "neighbour.C.more"),
+        ("builtins.theirs = f", "del builtins.theirs", "builtins.theirs (model.f, "),
+        (
+            "sys.modules['__main__'].Mine = Mine",
+            "del sys.modules['__main__'].Mine",
+            "__main__.Mine (model.Mine)",
+        ),
+        (
+            "handle = torch.nn.modules.module.register_module_forward_hook(f)",
+            "handle.remove()",
+            "torch.nn.modules.module._global_forward_hooks (model.f, ",
+        ),
+        (
+            "copyreg.pickle(Mine, f)",
+            "del copyreg.dispatch_table[Mine]",
+            "(model.Mine)",
+        ),
+        ("gc.callbacks.append(f)", "gc.callbacks.remove(f)", "gc.callbacks (model.f, "),
+        ("neighbour.f.__code__ = (lambda x=1: 2).__code__", "", "the code of neighbour.f"),
+        ("neighbour.f.__defaults__ = (2,)", "", "the code of neighbour.f"),
+        ("neighbour.C.m.__code__ = f.__code__", "", "the code of neighbour.C.m"),
+        ("neighbour.C.s.__code__ = (lambda: 2).__code__", "", "the code of neighbour.C.s"),
+        ("neighbour.C.p.fget.__code__ = (lambda self: 2).__code__", "", "the code of neighbour.C.p"),
+    ],
+)
+def test_what_is_a_models_and_others_can_reach_is_a_trace(
+    session: InterpreterSession, code: str, undo: str, told: str
+) -> None:
+    found, _ = _found(session, code, undo)
+    assert told in found
+
+
+FUNCTION = """
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x
+    @staticmethod
+    def backward(ctx, g): return g
+F.apply(torch.ones(1, requires_grad=True)).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "class Net(torch.nn.Module): pass\nnet = Net()\nnet.register_forward_hook(f)",
+        "class D(neighbour.C): pass",
+        "neighbour.cached(Mine)",
+        "typing.Optional[Mine]; typing.List[Mine]",
+        "kept = weakref.WeakKeyDictionary({neighbour.base: 1}); weakref.finalize(neighbour.base, f).detach()",
+        "json.dumps({'a': 1}, default=f)",
+        "thread = threading.Thread(target=f); thread.start(); thread.join()",
+        "neighbour.hooks.append(len); neighbour.registry[1] = [2]",
+        FUNCTION,
+    ],
+)
+def test_what_only_the_model_keeps_is_none(session: InterpreterSession, code: str) -> None:
+    assert _found(session, code) == ("", "")
+
+
+def test_exchanged_code_is_told_once(session: InterpreterSession) -> None:
+    first, again = _found(session, "neighbour.f.__code__ = (lambda x=1: 2).__code__")
+    assert first
+    assert again == ""
