@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
@@ -48,11 +49,11 @@ def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[str]:
     """
     own = {name.partition(".")[0] for name in modules}
     for name, module in modules.items():
+        file = str(vars(module).get("__file__") or name)  # of odd modules nothing is asked
         try:
-            tree = ast.parse(inspect.getsource(module))
-        except (OSError, TypeError, SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = ast.parse("".join(linecache.getlines(file, vars(module))))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # it has no source that can be read
-        file = getattr(module, "__file__", None) or name
         for change in _Reader(tree, own).changes():
             yield f"{change.name} ({file}:{change.line})"
 

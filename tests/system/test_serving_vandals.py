@@ -93,10 +93,26 @@ def test_a_model_that_does_so_while_it_is_loaded_is_moved_before_anybody_meets_i
     _register(server, mar, packed, "at-load")
     for _ in range(20):
         assert server.predict("careful", {}).json == RIGHT
+    wait_for(lambda: _served_by(server, "at-load") not in ([], ["default"]), "it to be moved", pause=0.1)
     assert server.predict("at-load", {}).json == {"relu": -1.0}  # its own way
     (pool,) = _served_by(server, "at-load")
     assert pool.startswith("own-")
     server.unregister("at-load")
+
+
+def test_one_with_several_workers_is_registered_and_moved_with_all_of_them(
+    server: TorchServe, mar: Mar, packed: Pack
+) -> None:
+    name = "at-load-of-many"
+    answer = server.register(mar(server, name, packed("vandal", "vandal")), initial_workers=4)
+    assert answer.status == 200, answer.text + server.model_log()[-3000:]
+    wait_for(lambda: server.predict(name, {}).status == 200, f"{name} to answer")
+    for _ in range(10):
+        assert server.predict("careful", {}).json == RIGHT
+        assert server.predict(name, {}).json == {"relu": -1.0}
+    (pool,) = _served_by(server, name)
+    assert pool.startswith("own-")
+    server.unregister(name)
 
 
 def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
