@@ -11,7 +11,8 @@ from local_server import TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
-RIGHT = {"numbers": [3.0, 2.0], "text": "[1, 2]", "abs": 1.0, "module": 5.0, "names": []}
+RIGHT = {"numbers": [3.0, 2.0], "text": "[1, 2]", "abs": 1.0, "module": 5.0, "names": [], "blocks": 0}
+TRACES = ("leave a hook", "leave a name", "leave in a registry", "set a variable")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,8 @@ def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str
         "wrap json",
         "leave a mock",
         "forget modules",
-        "leave a hook",
-        "leave a name",
         "exchange code",
+        *TRACES,
     ],
 )
 def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
@@ -63,9 +63,11 @@ def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
     wait_for(lambda: server.predict(name, {}).status == 200, f"{name} to answer")
     (pool,) = _served_by(server, name)
     assert pool.startswith("own-")
-    told = "left traces in" if way in ("leave a hook", "leave a name") else "replaced or removed"
+    told = "left traces in" if way in TRACES else "replaced or removed"
     assert f"served by a pool of its own from now on, as it has {told}" in server.model_log()
     server.unregister(name)
+    for _ in range(6):
+        assert server.predict("careful", {}).json == RIGHT
 
 
 def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_served(
@@ -87,16 +89,21 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
     server.unregister("late")
 
 
+@pytest.mark.parametrize("way", ["patch torch", "exchange code", *TRACES])
 def test_a_model_that_does_so_while_it_is_loaded_is_moved_before_anybody_meets_it(
-    server: TorchServe, mar: Mar, packed: Pack
+    server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
-    _register(server, mar, packed, "at-load")
+    name = way.replace(" ", "-") + "-at-load"
+    _register(server, mar, packed, name)
     for _ in range(20):
         assert server.predict("careful", {}).json == RIGHT
-    assert server.predict("at-load", {}).json == {"relu": -1.0}  # its own way
-    (pool,) = _served_by(server, "at-load")
+    # Its own way.
+    assert server.predict(name, {}).json == {"relu": -1.0 if way == "patch torch" else 3.0}
+    (pool,) = _served_by(server, name)
     assert pool.startswith("own-")
-    server.unregister("at-load")
+    server.unregister(name)
+    for _ in range(6):
+        assert server.predict("careful", {}).json == RIGHT
 
 
 def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
