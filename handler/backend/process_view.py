@@ -64,8 +64,10 @@ def _put_logging(state: tuple[Any, ...]) -> None:
         root.setLevel(level)
 
 
-def _put_gc(enabled: bool) -> None:
+def _put_gc(state: tuple[bool, tuple[int, int, int]]) -> None:
+    enabled, thresholds = state
     (gc.enable if enabled else gc.disable)()
+    gc.set_threshold(*thresholds)
 
 
 class _EventLoops(DefaultEventLoopPolicy):
@@ -103,8 +105,10 @@ _KEPT = (
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
-    _Kept(gc.isenabled, _put_gc),
+    _Kept(lambda: (gc.isenabled(), gc.get_threshold()), _put_gc),
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
+    _Kept(sys.getswitchinterval, sys.setswitchinterval),
+    _Kept(sys.get_int_max_str_digits, sys.set_int_max_str_digits),
     _Kept(get_event_loop_policy, set_event_loop_policy),
     _Kept(start_method, set_start_method),
     _Kept(socket.getdefaulttimeout, socket.setdefaulttimeout),

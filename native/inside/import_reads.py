@@ -2,7 +2,8 @@
 
 ``os.environ["HF_HOME"] = folder`` before ``import transformers``: in a process of its own a model has the
 library read that. In here the library is imported once for all models, so the next model would find the first
-one's folder. Each model has its own ``os.environ``: code that reads it later reads its caller's.
+one's folder. Each model has its own ``os.environ``: code that reads it later reads its caller's. What a
+library sets when it is imported is the library's, whoever imported it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import ItemsView, Mapping, ValuesView
+from collections.abc import ItemsView, ValuesView
 from types import FrameType
 from typing import Any
 
@@ -30,16 +31,16 @@ def take_reads() -> list[str]:
     return taken
 
 
-def note_reads(before: Mapping[bytes, bytes]) -> None:
+def note_reads(before: dict[bytes, bytes]) -> None:
     """From now on, note variables that are other than before and that the environment reads at its imports.
 
     Once per interpreter.
 
     Args:
-        before: the process's variables as models find them, encoded.
+        before: the process's variables as models find them, encoded. Libraries' own are added.
     """
     environ = type(os.environ)
-    stock = environ.__getitem__
+    stock, stock_set = environ.__getitem__, environ.__setitem__
 
     @functools.wraps(stock)
     def read(self: Any, name: Any) -> str:
@@ -48,16 +49,26 @@ def note_reads(before: Mapping[bytes, bytes]) -> None:
         if sys._getframe(1).f_code in _ALL:
             return value
         if before.get(os.fsencode(name)) != os.fsencode(value):
-            importing = _importing(sys._getframe(1))
-            if importing is not None and not owners.is_models(importing.f_globals):
-                _noted.append(f"{importing.f_globals.get('__name__')}, which has read its {name}")
+            library = _imported_library(sys._getframe(1))
+            if library is not None:
+                _noted.append(f"{library}, which has read its {name}")
         return value
 
+    @functools.wraps(stock_set)
+    def write(self: Any, name: Any, value: Any) -> None:
+        """Stands in for ``os.environ``'s."""
+        stock_set(self, name, value)
+        if _imported_library(sys._getframe(1)) is not None:
+            before[os.fsencode(name)] = os.fsencode(value)
+
     environ.__getitem__ = read  # type: ignore[method-assign]
+    environ.__setitem__ = write  # type: ignore[method-assign]
 
 
-def _importing(frame: FrameType | None) -> FrameType | None:
-    """The innermost import that is under way."""
+def _imported_library(frame: FrameType | None) -> str | None:
+    """The module whose import is under way, of several the innermost; None if it is a model's, or none is."""
     while frame is not None and frame.f_code.co_name != _IMPORTS:
         frame = frame.f_back
-    return frame
+    if frame is None or owners.is_models(frame.f_globals):
+        return None
+    return str(frame.f_globals.get("__name__"))

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
+# Of a module in which all libraries that one version of Cython compiled keep the types of their functions.
+_CYTHON = "_cython_"
+
+
 class ModuleConflict(Exception):
     """A directory holds a module that this interpreter has from elsewhere already."""
 
@@ -194,7 +198,7 @@ class ModuleScope:
             return any(self.claims(path) for path in paths)
         if name != top and top in sys.modules:
             return self._is_own(top, sys.modules[top])  # what compiled code makes has neither
-        return top not in _environment
+        return top not in _environment and not top.startswith(_CYTHON)
 
     # ---- entering and leaving -----------------------------------------------------------------
 

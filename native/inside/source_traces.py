@@ -2,8 +2,9 @@
 
 ``ImageFile.LOAD_TRUNCATED_IMAGES = True``, ``nltk.data.path.append(folder)``: nothing of the model's can be
 reached from there, and each library has values of its own that change all the time. So the sources are read
-for assignments to what was imported from elsewhere, and for calls that change a container there. What never
-runs counts, too: a doubt costs an interpreter.
+for assignments to what was imported from elsewhere, for calls that change a container there, and for calls of
+functions that are known to set a value for the whole process. What never runs counts, too: a doubt costs an
+interpreter.
 
 What each model has for itself does not count: ``os.environ``, ``sys.path``, torch's settings and the like.
 """
@@ -33,6 +34,35 @@ _OWN = (
     ),
     "warnings.filters",
     "torch.backends",
+)
+# They set values that no assignment shows, and that answers depend on.
+_SETTERS = frozenset(
+    {
+        "csv.field_size_limit",
+        "csv.register_dialect",
+        "matplotlib.colormaps.register",
+        "matplotlib.pyplot.rc",
+        "matplotlib.pyplot.rcdefaults",
+        "matplotlib.pyplot.style.use",
+        "matplotlib.rc",
+        "matplotlib.rcdefaults",
+        "matplotlib.style.use",
+        "mimetypes.add_type",
+        "pandas.reset_option",
+        "pandas.set_option",
+        "seaborn.set",
+        "seaborn.set_context",
+        "seaborn.set_palette",
+        "seaborn.set_style",
+        "seaborn.set_theme",
+        "sklearn.set_config",
+        "sys.addaudithook",
+        "torch.hub.set_dir",
+        "torch.multiprocessing.set_sharing_strategy",
+        "torch.set_printoptions",
+        "urllib.request.install_opener",
+        "xml.etree.ElementTree.register_namespace",
+    }
 )
 
 
@@ -99,6 +129,18 @@ class _Reader:
                 name = self._name(place)
                 if name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
                     yield _Change(name, place.lineno)
+            if isinstance(node, ast.Call) and (name := self._called(node.func)) in _SETTERS:
+                yield _Change(f"{name}()", node.lineno)
+
+    def _called(self, function: ast.expr) -> str:
+        """The full name of what is called, such as ``pandas.set_option``; "" if it is the model's own."""
+        parts: list[str] = []
+        while isinstance(function, ast.Attribute):
+            parts.append(function.attr)
+            function = function.value
+        if not isinstance(function, ast.Name) or function.id not in self._imported:
+            return ""
+        return ".".join([self._imported[function.id], *reversed(parts)])
 
     def _name(self, place: ast.expr) -> str:
         """The full name of what is changed, such as ``nltk.data.path``; "" if it is the model's own."""

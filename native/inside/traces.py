@@ -13,6 +13,10 @@ are loaded, so it is done after a load, after the first calls, and then seldom.
 
 from __future__ import annotations
 
+import codecs
+import encodings
+import functools
+import gc
 import sys
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -20,11 +24,13 @@ from weakref import WeakSet
 
 import _interpool
 from interpool.native.inside import import_reads, lean_imports, module_scope, source_traces
+from interpool.native.upstream.cpython_private import running_threads
 from interpool.native.upstream.torch_private import MANGLED
 
 _OURS = "interpool"
-# What models register with torch is taken back with them, and never a neighbour's (operators.py).
-_KEEPERS = [_OURS, "torch.library", "torch._library", "torch._ops"]
+# What models register with torch is taken back with them, and never a neighbour's (operators.py). Threads
+# that a model has started run its own code.
+_KEEPERS: list[object] = [_OURS, "torch.library", "torch._library", "torch._ops", running_threads()]
 _MOST = 20
 
 
@@ -54,11 +60,24 @@ def reachable() -> list[str]:
         for name, module in sys.modules.copy().items()
         if isinstance(module, ModuleType) and _is_shared(name, module)
     }
+    spaces["_codecs"] = spaces.get("_codecs", {}) | _of_c_code()
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
     names = sorted(module_scope.ever_owned() - spaces.keys())
     found = _interpool.find_models_objects(list(spaces.values()), globals_, names, _KEEPERS, MANGLED, _MOST)
     places = list(spaces)
     return [f"{_plain(f'{places[place]}.{name}')} ({described(one)})" for place, name, one in found]
+
+
+@functools.cache
+def _of_c_code() -> dict[str, Any]:
+    """What only C code refers to: the functions that look for codecs, and those that deal with errors."""
+    searches = [one for one in gc.get_referrers(encodings.search_function) if type(one) is list]
+    errors = [
+        one
+        for one in gc.get_referrers(codecs.strict_errors)
+        if type(one) is dict and one.get("strict") is codecs.strict_errors
+    ]
+    return {"register": searches, "register_error": errors}
 
 
 def described(value: object) -> str:

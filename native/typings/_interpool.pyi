@@ -25,7 +25,7 @@ def find_models_objects(
     namespaces: list[dict[str, Any]],
     globals: list[dict[str, Any]],  # noqa: A002
     modules: list[str],
-    keepers: list[str],
+    keepers: list[object],
     archives: str,
     most: int,
     /,

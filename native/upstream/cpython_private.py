@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
     from zipfile import ZipFile
 
@@ -146,7 +147,9 @@ NAMES = (
         mentions=("flag_bits",),
     ),
     # Threads by their names, as cpp/slot/stacks.cc finds them: cpp/upstream/cpython.h has these names.
-    PrivateName("threading:_active", "cpp/upstream/cpython.h: the threads, by their ident"),
+    PrivateName(
+        "threading:_active", "cpp/upstream/cpython.h: the threads, by their ident; inside/traces.py passes by"
+    ),
     PrivateName(
         "threading:Thread.__init__", "cpp/upstream/cpython.h: a thread's name", mentions=("_name",)
     ),
@@ -243,6 +246,13 @@ def replace_environ(variables: dict[bytes, bytes]) -> None:
 def environ_data() -> dict[bytes, bytes]:
     """A copy of what Python's ``os.environ`` holds, whatever goes by that name now."""
     return dict(_ENVIRON._data)
+
+
+def running_threads() -> dict[int, threading.Thread]:
+    """What ``threading`` keeps of the threads that run, by their numbers: the dict itself."""
+    import threading
+
+    return threading._active  # type: ignore[attr-defined, no-any-return]
 
 
 def filter_warnings(options: str) -> None:

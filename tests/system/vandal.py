@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import functools
 import json
+import os
+import shutil
 import sys
 from typing import Any
 from unittest import mock
@@ -58,6 +60,15 @@ def _forget_modules() -> None:
         del sys.modules[name]
 
 
+def _leave_in_a_registry() -> None:
+    shutil.register_archive_format("ours", lambda *_: "")
+
+
+def _set_a_variable() -> None:
+    os.environ["PILLOW_BLOCKS_MAX"] = "7"
+    import PIL.Image  # noqa: F401 - which reads it
+
+
 WAYS = {
     "patch torch": _patch_torch,
     "swap torch": _swap_torch,
@@ -68,6 +79,8 @@ WAYS = {
     "leave a hook": _leave_a_hook,
     "leave a name": _leave_a_name,
     "exchange code": _exchange_code,
+    "leave in a registry": _leave_in_a_registry,
+    "set a variable": _set_a_variable,
     "forget modules": _forget_modules,
 }
 
@@ -76,8 +89,9 @@ class Vandal:
     """A handler: does what the request says."""
 
     def initialize(self, context: Any) -> None:
-        if "at-load" in context.model_name:
-            _patch_torch()
+        way, _, when = context.model_name.replace("-", " ").partition(" at ")
+        if when == "load":
+            WAYS[way]()
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
         return [self._one(row.get("body") or row.get("data")) for row in data]
@@ -108,12 +122,15 @@ class Careful:
         text = found.dumps(sorted([2, 1]))
         module = float(torch.nn.Identity()(torch.tensor(5.0)))
         names = [name for name in ("Ours",) if hasattr(torch.nn, name)]
+        formats = [name for name, _ in shutil.get_archive_formats() if name == "ours"]
+        pillow = sys.modules.get("PIL.Image")
         return {
             "numbers": numbers,
             "text": text,
             "abs": float(torch.abs(torch.tensor(-1.0))),
             "module": module,
-            "names": names,
+            "names": names + formats,
+            "blocks": pillow.core.get_blocks_max() if pillow else 0,
         }
 
 

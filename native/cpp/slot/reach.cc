@@ -121,8 +121,11 @@ class Walk {
       }
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keepers); ++i) {
-      if (const std::string_view name = text_of(PyList_GET_ITEM(keepers, i)); !name.empty()) {
+      PyObject* const keeper = PyList_GET_ITEM(keepers, i);
+      if (const std::string_view name = text_of(keeper); !name.empty()) {
         keepers_.push_back(name);
+      } else {
+        met_.add(keeper);
       }
     }
     met_.add(PyImport_GetModuleDict());

@@ -5,8 +5,8 @@
 
 namespace interpool {
 
-// find_models_objects(namespaces: list[dict], globals: list[dict], modules: list[str], keepers: list[str],
-//                     archives: str, most: int) -> list[tuple[int, str, object]]
+// find_models_objects(namespaces: list[dict], globals: list[dict], modules: list[str],
+//                     keepers: list[str | object], archives: str, most: int) -> list[tuple[int, str, object]]
 //
 // Follows references, as the garbage collector does, from everything in `namespaces`. Each object of a
 // model's that it meets: by the place of the namespace and the name there from which it was met first, at
@@ -18,8 +18,8 @@ namespace interpool {
 // - bound methods of these; modules with such globals.
 //
 // What is, likewise, of the packages `keepers` is not followed: they keep things of models, and for models.
-// Nor are functools' caches, which only the environment reads, by a model's own key. It runs no Python code,
-// and holds the GIL all along: a tenth of a second for a million objects.
+// Nor are objects among these, and functools' caches, which only the environment reads, by a model's own key.
+// It runs no Python code, and holds the GIL all along: a tenth of a second for a million objects.
 PyObject* find_models_objects(PyObject* module, PyObject* args);
 
 // watch_functions(namespaces: list[dict | type]) -> watch

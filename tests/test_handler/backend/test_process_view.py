@@ -183,6 +183,35 @@ found.append(socket.getdefaulttimeout())
     assert _run(session, source) == [None, 5.0, None, None]
 
 
+@pytest.mark.parametrize(
+    ("get", "put", "value"),
+    [
+        ("gc.get_threshold", "gc.set_threshold(*value)", (9, 8, 7)),
+        ("sys.getswitchinterval", "sys.setswitchinterval(value)", 0.5),
+        ("sys.get_int_max_str_digits", "sys.set_int_max_str_digits(value)", 700),
+    ],
+)
+def test_each_model_sets_the_interpreter_for_itself(
+    session: InterpreterSession, get: str, put: str, value: object
+) -> None:
+    source = f"""
+import gc, sys
+from {VIEW} import ProcessView
+setting, other = ProcessView(None), ProcessView(None)
+value, before = {value!r}, {get}()
+with setting.entered():
+    {put}
+seen = []
+for view in (other, setting, other):
+    with view.entered():
+        seen.append({get}())
+setting.close()
+other.close()
+found = [one == [before, value, before][place] for place, one in enumerate(seen)] + [{get}() == before]
+"""
+    assert _run(session, source) == [True] * 4
+
+
 def test_a_view_imports_nothing_that_no_model_asks_for() -> None:
     source = f"""
 import sys

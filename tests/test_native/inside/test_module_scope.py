@@ -180,6 +180,14 @@ def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environme
         scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
 
 
+def test_what_libraries_compiled_by_cython_share_is_the_environments(scopes: Scopes) -> None:
+    scopes.make("one")
+    ask = "import sys; result = sorted(name for name in sys.modules if name.startswith('_cython_'))"
+    shared = scopes.inside("one", f"import sklearn.utils.murmurhash; {ask}")
+    assert shared
+    assert scopes.outside(ask) == shared
+
+
 def test_modules_loaded_from_the_directory_by_file_are_the_scopes_own(scopes: Scopes) -> None:
     directory = scopes.make("one", late="X = 1")
     scopes.inside(

@@ -57,6 +57,9 @@ def changes(folder: Path, source: str) -> list[str]:
         ("import library\ndelattr(library, 'FLAG')", "library.FLAG (handler.py:2)"),
         ("import sys\nsys.tracebacklimit = 0", "sys.tracebacklimit (handler.py:2)"),
         ("import json\njson.JSONEncoder.default = str", "json.JSONEncoder.default (handler.py:2)"),
+        ("import pandas as pd\npd.set_option('a', 1)", "pandas.set_option() (handler.py:2)"),
+        ("from csv import field_size_limit\nfield_size_limit(9)", "csv.field_size_limit() (handler.py:2)"),
+        ("import matplotlib.pyplot as p\np.style.use('x')", "matplotlib.pyplot.style.use() (handler.py:2)"),
     ],
 )
 def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: str, told: str) -> None:
@@ -75,6 +78,8 @@ def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: 
         "import library\ndef f(library):\n    library.FLAG = True",
         "class A: pass\na = A()\na.b = 1\na.c = []\na.c.append(1)",
         "if __name__ == '__main__':\n    import library\n    library.FLAG = True",
+        "import pandas as pd\nwith pd.option_context('a', 1): pass\npd.get_option('a')",
+        "def set_option(*_): pass\nset_option('a', 1)",
         "import handler\nhandler.FLAG = True",
         "from . import other\nother.FLAG = True",
         "import library\nfrom unknown import thing\nthing.parts.append(1)\nlibrary.nothing.append(1)",

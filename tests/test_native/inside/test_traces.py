@@ -84,6 +84,16 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
             "(model.Mine)",
         ),
         ("gc.callbacks.append(f)", "gc.callbacks.remove(f)", "gc.callbacks (model.f, "),
+        (
+            "import codecs\ndef find(name): return None\ncodecs.register(find)",
+            "codecs.unregister(find)",
+            "_codecs.register (model.find, ",
+        ),
+        (
+            "import codecs\nstrict = codecs.lookup_error('strict')\ncodecs.register_error('strict', f)",
+            "codecs.register_error('strict', strict)",
+            "_codecs.register_error (model.f, ",
+        ),
         ("neighbour.f.__code__ = (lambda x=1: 2).__code__", "", "the code of neighbour.f"),
         ("neighbour.f.__defaults__ = (2,)", "", "the code of neighbour.f"),
         ("neighbour.C.m.__code__ = f.__code__", "", "the code of neighbour.C.m"),
@@ -108,6 +118,16 @@ F.apply(torch.ones(1, requires_grad=True)).backward()
 """
 
 
+THREADS = """
+end = threading.Event()
+class Worker(threading.Thread):
+    def run(self): end.wait()
+def wait(_): end.wait()
+threading.Thread(target=wait, args=(Mine(),)).start()
+Worker().start()
+"""
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -119,12 +139,13 @@ F.apply(torch.ones(1, requires_grad=True)).backward()
         "kept = weakref.WeakKeyDictionary({neighbour.base: 1}); weakref.finalize(neighbour.base, f).detach()",
         "json.dumps({'a': 1}, default=f)",
         "thread = threading.Thread(target=f); thread.start(); thread.join()",
+        THREADS,
         "neighbour.hooks.append(len); neighbour.registry[1] = [2]",
         FUNCTION,
     ],
 )
 def test_what_only_the_model_keeps_is_none(session: InterpreterSession, code: str) -> None:
-    assert _found(session, code) == ("", "")
+    assert _found(session, code, undo="end.set()" if code == THREADS else "") == ("", "")
 
 
 def test_exchanged_code_is_told_once(session: InterpreterSession) -> None:

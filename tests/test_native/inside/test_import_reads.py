@@ -1,0 +1,105 @@
+"""Which variables of a model's libraries have read when they were imported."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interpool.native import InterpreterManager, InterpreterSession
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[InterpreterSession]:
+    """In an interpreter of its own: noting begins once."""
+    with InterpreterManager(1) as pool, pool.acquire_session() as one:
+        scope = one.global_("builtins", "dict")()
+        one.global_("builtins", "exec")(BEGIN, scope)
+        yield one
+
+
+BEGIN = """
+from interpool.native.inside import import_reads
+from interpool.native.upstream.cpython_private import environ_data
+import_reads.note_reads(environ_data())
+"""
+LOAD = """
+def load(library, model):
+    import os, sys
+    from interpool.native.inside import import_reads, module_scope
+    sys.path.append(library)
+    module_scope.enter(module_scope.ModuleScope(model))
+    try:
+        import handler
+    finally:
+        module_scope.enter(None)
+        sys.path.remove(library)
+    return import_reads.take_reads()
+"""
+LIBRARIES = {
+    "reads": "import os\nVALUE = os.environ.get('VARIABLE')",
+    "asks": "import os\nVALUE = 'VARIABLE' in os.environ",
+    "reads_later": "import os\ndef value(): return os.environ.get('VARIABLE')",
+    "sets": "import os\nos.environ.setdefault('VARIABLE', '1')\nVALUE = os.environ['VARIABLE']",
+    "changes": "import os\nos.environ['VARIABLE'] = os.environ['VARIABLE'] + ':more'",
+    "loads": "import os\ndef load(): os.environ['VARIABLE'] = 'x'",
+}
+
+
+_tests = itertools.count()
+
+
+def _noted(session: InterpreterSession, folder: Path, handler: str) -> list[str]:
+    """What is noted of a handler; its libraries and the variable are of no other's."""
+    test = str(next(_tests))
+    library, model = folder / "library", folder / "model"
+    library.mkdir()
+    model.mkdir()
+    for name, text in LIBRARIES.items():
+        (library / f"{name}_{test}.py").write_text(text.replace("VARIABLE", f"OF_{test}"))
+    for name in LIBRARIES:
+        handler = re.sub(rf"import {name}\b", f"import {name}_{test} as {name}", handler)
+    (model / "handler.py").write_text("import os\n" + handler.replace("VARIABLE", f"OF_{test}"))
+    scope = session.global_("builtins", "dict")()
+    session.global_("builtins", "exec")(LOAD, scope)
+    found = scope.item("load")(str(library), str(model)).to_value()
+    return [each.replace(f"_{test}", "") for each in found]
+
+
+@pytest.mark.parametrize(
+    ("handler", "library"),
+    [
+        ("os.environ['VARIABLE'] = 'x'\nimport reads", "reads"),
+        ("os.environ['VARIABLE'] = 'x'\nimport asks", "asks"),
+        ("os.environ['VARIABLE'] = 'x'\nimport sets", "sets"),
+        ("os.environ['VARIABLE'] = 'x'\nimport changes", "changes"),
+        ("import loads\nloads.load()\nimport reads", "reads"),
+    ],
+)
+def test_what_a_library_reads_of_the_models_is_noted(
+    session: InterpreterSession,
+    tmp_path: Path,
+    handler: str,
+    library: str,
+) -> None:
+    assert f"{library}, which has read its OF" in _noted(session, tmp_path, handler)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "import reads",
+        "os.environ['OTHER'] = 'x'\nimport reads",
+        "import reads\nos.environ['VARIABLE'] = 'x'",
+        "import reads_later\nos.environ['VARIABLE'] = 'x'\nreads_later.value()",
+        "import sets",
+        "import sets\nimport reads",
+    ],
+)
+def test_what_libraries_read_of_their_own_is_not(
+    session: InterpreterSession, tmp_path: Path, handler: str
+) -> None:
+    assert _noted(session, tmp_path, handler) == []
