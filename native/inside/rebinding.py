@@ -19,6 +19,7 @@ changed nothing.
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -98,6 +99,7 @@ class Neighbourhood:
             f"the code of {function.__module__}.{function.__qualname__}"
             for watch in self._function_watches
             for function in _interpool.exchanged_functions(watch)
+            if not _is_compiled_by_itself(function)
         ]
 
     def _changes(self) -> list[str]:
@@ -201,8 +203,16 @@ class Neighbourhood:
 _GONE = object()
 _SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which each model has for itself
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
+_WORDS = re.compile(r"\w+")
 _PACKAGED = "<torch_package"  # of modules in archives
 _NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
+
+
+def _is_compiled_by_itself(function: FunctionType) -> bool:
+    """Whether a library has compiled it, as networkx does at the first call, and names itself for a file."""
+    file = function.__code__.co_filename
+    library = function.__module__.partition(".")[0]
+    return file.startswith("<") and not file.startswith(_PACKAGED) and library in _WORDS.findall(file)
 
 
 def _told(what: str, look: Callable[[], list[str]]) -> str:

@@ -24,13 +24,23 @@ from weakref import WeakSet
 
 import _interpool
 from interpool.native.inside import import_reads, lean_imports, module_scope, source_traces
-from interpool.native.upstream.cpython_private import running_threads
+from interpool.native.upstream.cpython_private import kept_for_callers
 from interpool.native.upstream.torch_private import MANGLED
 
 _OURS = "interpool"
-# What models register with torch is taken back with them, and never a neighbour's (operators.py). Threads
-# that a model has started run its own code.
-_KEEPERS: list[object] = [_OURS, "torch.library", "torch._library", "torch._ops", running_threads()]
+# What models register with torch is taken back with them, and never a neighbour's (operators.py). What is
+# compiled, traced or made of a generic class is found by the model's own code or class.
+_KEEPERS = (
+    _OURS,
+    "torch.library",
+    "torch._library",
+    "torch._ops",
+    "torch._dynamo",
+    "torch._functorch",
+    "torch._inductor",
+    "torch.fx._symbolic_trace",
+    "pydantic._internal",
+)
 _MOST = 20
 
 
@@ -63,7 +73,8 @@ def reachable() -> list[str]:
     spaces["_codecs"] = spaces.get("_codecs", {}) | _of_c_code()
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
     names = sorted(module_scope.ever_owned() - spaces.keys())
-    found = _interpool.find_models_objects(list(spaces.values()), globals_, names, _KEEPERS, MANGLED, _MOST)
+    keepers = [*_KEEPERS, *kept_for_callers()]
+    found = _interpool.find_models_objects(list(spaces.values()), globals_, names, keepers, MANGLED, _MOST)
     places = list(spaces)
     return [f"{_plain(f'{places[place]}.{name}')} ({described(one)})" for place, name, one in found]
 
@@ -95,7 +106,8 @@ def described(value: object) -> str:
 
 def _is_shared(name: str, module: ModuleType) -> bool:
     return (
-        name.partition(".")[0] not in (_OURS, f"_{_OURS}")
+        not any(f"{name}.".startswith(f"{keeper}.") for keeper in _KEEPERS)
+        and name != f"_{_OURS}"
         and not name.startswith(MANGLED)
         and not lean_imports.is_late(module)
     )

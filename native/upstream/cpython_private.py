@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
     from zipfile import ZipFile
 
@@ -150,6 +149,10 @@ NAMES = (
     PrivateName(
         "threading:_active", "cpp/upstream/cpython.h: the threads, by their ident; inside/traces.py passes by"
     ),
+    PrivateName("typing:_overload_registry", "inside/traces.py passes by: each function by its name"),
+    PrivateName(
+        "concurrent.futures.thread:_threads_queues", "inside/traces.py passes by: what executors are to do"
+    ),
     PrivateName(
         "threading:Thread.__init__", "cpp/upstream/cpython.h: a thread's name", mentions=("_name",)
     ),
@@ -248,11 +251,17 @@ def environ_data() -> dict[bytes, bytes]:
     return dict(_ENVIRON._data)
 
 
-def running_threads() -> dict[int, threading.Thread]:
-    """What ``threading`` keeps of the threads that run, by their numbers: the dict itself."""
+def kept_for_callers() -> list[object]:
+    """What Python's library keeps of functions for their owners alone: threads, their work, overloads."""
     import threading
+    import typing
 
-    return threading._active  # type: ignore[attr-defined, no-any-return]
+    executors = sys.modules.get("concurrent.futures.thread")
+    return [
+        threading._active,  # type: ignore[attr-defined]
+        typing._overload_registry,  # type: ignore[attr-defined]
+        getattr(executors, "_threads_queues", None),
+    ]
 
 
 def filter_warnings(options: str) -> None:

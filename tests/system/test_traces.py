@@ -204,7 +204,8 @@ def whole_model(text: str, value: float, file: Path, monkeypatch: pytest.MonkeyP
 def test_checkpoints_of_training_scripts_find_each_their_own_class(
     server: TorchServe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archives, expected = {}, {}
+    archives: dict[str, Files] = {}
+    expected: dict[str, dict[str, Any]] = {}
     for name, weight, value in (("cats", "a", 0.25), ("dogs", "b", 2.0)):
         text = NET.format(name=name, weight=weight)
         whole = whole_model(text, value, tmp_path / f"{name}.pt", monkeypatch)

@@ -39,11 +39,17 @@ from interpool.archiver_ext.packing.pack import pack  # noqa: E402
 from interpool.handler import interpool_handler  # noqa: E402
 
 INNOCENT = ("one", "two", "three")
-ENVIRONMENT = {"INTERPOOL_INTERPRETERS": "2", "INTERPOOL_MEMORY_MB": "1500", "INTERPOOL_CEILING": "4"}
+ENVIRONMENT = {
+    "INTERPOOL_INTERPRETERS": "2",
+    "INTERPOOL_MEMORY_MB": "1500",
+    "INTERPOOL_CEILING": "4",
+    "INTERPOOL_ORDINARY_ARCHIVES": "pool",
+}
 SAME = 6  # times that counts are looked at, half a second apart
 PATIENCE_S = 120.0  # for the innocent to be served again
 REQUEST_S = 90.0
 WEAR = ("churn", "hostile archive", "evil: raise", "evil: recurse", "evil: chdir", "evil: environment")
+ORDINARY_PART, VERSIONS_PART = 0.25, 0.25  # of the models that leave traces
 WEAR_ROUNDS = 12  # at least, and a tenth of the time
 RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
 
@@ -97,7 +103,21 @@ class Chaos:
         self._packed: dict[str, Path] = {}
         self._read = 0  # of TorchServe's log
 
-    def archive(self, name: str, model: str) -> str:
+    def ordinary_archive(self, name: str) -> str:
+        """Of a model that leaves traces, in the way that its name says."""
+        generate_model_archive(
+            ModelArchiverConfig(
+                model_name=name,
+                handler=str(HERE / "chaos_ordinary.py"),
+                version="1.0",
+                extra_files=str(HERE / "chaos_models.py"),
+                export_path=str(self.server.store),
+                force=True,
+            )
+        )
+        return f"{name}.mar"
+
+    def archive(self, name: str, model: str, version: str = "1.0") -> str:
         if model not in self._packed:
             self._packed[model] = self.server.root / f"{model}.ptpkg"
             pack(f"chaos_models:{model}", self._packed[model], root=HERE)
@@ -107,7 +127,7 @@ class Chaos:
             ModelArchiverConfig(
                 model_name=name,
                 handler=str(interpool_handler.__file__),
-                version="1.0",
+                version=version,
                 serialized_file=str(self._packed[model]),
                 export_path=str(self.server.store),
                 config_file=str(config),
@@ -170,6 +190,37 @@ class Chaos:
 
         return misbehave
 
+    def trace(self, way: str) -> Callable[[], None]:
+        """A model that leaves that trace comes, is asked, and goes; or its load fails."""
+
+        def trace() -> None:
+            self._number += 1
+            when = self._chance.choice(["load", "call", "failure"])
+            name = f"{way}-{when}-{self._number}"
+            is_ordinary = self._chance.random() < ORDINARY_PART
+            archive = self.ordinary_archive(name) if is_ordinary else self.archive(name, "tracing")
+            answer = self.server.register(archive, initial_workers=self._chance.choice([1, 2]))
+            if answer.status == 200:
+                for number in range(4):
+                    with contextlib.suppress(OSError):
+                        self.server.predict(name, {"x": number}, timeout=REQUEST_S)
+                if self._chance.random() < VERSIONS_PART:
+                    self._ask_another_version(name)
+            self.server.unregister(name)
+            (self.server.store / archive).unlink()
+
+        return trace
+
+    def _ask_another_version(self, name: str) -> None:
+        """An innocent version of the same model, beside the one that leaves traces."""
+        other = f"{name}/2.0"
+        if self.server.register(self.archive(name, "innocent", "2.0")).status == 200:
+            for number in range(4):
+                answer = self.server.predict(other, {"x": number}, timeout=REQUEST_S)
+                if answer.status == 200 and answer.json != chaos_models.answer_of(number):
+                    raise RuntimeError(f"a wrong answer of {other}: {answer.text}")
+        self.server.unregister(other)
+
     @contextlib.contextmanager
     def _registered(self, model: str):  # type: ignore[no-untyped-def]
         self._number += 1
@@ -198,7 +249,8 @@ class Chaos:
             "churn": self.churn,
             "hostile archive": self.hostile_archive,
         }
-        return named | {f"evil: {way}": self.misbehave(way) for way in chaos_models.WAYS}
+        named |= {f"evil: {way}": self.misbehave(way) for way in chaos_models.WAYS}
+        return named | {f"trace: {way}": self.trace(way) for way in chaos_models.TRACES}
 
 
 def counts(server: TorchServe) -> dict[str, object]:
@@ -245,6 +297,16 @@ def settled(
     wait_for(lambda: footprints.sample_hosts(server.runtime), "a sample of the host")
     (taken,) = footprints.sample_hosts(server.runtime).values()
     return found[-1], taken
+
+
+def moved(server: TorchServe) -> list[str]:
+    """Innocent models that another pool serves than the one they came to."""
+    return [
+        f"{worker['model']} is served by the pool {pool}"
+        for pool, state in server.pools().items()
+        for worker in state["workers"]
+        if worker["model"].partition("/")[0] in INNOCENT and pool != "default"
+    ]
 
 
 def _await_service(checked: list[Checked], since: float) -> None:
@@ -355,6 +417,7 @@ def main() -> int:
                 for what in before
                 if before[what] != after[what]
             ]
+            faults += moved(server)
             faults += [f"of a new host, {fault}" for fault in footprints.beyond(fresh_before, fresh_after)]
             faults += run.lives.faults()
         except Exception:

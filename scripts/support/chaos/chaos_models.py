@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import codecs
 import contextlib
+import copyreg
 import ctypes
+import json
 import mmap
 import os
+import shutil
 import sys
 import threading
 import time
@@ -15,6 +20,7 @@ from typing import Any
 import torch
 
 THREADS = 500  # without end would be the machine's end
+OURS = "chaos_ours"
 
 
 class Innocent:
@@ -30,7 +36,19 @@ class Innocent:
     def _one(self, x: int) -> dict[str, Any]:
         y = torch.relu(self.weight @ torch.full((8,), float(x)) - 3.0)
         here = os.getcwd() == self.directory and "CHAOS" not in os.environ
-        return {"x": x, "y": float(y.sum()), "here": here}
+        same = float(torch.nn.Identity()(torch.tensor(float(x))))
+        text = json.dumps({"x": x}) + b"\xff".decode("ascii", "replace")
+        return {"x": x, "y": float(y.sum()), "here": here, "same": same, "text": text, "found": _found()}
+
+
+def _found() -> list[str]:
+    """What goes by the name that those who leave traces use."""
+    places = {"torch.nn": torch.nn, "builtins": builtins, "json": json, "torch.Tensor": torch.Tensor}
+    found = [name for name, place in places.items() if hasattr(place, OURS)]
+    found += [name for name, _ in shutil.get_archive_formats() if name == OURS]
+    with contextlib.suppress(LookupError):
+        found.append(codecs.lookup(OURS).name)
+    return found
 
 
 def innocent() -> Innocent:
@@ -94,8 +112,13 @@ def _change_environment() -> None:
         os.environ.pop(name, None)
 
 
+def _bind(owner: object, name: str, value: object) -> None:
+    """Bind a name in a way that the source does not show: the innocent have the same."""
+    setattr(owner, name, value)
+
+
 def _patch_torch() -> None:
-    torch.relu = lambda x: x * 0
+    _bind(torch, "relu", lambda x: x * 0)
 
 
 WAYS: dict[str, Callable[[], object]] = {
@@ -132,6 +155,49 @@ LEAKS: dict[str, Callable[[], object]] = {
     "mappings": _leak_mappings,
     "dirty": lambda: _keep_for_ever(bytearray(b"x") * (25 << 20)),
 }
+
+
+def _exchange_code() -> None:
+    _bind(torch.nn.Identity.forward, "__code__", (lambda self, input: input * 0).__code__)  # noqa: A006
+
+
+# What a model leaves in the interpreter that its neighbours would answer with.
+TRACES: dict[str, Callable[[], object]] = {
+    "hook": lambda: torch.nn.modules.module.register_module_forward_hook(lambda _m, _a, out: out * 0),
+    "name": lambda: _bind(torch.nn, OURS, Evil),
+    "builtin": lambda: _bind(builtins, OURS, lambda: 1),
+    "module": lambda: _bind(json, OURS, sys.modules[__name__]),
+    "method": lambda: _bind(torch.Tensor, OURS, lambda self: self),
+    "patch": _patch_torch,
+    "code": _exchange_code,
+    "registry": lambda: shutil.register_archive_format(OURS, lambda *_: ""),
+    "pickling": lambda: copyreg.pickle(torch.Size, lambda size: (list, (list(size),))),
+    "codec": lambda: codecs.register(lambda name: codecs.lookup("ascii") if name == OURS else None),
+    "errors": lambda: codecs.register_error("replace", lambda error: ("", error.end)),
+    "encoder": lambda: _bind(json.JSONEncoder, "encode", lambda _self, _value: "{}"),
+}
+
+
+class Tracing(Innocent):
+    """A handler: leaves a trace at its load or in its calls, or both fails and does so, as its name says."""
+
+    def initialize(self, context: Any) -> None:
+        way, self.when, _ = context.model_name.split("-")
+        self.leave = TRACES[way]
+        super().initialize(context)
+        if self.when in ("load", "failure"):
+            self.leave()
+        if self.when == "failure":
+            raise RuntimeError("as it was told")
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
+        if self.when == "call":
+            self.leave()
+        return ["done"] * len(data)
+
+
+def tracing() -> Tracing:
+    return Tracing()
 
 
 class Evil:

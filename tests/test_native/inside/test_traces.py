@@ -118,8 +118,31 @@ F.apply(torch.ones(1, requires_grad=True)).backward()
 """
 
 
+COMPILED = """
+class Net(torch.nn.Module):
+    def forward(self, x): return f(x) + x
+torch.compile(Net(), backend="eager")(torch.ones(2))
+"""
+TRACED = """
+import torch.fx
+torch.fx.wrap("f")
+def own_backend(module, inputs): return module.forward
+torch.compile(f, backend=own_backend)(torch.ones(2))
+"""
+LIBRARY_COMPILES = """
+exec(compile("def compiled(x=1): return 1", "<neighbour compiles f>", "exec"), vars(neighbour))
+neighbour.f.__code__ = neighbour.compiled.__code__
+"""
+GENERIC = """
+import pydantic
+class G(pydantic.BaseModel, typing.Generic[typing.AnyStr]): x: typing.AnyStr
+G[bytes](x=b"")
+"""
 THREADS = """
+from concurrent.futures import ThreadPoolExecutor
 end = threading.Event()
+executor = ThreadPoolExecutor(1)
+for _ in range(2): executor.submit(lambda: end.wait())
 class Worker(threading.Thread):
     def run(self): end.wait()
 def wait(_): end.wait()
@@ -141,6 +164,11 @@ Worker().start()
         "thread = threading.Thread(target=f); thread.start(); thread.join()",
         THREADS,
         "neighbour.hooks.append(len); neighbour.registry[1] = [2]",
+        COMPILED,
+        TRACED,
+        LIBRARY_COMPILES,
+        "@typing.overload\ndef g(x: int) -> int: ...\ndef g(x): return x",
+        GENERIC,
         FUNCTION,
     ],
 )
