@@ -423,7 +423,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         code = load_failure_code(error)
         failed = f"Model {name!r} could not be loaded"
         text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
-        logger.exception("Load model %s failed with %d", name, code)
+        logger.exception("Load model %s failed with %d: %s", name, code, text)
         _look(token, thoroughly=True)
         if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None

@@ -737,7 +737,8 @@ def test_a_model_that_changes_its_neighbours_is_sent_to_a_pool_of_its_own(
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
     beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)
-    ask_for_own_pool(token.failed_load, "it has replaced torch.relu")  # and waits until the host knows
+    # It waits until the host knows.
+    ask_for_own_pool(token.failed_load, "it has replaced torch.relu", loading=False)
     assert beside.answer() == "bye"
     _Pool.end(0)
     assert worker.answer() == "bye"

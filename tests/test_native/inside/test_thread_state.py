@@ -350,7 +350,7 @@ def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() 
             assert libc.pthread_setattr_default_np(vast) == 0
             try:
                 return call()
-            except RuntimeError as error:
+            except OSError as error:
                 return str(error)
             finally:
                 libc.pthread_setattr_default_np(usual)
