@@ -1,5 +1,7 @@
 #include "reach.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -17,6 +19,27 @@ constexpr const char* kSpec = "ModuleSpec";
 constexpr std::string_view kLoader = "FileLoader";  // ends the names of those that importlib has
 
 enum class Owner : uint8_t { kEnvironment, kModel, kKeeper };
+
+// Memory that goes back to the system at once: of what is freed to malloc, a pool's process keeps some for
+// the next call (core/allocator.h).
+template <typename Item>
+struct Mapped {
+  using value_type = Item;
+  Mapped() = default;
+  template <typename Other>
+  Mapped(const Mapped<Other>&) {}
+
+  Item* allocate(size_t count) {
+    void* const memory =
+        ::mmap(nullptr, count * sizeof(Item), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      throw std::bad_alloc();
+    }
+    return static_cast<Item*>(memory);
+  }
+  void deallocate(Item* memory, size_t count) noexcept { ::munmap(memory, count * sizeof(Item)); }
+  bool operator==(const Mapped&) const = default;
+};
 
 // Addresses that were met. Open addressing: a node each would take ten times the memory.
 class Met {
@@ -48,7 +71,7 @@ class Met {
   }
 
   void grow() {
-    std::vector<uintptr_t> old(2 * places_.size());
+    std::vector<uintptr_t, Mapped<uintptr_t>> old(2 * places_.size());
     old.swap(places_);
     count_ = 0;
     for (const uintptr_t address : old) {
@@ -58,7 +81,7 @@ class Met {
     }
   }
 
-  std::vector<uintptr_t> places_;
+  std::vector<uintptr_t, Mapped<uintptr_t>> places_;
   size_t count_ = 0;
 };
 
@@ -288,7 +311,7 @@ class Walk {
   std::unordered_set<std::string_view> modules_;
   std::vector<std::string_view> keepers_;
   Met met_;
-  std::vector<Pending> pending_;
+  std::vector<Pending, Mapped<Pending>> pending_;
   std::vector<Found> found_;
   bool lacks_memory_ = false;
 };
