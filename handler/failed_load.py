@@ -20,11 +20,9 @@ import time
 WHOLE_MODEL = b"m"
 OWN_PROCESS = b"p"  # and the reason
 OWN_POOL = b"i"  # likewise
-OWN_POOL_ONCE_LOADED = b"l"  # likewise
 MESSAGE_LIMIT = 4096
 _THIS_WORKER = b"w"
 _GONE = b"."
-_MOVED = b"!"
 
 _SETTLE_S = 0.25  # workers are started together, and the last may be that much later
 _PATIENCE_S = 3.0
@@ -58,40 +56,16 @@ def ask_for_own_process(host: int, reason: str) -> None:
     _tell(host, OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
-def ask_for_own_pool(host: int, reason: str, *, loading: bool) -> None:
+def ask_for_own_pool(host: int, reason: str) -> None:
     """Have the host send the worker's model to a pool of its own, from the next worker on.
 
-    For the thread that is about to answer a batch, and to close the connection; or a load command, which
-    succeeds: the host closes the connection once all of the model's workers are loaded, as TorchServe
-    unregisters a model of which one is missing by then.
+    For the thread that is about to answer, and to close the connection.
 
     Args:
         host: descriptor of the interpreter's end of the worker's socket pair.
         reason: for the host's log.
-        loading: whether it is a load command.
     """
-    _tell(host, (OWN_POOL_ONCE_LOADED if loading else OWN_POOL) + reason.encode()[: MESSAGE_LIMIT - 1])
-
-
-def is_moved(host: int) -> bool:
-    """Whether another pool is to serve the worker's model, as it was found out when it was loaded.
-
-    For the thread that is about to load it.
-
-    Args:
-        host: descriptor of the interpreter's end of the worker's socket pair; -1: nobody waits for the load.
-    """
-    if host < 0:
-        return False
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(host)) as connection:
-        return _MOVED in connection.recv(MESSAGE_LIMIT, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    return False
-
-
-def tell_moved(waiting: socket.socket) -> None:
-    """Have the worker's load come to nothing, and succeed."""
-    with contextlib.suppress(OSError):
-        waiting.send(_MOVED, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    _tell(host, OWN_POOL + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
 def _tell(host: int, message: bytes) -> bool:

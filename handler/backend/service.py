@@ -60,7 +60,7 @@ from interpool.handler.errors import (
     load_failure_code,
     predict_failure_code,
 )
-from interpool.handler.failed_load import ask_for_own_pool, ask_for_own_process, end_shims, is_moved
+from interpool.handler.failed_load import ask_for_own_pool, ask_for_own_process, end_shims
 from interpool.handler.frontend.shim import HANDLER_STEM
 from interpool.handler.torchserve import ts_log_line
 from interpool.handler.worker_reports import Kind, Report
@@ -72,7 +72,6 @@ from interpool.native.inside.refusals import take_conflict, take_refusals
 from interpool.native.upstream.cpython_private import filter_warnings
 
 SWEEP_S = 5.0
-_MOVED = "the model is served by another pool from now on: ask again"
 _LOAD = LOAD_MSG[0]
 # TorchServe's worker logs to the root logger, without names: so do its lines here.
 logger = logging.getLogger()
@@ -208,8 +207,6 @@ class WorkerService:
         token, model, requests = self._token, self._model(), None
         if model is None:
             requests = receive_batch(frame)
-            if is_moved(token.failed_load):
-                return _refusal(requests, _MOVED, 503), False
             try:
                 model = self._loaded_again()
             except _LoadError as error:
@@ -235,12 +232,12 @@ class WorkerService:
             return reply, False
         return reply, not (self._moves(take_conflict(model.directory)) or self._has_rebound())
 
-    def _moves(self, reason: str, *, loading: bool = False) -> bool:
+    def _moves(self, reason: str) -> bool:
         """Have the model served by a pool of its own, if there is a reason to."""
         if not reason or self._token.isolated:
             return False
         logger.error("interpool: this model is served by a pool of its own from now on, as %s", reason)
-        ask_for_own_pool(self._token.failed_load, reason, loading=loading)
+        ask_for_own_pool(self._token.failed_load, reason)
         return True
 
     def _has_rebound(self) -> bool:
@@ -261,25 +258,19 @@ class WorkerService:
 
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
-        if is_moved(token.failed_load):
-            _report(token, "started")
-            return bytes(create_load_model_response(200, _MOVED)), True
         try:
             model = self._keep(_model(self._key, token))
         except _LoadError as error:
-            if error.conflict and not token.isolated:
+            if self._moves(error.conflict):
                 # TorchServe keeps the model: the worker that it starts in this one's place goes there.
-                _report(token, "started")
-                self._moves(error.conflict, loading=True)
-                return bytes(create_load_model_response(200, error.text)), True
+                return bytes(create_load_model_response(200, error.text)), False
             _report(token, "not_started")
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
         _report(token, "started")
-        self._moves(model.rebound, loading=True)
         text = f"loaded model {_model_name(self._key.load_command)}"
-        return bytes(create_load_model_response(200, text)), True
+        return bytes(create_load_model_response(200, text)), not self._moves(model.rebound)
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""

@@ -29,21 +29,13 @@ from typing import Any
 from interpool.handler import failed_load
 from interpool.handler.config import OWN_POOL, HostSettings, own_pool
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
-from interpool.handler.failed_load import (
-    MESSAGE_LIMIT,
-    OWN_PROCESS,
-    WHOLE_MODEL,
-    ShimsEnding,
-    take_note,
-    tell_moved,
-)
+from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, memory, relief
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.failing import FailingInterpreters
 from interpool.handler.host.keeping import SHORT, Keeper
-from interpool.handler.host.manager import LOAD_LIMIT_S
 from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
@@ -63,7 +55,6 @@ FAILED_LINGER_S = 1.0
 PAUSE_S = 0.05
 MOST_FAILED_TURNS = 200  # one after another: ten seconds at the least
 KEEP_S = 3600.0
-SETTLE_S = 1.0  # TorchServe looks, when the last worker is loaded, whether all are there
 # Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
 OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
@@ -100,7 +91,6 @@ class PoolHost:
         self._trouble = ""
         self._is_own = name.startswith(OWN_POOL)
         self._isolated: dict[str, str] = {}  # models that this pool serves no more, and why
-        self._leaving: dict[str, float] = {}  # of these, whose workers are still to end, and since when
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
@@ -268,9 +258,6 @@ class PoolHost:
         self._watch(worker.done_fd, lambda: self._on_done(worker))
         if worker.failed_load is not None:
             self._watch(worker.failed_load, lambda: self._on_failed_load(worker))
-            if model_dir in self._leaving:
-                self._leaving[model_dir] = time.monotonic()
-                tell_moved(worker.failed_load)
 
     def _take_reports(self) -> None:
         """Hear what interpreters say of loads and of workers' ends."""
@@ -311,11 +298,6 @@ class PoolHost:
             self._leave_to_stock(worker, said.removeprefix(OWN_PROCESS).decode(errors="replace"))
             take_note(worker.failed_load)
             return
-        if said.startswith(failed_load.OWN_POOL_ONCE_LOADED):
-            reason = said.removeprefix(failed_load.OWN_POOL_ONCE_LOADED).decode(errors="replace")
-            take_note(worker.failed_load)  # first: what waits for this takes the first that comes
-            self._isolate_once_loaded(worker, reason)
-            return
         if said.startswith(failed_load.OWN_POOL):
             self._isolate(worker, said.removeprefix(failed_load.OWN_POOL).decode(errors="replace"))
             take_note(worker.failed_load)
@@ -342,37 +324,9 @@ class PoolHost:
         model_dir = worker.registration.model_dir
         logger.warning("%s is served by a pool of its own from now on: %s", worker.model, reason)
         self._isolated[model_dir] = reason
-        for other in self._workers_of(model_dir):
-            if other is not worker:
+        for other in list(self._workers.values()):
+            if other is not worker and other.registration.model_dir == model_dir:
                 self._end(other, End.ISOLATED)
-
-    def _isolate_once_loaded(self, worker: Worker, reason: str) -> None:
-        """The same while the model is being registered, with its worker.
-
-        TorchServe unregisters a model if a worker of it has ended before the last one is loaded. So none ends
-        before, and those that are not loaded yet are told not to be.
-        """
-        model_dir = worker.registration.model_dir
-        if model_dir not in self._isolated:
-            logger.warning("%s is served by a pool of its own from now on: %s", worker.model, reason)
-        self._isolated[model_dir] = reason
-        self._leaving[model_dir] = time.monotonic()
-        for each in self._workers_of(model_dir):
-            if each.failed_load is not None:
-                tell_moved(each.failed_load)
-
-    def _end_those_that_leave(self) -> None:
-        now = time.monotonic()
-        for model_dir, since in list(self._leaving.items()):
-            workers = self._workers_of(model_dir)
-            loaded = all(each.started for each in workers)
-            if now - since >= (SETTLE_S if loaded else LOAD_LIMIT_S):
-                del self._leaving[model_dir]
-                for each in workers:
-                    self._end(each, End.ISOLATED)
-
-    def _workers_of(self, model_dir: str) -> list[Worker]:
-        return [each for each in self._workers.values() if each.registration.model_dir == model_dir]
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
@@ -424,7 +378,6 @@ class PoolHost:
             self._models.forget()
             self._failing.forget_gone()
             self._isolated = {each: why for each, why in self._isolated.items() if os.path.isdir(each)}
-        self._end_those_that_leave()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()

@@ -219,6 +219,8 @@ def _told(what: str, look: Callable[[], list[str]]) -> str:
     """What somebody finds who looks, in a sentence's end; "" if nothing."""
     try:
         found = look()
+    except MemoryError:  # which is nobody's trace; somebody looks again
+        return ""
     except Exception as error:  # noqa: BLE001  the model may have taken anything away
         found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
     if not found:

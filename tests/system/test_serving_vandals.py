@@ -97,7 +97,6 @@ def test_a_model_that_does_so_while_it_is_loaded_is_moved_before_anybody_meets_i
     _register(server, mar, packed, name)
     for _ in range(20):
         assert server.predict("careful", {}).json == RIGHT
-    wait_for(lambda: _served_by(server, name) not in ([], ["default"]), "it to be moved", pause=0.1)
     # Its own way.
     assert server.predict(name, {}).json == {"relu": -1.0 if way == "patch torch" else 3.0}
     (pool,) = _served_by(server, name)
@@ -105,21 +104,6 @@ def test_a_model_that_does_so_while_it_is_loaded_is_moved_before_anybody_meets_i
     server.unregister(name)
     for _ in range(6):
         assert server.predict("careful", {}).json == RIGHT
-
-
-def test_one_with_several_workers_is_registered_and_moved_with_all_of_them(
-    server: TorchServe, mar: Mar, packed: Pack
-) -> None:
-    name = "swap-torch-at-load"
-    answer = server.register(mar(server, name, packed("vandal", "vandal")), initial_workers=4)
-    assert answer.status == 200, answer.text + server.model_log()[-3000:]
-    wait_for(lambda: server.predict(name, {}).status == 200, f"{name} to answer")
-    for _ in range(10):
-        assert server.predict("careful", {}).json == RIGHT
-        assert server.predict(name, {}).json["relu"] < 1
-    (pool,) = set(_served_by(server, name))
-    assert pool.startswith("own-")
-    server.unregister(name)
 
 
 def test_a_model_that_asks_for_it_is_alone_from_the_beginning(

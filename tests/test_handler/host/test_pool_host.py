@@ -737,8 +737,7 @@ def test_a_model_that_changes_its_neighbours_is_sent_to_a_pool_of_its_own(
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
     beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)
-    # It waits until the host knows.
-    ask_for_own_pool(token.failed_load, "it has replaced torch.relu", loading=False)
+    ask_for_own_pool(token.failed_load, "it has replaced torch.relu")  # and waits until the host knows
     assert beside.answer() == "bye"
     _Pool.end(0)
     assert worker.answer() == "bye"
