@@ -2,7 +2,7 @@
 
 Loggers, the classes that ``torch.load`` may make, what TorchScript has compiled: in a process of its own a
 model's changes of them are nobody else's. Most models change no loggers, so what a load has changed there is
-noted once and exchanged with the view (``process_view``); the rest stays where it is, whoever is served.
+noted once and exchanged with the view (``process_view``); the rest stays where it is for all models.
 
 A library that several models import sets its loggers up once, when the first of them imports it: what
 goes by such a module's name is everybody's.

@@ -106,7 +106,7 @@ void Pool::wake_autoscaler() {
       if (!reported([&] { self->autoscale(); })) {
         const std::lock_guard lock(self->mutex_);
         self->retry_at_ = Clock::now() + kRetry;
-        self->autoscaler_runs_ = false;  // whoever next needs it, starts it again
+        self->autoscaler_runs_ = false;  // the next call that needs it starts it again
       }
     });
     autoscaler_runs_ = true;

@@ -85,7 +85,7 @@ std::shared_ptr<const Snapshot> alive(const Map& map, const Key& key) {
 
 }  // namespace
 
-// While it lives, nobody else copies the file in that state. Its maker holds the lock; its end takes it.
+// While it lives, no other thread copies the file in that state. Its maker holds the lock; its end takes it.
 class Snapshots::Copying {
  public:
   Copying(Snapshots& owner, const Identity& identity)

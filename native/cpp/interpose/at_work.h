@@ -12,8 +12,8 @@ namespace interpool {
 INTERPOOL_API void begin_work(InterpreterId id) noexcept;
 INTERPOOL_API void end_work(InterpreterId id) noexcept;
 
-// False: none is. What the caller has written before, whoever begins later sees; and what those did that have
-// ended, the caller.
+// False: none is. A thread that begins later sees what the caller has written before; the caller sees what
+// the threads did that have ended.
 INTERPOOL_API bool anybody_at_work(InterpreterId id) noexcept;
 
 }  // namespace interpool

@@ -16,6 +16,7 @@
 #include "../upstream/torch_words.h"
 #include "dict_watch.h"
 #include "dlsym_hook.h"
+#include "function_watch.h"
 #include "guarded.h"
 #include "interruption.h"
 #include "main_thread.h"

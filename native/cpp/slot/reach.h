@@ -22,15 +22,4 @@ namespace interpool {
 // It runs no Python code, and holds the GIL all along: a tenth of a second for a million objects.
 PyObject* find_models_objects(PyObject* module, PyObject* args);
 
-// watch_functions(namespaces: list[dict | type]) -> watch
-//
-// The functions in them, also inside class methods, static methods and properties, with their code
-// and the defaults of their parameters.
-PyObject* watch_functions(PyObject* module, PyObject* args);
-
-// exchanged_functions(watch) -> list[function]
-//
-// Those whose code or defaults are others than when this was asked last.
-PyObject* exchanged_functions(PyObject* module, PyObject* watch);
-
 }  // namespace interpool
