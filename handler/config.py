@@ -19,7 +19,10 @@ key                   default      meaning
 ``call_limit``        (below)      seconds that the model's code may take for one batch.
 ``tracebacks``        ``false``    put the model's traceback into the answer of a request that
                                    made it raise. It is in the model log either way.
-``isolation``         ``shared``   ``own``: its pool is a process that serves no other model.
+``isolation``         ``auto``     what it shares with other models. ``auto``: interpreters, until it
+                                   leaves traces there; then it has its own. ``own``: it has them from the
+                                   beginning. ``shared``: nobody looks for traces. ``process``: its
+                                   pool is a process that serves no other model.
 ``self_test``         ``false``    serve the model only if it answers the example inputs in its
                                    archive as it did when it was packed.
 ``ordinary``          ``pool``     for an archive that is not hermetic, where the server or its
@@ -160,7 +163,7 @@ def _many_models_pool(name: str) -> str:
     if name.startswith(OWN_POOL):
         raise ValueError(
             f"the names of pools that serve one model begin with {OWN_POOL!r}: "
-            "choose another, or `isolation: own`"
+            "choose another, or `isolation: process`"
         )
     return name
 
@@ -182,7 +185,7 @@ class ModelSettings(BaseModel):
     tracebacks: bool = False
     self_test: bool = False
     ordinary: Literal["pool", "stock"] = "pool"
-    isolation: Literal["shared", "own"] = "shared"
+    isolation: Literal["auto", "shared", "own", "process"] = "auto"
 
     @classmethod
     def of_model(cls, model_dir: str | Path) -> Self:
@@ -338,9 +341,9 @@ def main(model_dir: str) -> None:
     """Print the pool that the model in ``model_dir`` names; nothing if it names none, or is refused."""
     with contextlib.suppress(SettingsError):
         settings = ModelSettings.of_model(model_dir)
-        if settings.isolation == "own":
+        if settings.isolation == "process":
             print(own_pool(model_dir))
-        elif "pool" in settings.model_fields_set:
+        elif settings.model_fields_set & {"pool", "isolation"}:
             print(settings.pool)
 
 

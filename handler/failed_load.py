@@ -19,7 +19,7 @@ import time
 
 WHOLE_MODEL = b"m"
 OWN_PROCESS = b"p"  # and the reason
-OWN_POOL = b"i"  # likewise
+OWN_INTERPRETERS = b"i"  # likewise
 MESSAGE_LIMIT = 4096
 _THIS_WORKER = b"w"
 _GONE = b"."
@@ -56,16 +56,16 @@ def ask_for_own_process(host: int, reason: str) -> None:
     _tell(host, OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
-def ask_for_own_pool(host: int, reason: str) -> None:
-    """Have the host send the worker's model to a pool of its own, from the next worker on.
+def ask_for_own_interpreters(host: int, reason: str) -> None:
+    """Have the worker's model served by interpreters of its own, from the next lease on.
 
-    For the thread that is about to answer, and to close the connection.
+    For the thread that is about to answer in one that it shares.
 
     Args:
         host: descriptor of the interpreter's end of the worker's socket pair.
         reason: for the host's log.
     """
-    _tell(host, OWN_POOL + reason.encode()[: MESSAGE_LIMIT - 1])
+    _tell(host, OWN_INTERPRETERS + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
 def _tell(host: int, message: bytes) -> bool:

@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 _TEXT_LIMIT = 4000  # of a reason: a datagram has to fit into the socket's buffer
 
-Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "rebound"]
+Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "traces"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Report:
     Attributes:
         kind: a model is being loaded, was loaded or could not be, in any interpreter; a worker is
             ready for requests, or ends because its model cannot be loaded, or by what its model
-            did (``sys.exit``, say); or its model has changed what its neighbours use.
+            did (``sys.exit``, say); or its model has left traces that its neighbours would meet.
         pid: of the worker's shim.
         interpreter: where, by number.
         seconds: how long the load took.
-        reason: why it failed, or ended; or what was changed.
+        reason: why it failed, or ended; or what the traces are.
     """
 
     kind: Kind

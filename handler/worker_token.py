@@ -32,7 +32,10 @@ class WorkerToken:
         reports: descriptor for what the host is to hear of it (worker_reports.py), or -1.
         state: number of the model's state that its calls change; a later one is another state.
         own_state: whether no other worker has that state.
-        isolated: whether its model's pool has no other model.
+        model_dir: its model's directory.
+        unwatched: whether nobody looks for what its model leaves, as no other model meets it, or as its
+            settings say so.
+        may_have_own: whether its model may have an interpreter to itself in which it has left traces.
         most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
     """
 
@@ -50,7 +53,9 @@ class WorkerToken:
     reports: int = -1
     state: int = 0
     own_state: bool = False
-    isolated: bool = False
+    model_dir: str = ""
+    unwatched: bool = False
+    may_have_own: bool = True
     most_answer_bytes: int = 0
 
     def as_text(self) -> str:

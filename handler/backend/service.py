@@ -60,7 +60,7 @@ from interpool.handler.errors import (
     load_failure_code,
     predict_failure_code,
 )
-from interpool.handler.failed_load import ask_for_own_pool, ask_for_own_process, end_shims
+from interpool.handler.failed_load import ask_for_own_interpreters, ask_for_own_process, end_shims
 from interpool.handler.frontend.shim import HANDLER_STEM
 from interpool.handler.torchserve import ts_log_line
 from interpool.handler.worker_reports import Kind, Report
@@ -112,7 +112,7 @@ class _Loaded:
         ordinary: whether its archive is.
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
-        rebound: what its load has changed that is its neighbours', for people.
+        traces: what it has left that its neighbours would meet, for people.
         first_calls: how many of its calls are still to be looked at thoroughly.
     """
 
@@ -123,15 +123,18 @@ class _Loaded:
     ordinary: bool
     state: int
     weights: str = ""
-    rebound: str = ""
+    traces: str = ""
     first_calls: int = FIRST_CALLS
 
 
 class _LoadError(Exception):
-    """A model could not be loaded: the code and the text of the answer.
+    """A model could not be loaded.
 
-    ``conflict``: what a neighbour in this interpreter has that is in its way, "" if that is not the reason.
-    ``unnamed``: the text without the exception's type.
+    Attributes:
+        code: of the answer.
+        text: of the answer.
+        conflict: what a neighbour in this interpreter has that is in its way, "" if that is not the reason.
+        unnamed: the text without the exception's type.
     """
 
     def __init__(self, code: int, text: str, conflict: str = "", unnamed: str = "") -> None:
@@ -142,12 +145,18 @@ class _LoadError(Exception):
         self.unnamed = unnamed
 
 
+class _Elsewhere(Exception):
+    """Another interpreter is to answer."""
+
+
 _models: dict[_Key, _Loaded] = {}
 # A call that runs while its state ends may still load the model: numbers stay until that cannot be.
 _ended_states: deque[int] = deque(maxlen=1000)
 _next_sweep = 0.0
 _neighbourhood = Neighbourhood()
-_last: tuple[_Key, WorkerToken] | None = None  # of whom a frame was answered last
+_last: WorkerToken | None = None  # of whom a frame was answered last
+_served: dict[str, WorkerToken] = {}  # whose models ran here since the last thorough look, by directory
+_has_one_model = False  # it leaves no trace that anybody else meets
 
 
 def _set_up() -> None:
@@ -187,11 +196,13 @@ class WorkerService:
             The reply's bytes, and whether the connection stays open. TorchServe restarts a worker
             whose connection ends. None: another interpreter is to answer, as this one cannot be trusted.
         """
-        if _is_touched_by_another(self._key, self._token):
+        if _is_touched_by_another(self._token):
             return None
         with self._lines:
             try:
                 return self._answer(frame)
+            except _Elsewhere:
+                return None
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 # As TorchServe's own worker.
                 if isinstance(error, Exception) or not self._token.ordinary:
@@ -210,10 +221,12 @@ class WorkerService:
             try:
                 model = self._loaded_again()
             except _LoadError as error:
-                moves = self._moves(error.conflict)
-                if token.ordinary and not moves:  # loaded in others: a process of its own can load it again
+                self._serve_apart(error.conflict)
+                if error.conflict:
+                    raise _Elsewhere from None
+                if token.ordinary:  # loaded in others: a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
-                return _refusal(requests, error.text, error.code), not (token.ordinary or moves)
+                return _refusal(requests, error.text, error.code), not token.ordinary
         if model.state > token.state:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
@@ -223,30 +236,24 @@ class WorkerService:
             batch = take_batch(frame) if requests is None else requests
             reply = _interpool.call_interruptible(_predict, model, batch)
         except _interpool.CallInterrupted as error:
-            return self._interrupted(batch, error), not self._moves(take_conflict(model.directory))
+            self._serve_apart(take_conflict(model.directory))
+            return self._interrupted(batch, error), True
         finally:
             view.leave()
         if model.ordinary and (refusals := take_refusals()):
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
             return reply, False
-        return reply, not (self._moves(take_conflict(model.directory)) or self._has_rebound())
+        self._serve_apart(take_conflict(model.directory))
+        is_first = model.first_calls > 0
+        model.first_calls -= is_first
+        _look(model.directory, token, is_first)
+        return reply, True
 
-    def _moves(self, reason: str) -> bool:
-        """Have the model served by a pool of its own, if there is a reason to."""
-        if not reason or self._token.isolated:
-            return False
-        logger.error("interpool: this model is served by a pool of its own from now on, as %s", reason)
-        ask_for_own_pool(self._token.failed_load, reason)
-        return True
-
-    def _has_rebound(self) -> bool:
-        """Whether the model has changed what its neighbours use; then they meet it no more."""
-        model = self._model()
-        is_first = model is not None and model.first_calls > 0
-        if model is not None:
-            model.first_calls -= is_first
-        return self._moves((model.rebound if model is not None else "") or _look(self._token, is_first))
+    def _serve_apart(self, conflict: str) -> None:
+        """Have the model served by interpreters of its own, if a neighbour's is in its way in this one."""
+        if conflict:
+            ask_for_own_interpreters(self._token.failed_load, conflict)
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
@@ -259,18 +266,18 @@ class WorkerService:
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
         try:
-            model = self._keep(_model(self._key, token))
+            self._keep(_model(self._key, token))
         except _LoadError as error:
-            if self._moves(error.conflict):
-                # TorchServe keeps the model: the worker that it starts in this one's place goes there.
-                return bytes(create_load_model_response(200, error.text)), False
+            self._serve_apart(error.conflict)
+            if error.conflict:
+                raise _Elsewhere from None
             _report(token, "not_started")
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
         _report(token, "started")
         text = f"loaded model {_model_name(self._key.load_command)}"
-        return bytes(create_load_model_response(200, text)), not self._moves(model.rebound)
+        return bytes(create_load_model_response(200, text)), True
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""
@@ -322,7 +329,7 @@ def _refusal(batch: Batch, text: str, code: int) -> bytes:
 # ---- loading ----------------------------------------------------------------------------------
 
 
-def try_to_load(worker: str, fd: int) -> tuple[str, str]:
+def try_to_load(worker: str, fd: int) -> tuple[str, str, str]:
     """Load an ordinary model for a worker whose load command waits in its socket, and is left there.
 
     Args:
@@ -330,7 +337,8 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str]:
         fd: the connection.
 
     Returns:
-        Why it cannot be loaded in this interpreter, "" if it was; what became of its weights.
+        Why it cannot be loaded in this interpreter, "" if it was; why it is to have interpreters of its
+        own, "" if it need not; what became of its weights.
     """
     token = WorkerToken.of_text(worker)
     reader = FramePeeker(fd)
@@ -339,8 +347,10 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str]:
         try:
             model = _model(_key(reader.frame, token), token)
         except _LoadError as error:
-            return error.unnamed or error.text, ""
-        return model.rebound, model.weights
+            return error.unnamed or error.text, error.conflict, ""
+        except _Elsewhere as error:
+            return str(error), str(error), ""
+        return "", model.traces, model.weights
 
 
 def _key(load_command: bytes, token: WorkerToken) -> _Key:
@@ -381,7 +391,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
     take_refusals()
     take_conflict(request.model_dir)
     conflict = ""
-    if not token.isolated:
+    if not token.unwatched:
         _neighbourhood.begin()
     began = time.monotonic()
     if token.failed_load >= 0:  # not ahead: a call of the worker's waits for it
@@ -415,40 +425,90 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         failed = f"Model {name!r} could not be loaded"
         text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
         logger.exception("Load model %s failed with %d: %s", name, code, text)
-        _look(token, thoroughly=True)
+        if found := _look(request.model_dir, token, thoroughly=True):
+            _interpool.retire_interpreter()  # nobody is to meet what is left of it
+            if request.model_dir not in found:
+                raise _Elsewhere(f"it could not be loaded beside a model of which {found}") from None
         if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began)
         raise _LoadError(code, "System out of memory" if code == 507 else text, unnamed=unnamed) from None
     _report(token, "loaded", began=began)
-    return replace(model, rebound=_look(token, thoroughly=True))
+    found = _look(request.model_dir, token, thoroughly=True)
+    return replace(model, traces=found.get(request.model_dir, ""))
 
 
-def _is_touched_by_another(key: _Key, token: WorkerToken) -> bool:
+# ---- what models leave here -------------------------------------------------------------------
+
+
+def _is_touched_by_another(token: WorkerToken) -> bool:
     """Whether the model that was called here before this one has changed what this one uses."""
     global _last
-    before, _last = _last, (key, token)
-    if before is None or token.isolated or before[0] == key:
+    before, _last = _last, token
+    if before is None or _has_one_model or token.unwatched or before.model_dir == token.model_dir:
         return False
     reason = _neighbourhood.look(at_once=True)
     if reason:
-        _interpool.retire_interpreter()
-        Report("rebound", before[1].pid, interpreter_id() or 0, reason=reason).send(token.reports)
+        _give_to({before.model_dir: before}, reason)
     return bool(reason)
 
 
-def _look(token: WorkerToken, thoroughly: bool) -> str:
-    """What the model that is in place has changed of what its neighbours use; they meet it no more."""
-    if token.isolated:
-        return ""
-    if thoroughly or _neighbourhood.thorough_look_is_due:
-        take_out()
-        reason = _neighbourhood.look_thoroughly()
-    else:
-        reason = _neighbourhood.look()
-    if reason:
+def _look(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str]:
+    """See what models have left here since the last look; nobody else meets it from now on.
+
+    Args:
+        directory: of the model that is in place.
+        token: of its worker.
+        thoroughly: whether all is looked at, as it is now and then.
+
+    Returns:
+        What it is, by the directories of the models that it may be of; empty if there is nothing.
+    """
+    if _has_one_model or token.unwatched:
+        return {}
+    _served[directory] = token
+    thoroughly = thoroughly or _neighbourhood.thorough_look_is_due
+    if reason := _neighbourhood.look(at_once=thoroughly):
+        return _give_to({directory: token}, reason)
+    if not thoroughly:
+        return {}
+    take_out()
+    found, served = _neighbourhood.look_thoroughly(), _served.copy()
+    _served.clear()
+    if found is None:
+        return {}
+    authors = {
+        one: whose
+        for one, whose in served.items()
+        if "" in found.paths or any(f"{path}/".startswith(f"{one}/") for path in found.paths)
+    }
+    return _give_to(authors or served, found.text)
+
+
+def _give_to(authors: dict[str, WorkerToken], reason: str) -> dict[str, str]:
+    """Have these models served by interpreters of their own: this one, if only one of them has left traces.
+
+    Returns:
+        The reason for each, by directory.
+    """
+    global _has_one_model
+    for token in authors.values():
+        Report("traces", token.pid, interpreter_id() or 0, reason=reason).send(token.reports)
+    (directory, *others) = authors
+    if others or not authors[directory].may_have_own:
         _interpool.retire_interpreter()
-    return reason
+    else:
+        _interpool.claim_interpreter(directory)
+        _has_one_model = True
+    return dict.fromkeys(authors, reason)
+
+
+def leave(directory: str) -> None:
+    """Unload the model in that directory: it is served by interpreters of its own from now on."""
+    drop(directory)
+    take_out()
+    if not _has_one_model and (_neighbourhood.look(at_once=True) or _neighbourhood.look_thoroughly()):
+        _interpool.retire_interpreter()
 
 
 def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> _Loaded:

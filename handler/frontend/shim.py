@@ -532,11 +532,12 @@ FIONREAD = 0x541B  # bytes that wait in a pipe, as in termios, which would be an
 READ_PATIENCE_S = 5.0
 
 
-def register(control: _socket.socket, fields: dict[str, str]) -> str:
-    """Ask the host to listen on this worker's socket.
+def register(control: _socket.socket, fields: dict[str, str]) -> bool:
+    """Ask the host to listen on this worker's socket; False if it left before it took the request.
 
-    Returns '' once it does, 'again' if the host left before it took the request, and 'pool' and a name if
-    another pool is to serve it.
+    Raises:
+        LeftToStock: TorchServe's own worker is to serve the model.
+        Refused: nobody serves it; or the host does not answer.
     """
     message = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
@@ -547,14 +548,12 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
     except TimeoutError:
         raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
     except (BrokenPipeError, ConnectionResetError):
-        return "again"
+        return False
     if kind == "refused":
         raise Refused(text)
     if kind == "stock":
         raise LeftToStock(text)
-    if kind == "pool":
-        return f"pool {text}"
-    return "" if kind == "ready" else "again"
+    return kind == "ready"
 
 
 def require_one_process(arguments: Arguments) -> None:
@@ -590,14 +589,10 @@ def serve_from_pool(arguments: Arguments, cwd: str, record: dict[str, str], herm
     }
     for _ in range(10):
         control = reach_host(frontend, pool, record)
-        answer = register(control, fields)
-        if not answer:
+        if register(control, fields):
             break
         control.close()
-        if answer.startswith("pool "):
-            pool = answer.removeprefix("pool ")
-        else:
-            time.sleep(0.05)
+        time.sleep(0.05)
     else:
         raise Refused("the pool host exited ten times before it accepted this worker; see its log")
 

@@ -9,6 +9,7 @@ The rule, once a second:
   while another one is, so that no request waits for that. A load that failed is not tried again
   in that interpreter. It is looked for at once when a worker has got its model, when an interpreter
   has become ready, and when a load has ended.
+- A model that has interpreters of its own is loaded ahead in none: its calls start them.
 - What is too much is dropped where it has not been served for ``INTERPOOL_IDLE_MODEL_S``, the
   longest idle first.
 - Where less than ``SHORT`` of the memory is left (see memory.py), nothing is loaded ahead until
@@ -49,6 +50,7 @@ class Interpreter:
     number: int
     is_free: bool
     idle_s: dict[str, float]  # by the directory of each model that it has served
+    owner: str | None = None  # the directory of the model that alone it serves
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def interpreters_of(stats: dict[str, Any]) -> list[Interpreter]:
             entry["interpreter"],
             entry["state"] == "free",
             dict(zip(entry["affinities"], entry["idle"], strict=True)),
+            entry["owner"],
         )
         for entry in stats["interpreters"]
         if entry["state"] in ("free", "leased")
@@ -99,6 +102,7 @@ def plan(
     }
     if free_memory < SHORT:
         return list(_least_needed(copies))
+    owners = {one.owner for one in interpreters if one.owner}
     wanted = {}
     for model, count in workers.items():
         in_use = bool(copies[model]) and (not idle_model_s or copies[model][0].idle_s[model] < idle_model_s)
@@ -109,8 +113,10 @@ def plan(
         for one in having[wanted[model] :]
         if one.is_free and idle_model_s and one.idle_s[model] >= idle_model_s
     ]
-    missing = [model for model, having in copies.items() if 0 < len(having) < wanted[model]]
-    free = [one for one in interpreters if one.is_free]
+    missing = [
+        model for model, having in copies.items() if 0 < len(having) < wanted[model] and model not in owners
+    ]
+    free = [one for one in interpreters if one.is_free and not one.owner]
     if free_memory < ENOUGH or len(free) < 2:
         return drops
     for model in sorted(missing, key=lambda one: len(copies[one])):

@@ -76,6 +76,9 @@ class Manager(Protocol):
         """The interpreters, each of which can be leased by itself."""
         ...
 
+    def isolate(self, affinity: str) -> None:
+        """Lease for ``affinity`` only interpreters of its own, from now until it is forgotten."""
+
     def tell_all(self, module: str, function: str, argument: str) -> None:
         """Call ``module.function(argument)`` in every interpreter, beside whoever leases it."""
 

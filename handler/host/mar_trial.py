@@ -54,11 +54,13 @@ class _Outcome:
     Attributes:
         failure: why it failed, or "".
         weights: what became of the weights' memory, for people.
+        traces: what it has left that other models would meet, for people.
         seconds: how long it took.
     """
 
     failure: str = ""
     weights: str = ""
+    traces: str = ""
     seconds: float = 0.0
 
 
@@ -114,6 +116,9 @@ def _load(directory: Path) -> Iterator[Check]:
                 break
             if number:
                 yield Check(where, True, f"{outcome.seconds:.1f} s; {outcome.weights}")
+            if outcome.traces:
+                yield Check("neighbours", True, f"it gets interpreters of its own, as {outcome.traces}")
+                break
         child.kill()
 
 
@@ -155,6 +160,7 @@ def _try(job: _Job) -> Iterator[_Outcome]:
         admission=Admission(),
         ordinary=True,
         own_directory=own_directory(),
+        model_dir=job.model_dir,
         arguments=[str(installed_ts() / WORKER_SCRIPT)],
     )
     try:
@@ -171,8 +177,10 @@ def _try(job: _Job) -> Iterator[_Outcome]:
                 session.global_("interpool.native.inside.process_guards", "report_crashes")(all_threads=False)
                 began = time.monotonic()
                 try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
-                failure, weights = try_to_load(token.as_text(), worker.fileno()).to_value()
-            yield _Outcome(failure, weights, time.monotonic() - began)
+                failure, traces, weights = try_to_load(token.as_text(), worker.fileno()).to_value()
+            yield _Outcome(failure, weights, traces, time.monotonic() - began)
+            if traces:
+                return
 
 
 if __name__ == "__main__":

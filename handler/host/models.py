@@ -35,7 +35,6 @@ class End(StrEnum):
     REPLACED = "replaced"
     REFUSED = "refused"
     LEFT_TO_STOCK = "left_to_stock"  # an ordinary model that needs a process of its own
-    ISOLATED = "isolated"  # in a pool of its own from now on
     NOT_CONNECTED = "not_connected"  # TorchServe never came
     MODEL_GONE = "model_gone"
     SHUTDOWN = "shutdown"
@@ -60,6 +59,7 @@ class ServedModel:
         reason: of the last load that failed, until one succeeds.
         given_up: calls that did not come back and cost their interpreters.
         parting_reason: says so.
+        traces: why it has interpreters of its own, "" if it has none.
     """
 
     name: str
@@ -72,6 +72,7 @@ class ServedModel:
     reason: str = ""
     given_up: int = 0
     parting_reason: str = ""
+    traces: str = ""
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
@@ -135,6 +136,7 @@ class ServedModel:
             "given_up": self.given_up,
             "workers_awaited": sum(now - since < RESTART_S for since in self._lost.values()),
             "reason": self.reason,
+            "traces": self.traces,
             "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
         }
 

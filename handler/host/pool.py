@@ -18,6 +18,9 @@ from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_M
 from interpool.native.errors import InterpoolError
 
 LASTING_S = 0.5
+MOST_LOST = (
+    10  # interpreters whose memory stays until the host ends: some 50 MB each, and what was loaded there
+)
 
 logger = logging.getLogger("interpool.host")
 
@@ -165,6 +168,20 @@ class Pool:
             if any((entry["seconds"] or 0) >= LASTING_S for entry in entries):
                 self.manager.tell_all(STDIO_MODULE, "write_held", "")
 
+    @property
+    def may_isolate(self) -> bool:
+        """Whether a model may have interpreters of its own, which are lost when it goes."""
+        if self.manager is None:
+            return True
+        entries: Any = self.manager.stats()["interpreters"]
+        return len([entry for entry in entries if entry["state"] == "retired"]) < MOST_LOST
+
+    def isolate(self, model_dir: str) -> None:
+        """Have the model served by interpreters of its own, and unloaded in all others."""
+        if self.manager is not None:
+            self.manager.isolate(model_dir)
+            threading.Thread(target=_leave, args=(self.manager, model_dir), daemon=True).start()
+
     def retire(self, interpreter: int) -> None:
         """Have that interpreter replaced by another one, once it is free."""
         if self.manager is not None:
@@ -201,6 +218,19 @@ def _retire(manager: Manager, interpreter: int) -> None:
         if instance.interpreter_id == interpreter:
             with contextlib.suppress(InterpoolError), instance.acquire_session() as session:
                 session.global_("_interpool", "retire_interpreter")()
+
+
+def _leave(manager: Manager, model_dir: str) -> None:
+    entries: Any = manager.stats()["interpreters"]
+    sharing = [one["interpreter"] for one in entries if model_dir in one["affinities"] and not one["owner"]]
+    for instance in manager.all_instances():
+        if instance.interpreter_id in sharing:
+            with (
+                contextlib.suppress(InterpoolError),
+                instance.acquire_session(call_limit=LOAD_LIMIT_S) as session,
+            ):
+                session.global_(SERVICE_MODULE, "leave")(model_dir)
+                manager.forget(model_dir, instance.interpreter_id)
 
 
 def _sweep(manager: Manager) -> None:

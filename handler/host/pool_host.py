@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler import failed_load
-from interpool.handler.config import OWN_POOL, HostSettings, own_pool
+from interpool.handler.config import OWN_POOL, HostSettings
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
@@ -90,7 +90,6 @@ class PoolHost:
         self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
         self._is_own = name.startswith(OWN_POOL)
-        self._isolated: dict[str, str] = {}  # models that this pool serves no more, and why
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
         self._idle_since = time.monotonic()
@@ -234,6 +233,9 @@ class PoolHost:
     def _take_up(self, worker: Worker) -> None:
         """TorchServe has connected: serve its worker, if it is known that the pool can."""
         assert self._pool.manager is not None
+        if worker.settings.isolation == "own":
+            self._pool.manager.isolate(worker.registration.model_dir)
+        worker.may_have_own = self._pool.may_isolate
         if worker.ordinary and not self._ordinary.is_tried(worker):
             self._ordinary.try_out(worker, self._pool.manager, self._wake)
         else:
@@ -261,7 +263,6 @@ class PoolHost:
 
     def _take_reports(self) -> None:
         """Hear what interpreters say of loads and of workers' ends."""
-        moving: dict[Worker, str] = {}
         with contextlib.suppress(BlockingIOError):
             while True:
                 report = Report.receive(self._reports)
@@ -275,11 +276,8 @@ class PoolHost:
                             model.note(report)
                         if report.kind in ("loaded", "load_failed"):
                             self._note_load(worker, report)
-                        if report.kind == "rebound" and worker in self._workers.values():
-                            moving[worker] = report.reason
-        for worker, reason in moving.items():
-            self._isolate(worker, reason)
-            self._end(worker, End.ISOLATED)
+                        if report.kind == "traces":
+                            self._isolate(worker, report.reason)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -298,8 +296,8 @@ class PoolHost:
             self._leave_to_stock(worker, said.removeprefix(OWN_PROCESS).decode(errors="replace"))
             take_note(worker.failed_load)
             return
-        if said.startswith(failed_load.OWN_POOL):
-            self._isolate(worker, said.removeprefix(failed_load.OWN_POOL).decode(errors="replace"))
+        if said.startswith(failed_load.OWN_INTERPRETERS):
+            self._isolate(worker, said.removeprefix(failed_load.OWN_INTERPRETERS).decode(errors="replace"))
             take_note(worker.failed_load)
             return
         whole_model = said == WHOLE_MODEL
@@ -313,20 +311,31 @@ class PoolHost:
 
     def _leave_to_stock(self, worker: Worker, reason: str) -> None:
         """Its workers end; this one has an answer to send, and then closes its connection itself."""
-        model_dir = worker.registration.model_dir
-        self._ordinary.leave(model_dir, reason)
+        self._ordinary.leave(worker.registration.model_dir, reason)
+        self._end_workers(worker.registration.model_dir, but=worker)
+
+    def _end_workers(self, model_dir: str, but: Worker | None = None) -> None:
         for other in list(self._workers.values()):
-            if other is not worker and other.registration.model_dir == model_dir:
+            if other is not but and other.registration.model_dir == model_dir:
                 self._end(other, End.LEFT_TO_STOCK)
 
     def _isolate(self, worker: Worker, reason: str) -> None:
-        """Send the model to a pool of its own; what becomes of this worker, the caller says."""
+        """Have the worker's model meet no other one from now on."""
         model_dir = worker.registration.model_dir
-        logger.warning("%s is served by a pool of its own from now on: %s", worker.model, reason)
-        self._isolated[model_dir] = reason
-        for other in list(self._workers.values()):
-            if other is not worker and other.registration.model_dir == model_dir:
-                self._end(other, End.ISOLATED)
+        model = self._models.get(model_dir)
+        if model is None or model.traces:
+            return
+        model.traces = reason
+        if self._pool.may_isolate:
+            served = "interpreters of its own"
+            self._pool.isolate(model_dir)
+        else:
+            served = "processes of its own, as others have used up interpreters"
+            self._ordinary.part_with(model_dir, reason, self._settings)
+        logger.warning("%s is served by %s from now on: %s", worker.model, served, reason)
+        worker.tell(f"interpool: this model is served by {served} from now on, as {reason}\n")
+        if not self._pool.may_isolate:
+            self._end_workers(model_dir)
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
@@ -377,7 +386,6 @@ class PoolHost:
             self._ordinary.forget_models()
             self._models.forget()
             self._failing.forget_gone()
-            self._isolated = {each: why for each, why in self._isolated.items() if os.path.isdir(each)}
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -402,9 +410,7 @@ class PoolHost:
         if model is None or not model.lose(loss.reason):
             return
         self._ordinary.part_with(model_dir, model.parting_reason, self._settings)
-        for other in list(self._workers.values()):
-            if other.registration.model_dir == model_dir:
-                self._end(other, End.LEFT_TO_STOCK)
+        self._end_workers(model_dir)
 
     def _relieve(self) -> None:
         """Grow beyond the maximum size while calls that last hold all interpreters; say what is wrong."""
@@ -450,9 +456,9 @@ class PoolHost:
             self._refuse(peer, reason)
             return
         ordinary = not shim.is_hermetic(registration.model_dir)
-        if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
+        if reason := self._ordinary.left_to_stock(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
-            control.send(peer, *elsewhere)
+            control.send(peer, "stock", reason)
             self._drop(peer)
             return
         stdout, stderr = descriptors
@@ -469,7 +475,7 @@ class PoolHost:
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
-        worker.isolated = self._is_own
+        worker.unwatched = self._is_own or worker.settings.isolation in ("shared", "own")
         self._models.register(registration.model_dir, worker.model).worker_began(registration.address)
         self._pool.serves(registration.model_dir)
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
@@ -503,13 +509,6 @@ class PoolHost:
         if not control.send(worker.peer, "ready"):
             self._end(worker, End.SHIM_GONE)
 
-    def _served_elsewhere(self, model_dir: str, *, ordinary: bool) -> tuple[str, str] | None:
-        """What a worker of the model is answered (see control.py) that is not this pool's."""
-        if model_dir in self._isolated:
-            return "pool", own_pool(model_dir)
-        reason = self._ordinary.left_to_stock(model_dir, ordinary=ordinary)
-        return ("stock", reason) if reason else None
-
     def _refuse(self, peer: socket.socket, reason: str) -> None:
         logger.error("worker refused: %s", reason)
         control.send(peer, "refused", reason)
@@ -522,7 +521,7 @@ class PoolHost:
     def _end(self, worker: Worker, why: End) -> None:
         self._take_reports()
         if self._workers.get(worker.peer) is not worker:
-            return  # what they say has ended it: its model goes to a pool of its own
+            return  # what they say has ended it: its model goes to processes of its own
         if model := self._models.get(worker.registration.model_dir):
             model.worker_ended(worker.registration.address, worker.told or why)
         self._unwatch(worker.peer)

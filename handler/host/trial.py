@@ -1,6 +1,7 @@
 """An ordinary model is tried before it is served: loaded in two interpreters, with its own load command.
 
-What cannot be loaded there, or not twice in a process, is left to TorchServe's own workers. That is
+What cannot be loaded there, or not twice in a process, is left to TorchServe's own workers; what leaves
+traces in the first has that one to itself, and is tried in no other. That is
 found out between TorchServe's connecting and the first byte that is read of its load command, so that
 its connection can be handed on as it came; and so is the model's directory. TorchServe waits meanwhile as it
 does for a load: a model that takes long is loaded once.
@@ -94,22 +95,24 @@ class Trial:
             self._wake()
 
     def _try(self) -> str:
-        tried = []
+        tried: list[int] = []
         began = time.monotonic()
-        with self._manager.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
-            tried.append(session.interpreter_id)
-            reason = self._load(session)
+        reason, apart = self._load_in_any(tried)
+        if reason and apart:  # what is in its way here is not in an interpreter of its own
+            logger.info("%s is tried by itself: %s", self._directory, apart)
+            self._manager.isolate(self._directory)
+            reason, _ = self._load_in_any(tried)
         took = time.monotonic() - began
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
         if lasts := took > self._limit_s * _PART_FOR_THE_FIRST:
             logger.info("%s is tried in one interpreter only: that took %.0f s", self._directory, took)
-        while not (reason or lasts) and (other := self._another(tried)) is not None:
+        while not (reason or apart or lasts) and (other := self._another(tried)) is not None:
             tried.append(other.interpreter_id)
             with (
                 contextlib.suppress(InterpreterRetiredError),  # another's trial cost it: there are more
                 other.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session,
             ):
-                reason = self._load(session)
+                reason, apart = self._load(session)
                 if reason:
                     reason += " (in a second interpreter of the process)"
                 break
@@ -119,13 +122,20 @@ class Trial:
                     session.global_(SERVICE_MODULE, "drop")(self._directory, True)
         return reason
 
+    def _load_in_any(self, tried: list[int]) -> tuple[str, str]:
+        with self._manager.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
+            tried.append(session.interpreter_id)
+            return self._load(session)
+
     def _another(self, tried: list[int]) -> Any | None:
         """One that is none of these, waited for if it is on its way; None if there is none for now."""
         while True:
-            for instance in self._manager.all_instances():
-                if instance.interpreter_id not in tried:
-                    return instance
             stats = self._manager.stats()
+            entries: Any = stats["interpreters"]
+            own = [one["interpreter"] for one in entries if one["owner"]]
+            for instance in self._manager.all_instances():
+                if instance.interpreter_id not in (*tried, *own):
+                    return instance
             is_missing = len(self._manager) < self._manager.min_size
             if not is_missing or (stats["failure"] and not stats["growing"]) or self._is_left():
                 return None
@@ -137,12 +147,13 @@ class Trial:
         except OSError as error:
             return not isinstance(error, BlockingIOError)
 
-    def _load(self, session: Any) -> str:
+    def _load(self, session: Any) -> tuple[str, str]:
+        """Why it cannot be loaded there, and why it is to have interpreters of its own; "" if not."""
         try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
-        reason, weights = try_to_load(self._token, self._stream.fileno()).to_value()
+        reason, apart, weights = try_to_load(self._token, self._stream.fileno()).to_value()
         if not reason:
             logger.info("%s in interpreter %d: %s", self._directory, session.interpreter_id, weights)
-        return " ".join(reason.split())
+        return " ".join(reason.split()), apart
 
     def _say(self) -> None:
         """Pass on what the first load printed, to the model log or, if it came to nothing, to the host's."""

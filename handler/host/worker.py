@@ -41,7 +41,8 @@ class Worker:
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # its archive's name and version
-    isolated: bool = False  # in a pool of its own
+    unwatched: bool = False  # see WorkerToken
+    may_have_own: bool = True  # likewise
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
@@ -153,7 +154,9 @@ class Worker:
             reports=self.reports,
             state=self.model_state,
             own_state=self.own_state,
-            isolated=self.isolated,
+            model_dir=self.registration.model_dir,
+            unwatched=self.unwatched,
+            may_have_own=self.may_have_own,
             most_answer_bytes=self.most_answer_bytes,
         )
 

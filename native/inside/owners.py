@@ -38,6 +38,11 @@ def is_models(globals_: dict[str, Any]) -> bool:
     return any(find(globals_) is not None for find in _finders)
 
 
+def path_of(globals_: dict[str, Any]) -> str:
+    """Of the directory, or archive, of the model whose code has these globals; "" if it is nobody's."""
+    return next((owner.path for find in _finders if (owner := find(globals_)) is not None), "")
+
+
 def owner_of(frame: FrameType | None, ways: re.Pattern[str]) -> Owner | None:
     """Whose code has called; None for the environment's.
 

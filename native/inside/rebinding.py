@@ -22,12 +22,13 @@ import builtins
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import _interpool
-from interpool.native.inside import lean_imports, module_scope, traces
+from interpool.native.inside import import_reads, lean_imports, module_scope, owners, traces
+from interpool.native.inside.traces import Trace
 
 # Functions here use these: of the interpreter's, a model may have removed some.
 globals()["__builtins__"] = vars(builtins).copy()
@@ -41,6 +42,18 @@ _PART = 0.002  # of the time, at most, that thorough looks take
 _OURS = "interpool"
 _MOCKS = "unittest.mock"  # never a library's own way
 _MOST_TOLD = 5
+
+
+class Found(NamedTuple):
+    """What models have done to the environment.
+
+    Attributes:
+        text: for people, the end of a sentence.
+        paths: of their directories or archives; "" is among them if that cannot be known of all.
+    """
+
+    text: str
+    paths: frozenset[str]
 
 
 class Neighbourhood:
@@ -63,7 +76,7 @@ class Neighbourhood:
         self._looks = LOOKS
 
     def look(self, at_once: bool = False) -> str:
-        """What the model that is in place has done to it since, for people; "" if nothing.
+        """What the model that is in place has done to it since, as in Found; "" if nothing.
 
         What has been imported since is watched from now on. After a load and the first calls it is looked at
         each time, then once in ``LOOK_S``; and ``at_once``, where another model's turn comes.
@@ -73,30 +86,40 @@ class Neighbourhood:
             return ""
         self._looks -= 1
         self._next = now + LOOK_S
-        changes = self._changes if at_once else lambda: [*self._changes(), *self._exchanged()]
-        return _told("replaced or removed", changes)
+        found = _looked("replaced or removed", lambda: map(Trace, self._changes())) or _looked(
+            "left traces in", lambda: map(Trace, import_reads.take_reads())
+        )
+        if not found and not at_once:
+            found = _looked("replaced or removed", self._exchanged)
+        return found.text if found else ""
 
     @property
     def thorough_look_is_due(self) -> bool:
         """Whether the last one was long ago."""
         return time.monotonic() >= self._thorough_next
 
-    def look_thoroughly(self) -> str:
-        """What models have left in it, for people; "" if nothing. While none is in place.
+    def look_thoroughly(self) -> Found | None:
+        """What models have left in it; None if nothing. While none is in place, and after ``look``.
 
         Called after each load, whether it failed or not, after the first calls, and when it is due.
         """
         began = time.monotonic()
-        changed = _told("replaced or removed", lambda: [*self._changes(), *self._exchanged()])
-        found = changed or _told("left traces in", traces.all_traces)
+        found = _looked("replaced or removed", self._exchanged) or _looked(
+            "left traces in", traces.all_traces
+        )
         now = time.monotonic()
         self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
         return found
 
-    def _exchanged(self) -> list[str]:
+    def _exchanged(self) -> list[Trace]:
         """Functions that have other code than they had, or other defaults: not for each request."""
         return [
-            f"the code of {function.__module__}.{function.__qualname__}"
+            Trace(
+                f"the code of {function.__module__}.{function.__qualname__}",
+                owners.path_of({"__name__": function.__code__.co_filename.partition(".")[0]})
+                if function.__code__.co_filename.startswith(_PACKAGED)
+                else function.__code__.co_filename,
+            )
             for watch in self._function_watches
             for function in _interpool.exchanged_functions(watch)
             if not _is_compiled_by_itself(function)
@@ -215,18 +238,18 @@ def _is_compiled_by_itself(function: FunctionType) -> bool:
     return file.startswith("<") and not file.startswith(_PACKAGED) and library in _WORDS.findall(file)
 
 
-def _told(what: str, look: Callable[[], list[str]]) -> str:
-    """What somebody finds who looks, in a sentence's end; "" if nothing."""
+def _looked(what: str, look: Callable[[], Iterable[Trace]]) -> Found | None:
     try:
-        found = look()
+        found = list(look())
     except MemoryError:  # which is nobody's trace; somebody looks again
-        return ""
+        return None
     except Exception as error:  # noqa: BLE001  the model may have taken anything away
-        found = [f"what interpool itself uses ({type(error).__name__}: {error})"]
+        found = [Trace(f"what interpool itself uses ({type(error).__name__}: {error})")]
     if not found:
-        return ""
+        return None
     more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
-    return f"it has {what} {', '.join(found[:_MOST_TOLD])}{more}"
+    text = f"it has {what} {', '.join(trace.text for trace in found[:_MOST_TOLD])}{more}"
+    return Found(text, frozenset(trace.path for trace in found))
 
 
 def _classes(modules: dict[str, ModuleType]) -> list[type]:

@@ -71,8 +71,8 @@ class _Change(NamedTuple):
     line: int
 
 
-def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[str]:
-    """What these modules' sources change of others' modules, for people, with the line.
+def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[tuple[ModuleType, str]]:
+    """What these modules' sources change of others' modules: which module, and what, with the line.
 
     Args:
         modules: a model's, by name.
@@ -85,7 +85,7 @@ def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[str]:
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # it has no source that can be read
         for change in _Reader(tree, own).changes():
-            yield f"{change.name} ({file}:{change.line})"
+            yield module, f"{change.name} ({file}:{change.line})"
 
 
 class _Reader:

@@ -5,7 +5,7 @@ registry, a name into ``builtins``. In here its neighbours would call it. So wha
 reached from the environment without going through a model, is a trace; and so is a function of the
 environment's whose code or defaults were exchanged. What only the environment itself keeps by a model's key
 (functools' caches, weak references) is none. Of values nobody can tell whose they are: the model's sources
-say what it sets (``source_traces``). What libraries read of its variables is noted by ``import_reads``.
+say what it sets (``source_traces``).
 
 ``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
 are loaded, so it is done after a load, after the first calls, and then seldom.
@@ -19,11 +19,11 @@ import functools
 import gc
 import sys
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import _interpool
-from interpool.native.inside import import_reads, lean_imports, module_scope, source_traces
+from interpool.native.inside import lean_imports, module_scope, owners, source_traces
 from interpool.native.upstream.cpython_private import kept_for_callers
 from interpool.native.upstream.torch_private import MANGLED
 
@@ -47,12 +47,24 @@ _MOST = 20
 _read: WeakSet[ModuleType] = WeakSet()  # models' modules whose sources were looked at
 
 
-def all_traces() -> list[str]:
-    """What models have left, each told once, for people. While no scope is entered."""
-    return [*import_reads.take_reads(), *_changed_by_sources(), *reachable()]
+class Trace(NamedTuple):
+    """One thing that a model has left.
+
+    Attributes:
+        text: for people.
+        path: of the model's directory or archive; "" if that cannot be known.
+    """
+
+    text: str
+    path: str = ""
 
 
-def _changed_by_sources() -> list[str]:
+def all_traces() -> list[Trace]:
+    """What models have left, each told once. While no scope is entered."""
+    return [*_changed_by_sources(), *reachable()]
+
+
+def _changed_by_sources() -> list[Trace]:
     modules = {name: one for name, one in module_scope.all_modules() if one not in _read}
     modules |= {
         name: one
@@ -60,11 +72,14 @@ def _changed_by_sources() -> list[str]:
         if name.startswith(MANGLED) and isinstance(one, ModuleType) and one not in _read
     }
     _read.update(modules.values())
-    return [_plain(change) for change in source_traces.changes_of(modules)]
+    return [
+        Trace(_plain(text), owners.path_of(vars(module)))
+        for module, text in source_traces.changes_of(modules)
+    ]
 
 
-def reachable() -> list[str]:
-    """What is a model's and can be reached from the environment, for people. While no scope is entered."""
+def reachable() -> list[Trace]:
+    """What is a model's and can be reached from the environment. While no scope is entered."""
     spaces = {
         name: object.__getattribute__(module, "__dict__")
         for name, module in sys.modules.copy().items()
@@ -76,7 +91,27 @@ def reachable() -> list[str]:
     keepers = [*_KEEPERS, *kept_for_callers()]
     found = _interpool.find_models_objects(list(spaces.values()), globals_, names, keepers, MANGLED, _MOST)
     places = list(spaces)
-    return [f"{_plain(f'{places[place]}.{name}')} ({described(one)})" for place, name, one in found]
+    return [
+        Trace(f"{_plain(f'{places[place]}.{name}')} ({described(one)})", _path_of(one))
+        for place, name, one in found
+    ]
+
+
+def _path_of(value: object) -> str:
+    """See Trace."""
+    if isinstance(value, MethodType):
+        value = value.__func__
+    if isinstance(value, FunctionType):
+        return owners.path_of(value.__globals__)
+    if isinstance(value, ModuleType):
+        return owners.path_of(vars(value))
+    one = value if isinstance(value, type) else type(value)
+    named = [vars(module) for name, module in module_scope.all_modules() if name == one.__module__]
+    if one.__module__.startswith(MANGLED) and one.__module__ in sys.modules:
+        named.append(vars(sys.modules[one.__module__]))
+    top = one.__qualname__.partition(".")[0]
+    paths = {owners.path_of(globals_) for globals_ in named if len(named) == 1 or top in globals_}
+    return paths.pop() if len(paths) == 1 else ""
 
 
 @functools.cache

@@ -156,6 +156,17 @@ class InterpreterManager:
         """
         self._pool.limit(count)
 
+    def isolate(self, affinity: str) -> None:
+        """Lease for ``affinity`` only interpreters of its own, from now until it is forgotten.
+
+        These are started when callers wait for them, up to the minimum size, count for none of the
+        sizes, and are retired when ``affinity`` is forgotten. Its weights are shared with them.
+
+        Raises:
+            ValueError: ``affinity`` is empty.
+        """
+        self._pool.isolate(affinity)
+
     def register_module_source(self, name: str, source: str) -> None:
         """Make ``import name`` give this source in every interpreter that has not imported it yet.
 
@@ -253,7 +264,8 @@ class InterpreterManager:
 
         ``interpreters`` is a list of ``interpreter`` (its number), ``state`` (``free``,
         ``leased``, ``parked`` above the minimum size, or ``retired``), ``leased``,
-        ``leases`` so far, ``affinities``, ``idle``: for each of these, the seconds since it was
+        ``owner`` (the affinity that leases it alone; None: all that share), ``leases`` so far,
+        ``affinities``, ``idle``: for each of these, the seconds since it was
         last served there; and while it is leased ``model`` (the affinity of the lease) and
         ``seconds`` (since when); else these are None.
 

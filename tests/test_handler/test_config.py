@@ -56,7 +56,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         ("interpool: {share: half}", "not 'half'"),
         ("interpool: {pool: ../up}", "`interpool.pool`"),
         ("interpool: {pool: ''}", "`interpool.pool`"),
-        ("interpool: {pool: own-team}", "choose another, or `isolation: own`"),
+        ("interpool: {pool: own-team}", "choose another, or `isolation: process`"),
         ("interpool: [1]", "must hold settings by name"),
         ("interpool: {", "cannot be read"),
     ],

@@ -56,12 +56,23 @@ std::string text_of(const std::exception_ptr& thrown) {
 bool Pool::anybody_waits() const {
   for (const Flow* flow : queue_.waiting()) {
     const auto& waiters = flow->waiters;
-    if (std::any_of(waiters.begin(), waiters.end(),
-                    [](const Waiter* one) { return !one->only.has_value(); })) {
+    if (!flow->own.has_value() && std::any_of(waiters.begin(), waiters.end(),
+                                              [](const Waiter* one) { return !one->only.has_value(); })) {
       return true;
     }
   }
   return false;
+}
+
+const Pool::Flow* Pool::lacking() const {
+  if (owners_ > 0) {
+    for (const auto& [name, flow] : queue_.flows()) {
+      if (flow.own.has_value() && flow.own->have < flow.own->wanted) {
+        return &flow;
+      }
+    }
+  }
+  return nullptr;
 }
 
 // Alone, a model is not kept waiting by another one, and needs no reserve. Where there are
@@ -75,7 +86,7 @@ Clock::time_point Pool::reserve_due() const {
   const bool ahead = surplus() == 0 && known_models() > 1 && may_grow();
   for (const Flow* flow : queue_.waiting()) {
     const Waiter* first = flow->waiters.front();
-    if (first->only.has_value() || (!ahead && flow->running != 0)) {
+    if (flow->own.has_value() || first->only.has_value() || (!ahead && flow->running != 0)) {
       continue;
     }
     // One that waits: its being behind was decided when it came, or is once it has waited for long.
@@ -91,7 +102,7 @@ size_t Pool::most_capacity() const {
 }
 
 size_t Pool::known_models() const {
-  return queue_.flows().size() - queue_.flows().count("");
+  return queue_.flows().size() - queue_.flows().count("") - owners_;
 }
 
 // Makes it look at the pool now. Called with `mutex_` held.
@@ -122,11 +133,14 @@ void Pool::autoscale() {
     review_at_ = Clock::now() + review_every;
   }
   while (!closed_) {
-    if (active_ < min_size_) {
-      if (may_start()) {
-        fill(lock);
-      } else {
-        autoscaler_.wait_until(lock, retry_at_);
+    if (is_short() && !may_start()) {
+      autoscaler_.wait_until(lock, retry_at_);
+    } else if (active_ < min_size_) {
+      fill(lock);
+    } else if (const Flow* flow = lacking()) {
+      const std::string owner = flow->name;
+      if (!add_one(lock, owner)) {
+        retry_at_ = std::max<Clock::time_point>(retry_at_, Clock::now() + kRetry);
       }
     } else if (anybody_waits() && (may_raise_capacity() || may_raise_reserve())) {
       const Growth growth = watch(lock);
@@ -154,7 +168,7 @@ void Pool::autoscale() {
 Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
   LoadSampler load(cores());
   auto waited_at = Clock::now();
-  while (!closed_ && active_ >= min_size_ && (may_raise_capacity() || may_raise_reserve()) &&
+  while (!closed_ && !is_short() && (may_raise_capacity() || may_raise_reserve()) &&
          Clock::now() < review_at_) {
     if (reserve_due() <= Clock::now()) {
       return Growth::kReserve;
@@ -171,7 +185,7 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
       waited_at = Clock::now();
       std::vector<LoadSampler::Lease> leases;
       for (const Slot& slot : slots_) {
-        if (slot.state == State::kLeased) {
+        if (slot.state == State::kLeased && slot.owner.empty()) {
           const Interpreter::Presence presence = slot.interpreter->presence();
           leases.push_back({slot.interpreter->id(), presence.thread, presence.visits, slot.thread});
         }
@@ -197,7 +211,7 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
 // Until the pause is over, or a model is behind that has waited long enough.
 void Pool::rest(std::unique_lock<std::mutex>& lock, Clock::duration pause) {
   const auto end = Clock::now() + pause;
-  while (!closed_ && active_ >= min_size_) {
+  while (!closed_ && !is_short()) {
     const auto until = std::min(end, reserve_due());
     if (until <= Clock::now()) {
       return;
@@ -227,12 +241,12 @@ void Pool::grow(std::unique_lock<std::mutex>& lock, Growth growth) {
 }
 
 // One that is parked, else a new one. False when none starts.
-bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
+bool Pool::add_one(std::unique_lock<std::mutex>& lock, const std::string& owner) {
   for (;;) {
     auto until = Clock::time_point::min();
     for (Slot& slot : slots_) {
       if (slot.state == State::kParked && !slot.parking.has_value()) {
-        unpark(slot);
+        enlist(slot, owner);
         dispatch();
         started_.notify_all();
         return true;
@@ -279,8 +293,7 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock) {
   }
   failure_.clear();
   retry_after_ = {};
-  slots_.emplace_back(started);
-  ++active_;
+  enlist(slots_.emplace_back(started), owner);
   dispatch();
   started_.notify_all();
   return true;
@@ -324,7 +337,7 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
   beyond_ = leased_ > capacity_ ? leased_ - capacity_ : 0;
   std::vector<Interpreter*> parked;
   for (auto slot = slots_.rbegin(); slot != slots_.rend() && active_ > needed; ++slot) {
-    if (slot->state == State::kFree && slot->residents == 0) {
+    if (slot->state == State::kFree && slot->owner.empty() && slot->residents == 0) {
       slot->state = State::kParked;
       slot->parking = Clock::now();
       slot->affinities.clear();
@@ -339,11 +352,6 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-void Pool::unpark(Slot& slot) {
-  slot.state = State::kFree;
-  ++active_;
-}
-
 // Takes `mutex_` itself.
 void Pool::end_parking(const Interpreter& interpreter) {
   const std::lock_guard lock(mutex_);
@@ -353,7 +361,7 @@ void Pool::end_parking(const Interpreter& interpreter) {
     const auto& waiters = flow->waiters;
     if (std::any_of(waiters.begin(), waiters.end(),
                     [&](const Waiter* one) { return one->only == interpreter.id(); })) {
-      unpark(slot);
+      enlist(slot, {});
       wake_autoscaler();
       dispatch();
       break;

@@ -30,6 +30,8 @@ void report(const Service& service, const char* what) {
   std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what);
 }
 
+constexpr int kMostRounds = 256;  // through interpreters that do not answer: as many as a pool may have
+
 constexpr int32_t kRepeatedCode = 500;  // as for others whose worker has ended
 constexpr std::string_view kRepeated =
     "The worker that answered this request was stopped meanwhile. It may have been answered; ask again.";
@@ -158,6 +160,7 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
     return refuse(ids);
   }
   Interpreter::Answer result;
+  int rounds = 0;
   do {
     const Lease lease(*this, this->lease());
     Interpreter& interpreter = lease.interpreter();
@@ -176,9 +179,8 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
       }
       thread->run([&] { result = answer_in(lease, message); });
     }
-    if (result.elsewhere && !interpreter.wants_to_retire()) {
-      throw Error(
-          "a service answers (bytes, keep the connection open), or None where it retires its interpreter");
+    if (result.elsewhere && ++rounds > kMostRounds) {
+      throw Error("a service that answers None has its interpreter retired, or serves its model elsewhere");
     }
   } while (result.elsewhere);
   return send(result.bytes, ids) && result.keep_open;
@@ -239,7 +241,7 @@ void Connection::release_services() {
 Interpreter& Connection::lease() {
   while (service_.pinned) {
     if (!home_.has_value()) {
-      home_ = pool_->settle();
+      home_ = pool_->settle(service_.affinity);
     }
     if (!home_.has_value()) {
       break;  // every interpreter is lost, for now: wait for any

@@ -29,7 +29,8 @@ FairQueue::Flow& FairQueue::flow(const std::string& name) {
 void FairQueue::purge() {
   std::erase_if(flows_, [this](const auto& entry) {
     const Flow& flow = entry.second;
-    return flow.running == 0 && flow.waiters.empty() && flow.share == SIZE_MAX && flow.tag <= virtual_time_;
+    return flow.running == 0 && flow.waiters.empty() && flow.share == SIZE_MAX && !flow.own.has_value() &&
+           flow.tag <= virtual_time_;
   });
 }
 
@@ -39,6 +40,7 @@ void FairQueue::forget(const std::string& name) {
     return;
   }
   found->second.share = SIZE_MAX;
+  found->second.own.reset();
   if (found->second.running == 0 && found->second.waiters.empty()) {
     flows_.erase(found);
   }
@@ -48,11 +50,11 @@ double FairQueue::tag_of(const Flow& flow, double now) const {
   return flow.tag + static_cast<double>(flow.running) * now - flow.began;
 }
 
-// Flows that are held back by their own share tell nothing of what others can have.
+// Flows that are held back by themselves tell nothing of what others can have.
 double FairQueue::virtual_time(const Flow& except, double now) const {
   std::optional<double> least;
   for (const Flow* flow : waiting_) {
-    if (flow != &except && flow->running < flow->share) {
+    if (flow != &except && !flow->is_held_back()) {
       const double tag = tag_of(*flow, now);
       least = std::min(least.value_or(tag), tag);
     }
@@ -122,7 +124,7 @@ void FairQueue::begin(Flow& flow, double now) {
 }
 
 void FairQueue::end(Flow& flow, double began, double now) {
-  const bool was_held_back = flow.running >= flow.share;
+  const bool was_held_back = flow.is_held_back();
   --flow.running;
   flow.began = flow.running == 0 ? 0 : flow.began - began;
   flow.tag += std::max(now - began, kLeast);

@@ -52,7 +52,16 @@ class FairQueue {
     const std::string name;
     size_t share = SIZE_MAX;  // the most leases that it may have at once
     size_t running = 0;
+    // Of interpreters that nobody else leases, and that it leases alone. None: it shares with others.
+    struct Own {
+      size_t have = 0;
+      size_t wanted = 1;
+    };
+    std::optional<Own> own = {};
     std::list<Waiter*> waiters;  // in the order in which they came
+
+    // By what others' leases do not change.
+    bool is_held_back() const { return running >= share || (own.has_value() && running >= own->have); }
 
    private:
     friend class FairQueue;
@@ -64,7 +73,8 @@ class FairQueue {
   // The flow of that name; stays where it is as long as it runs or waits. `now` is the
   // time of all calls below: seconds on a clock that never goes back.
   Flow& flow(const std::string& name);
-  void forget(const std::string& name);  // its share; and all of it, when nothing runs or waits
+  // Its share, and that it shares with nobody; and all of it, when nothing runs or waits.
+  void forget(const std::string& name);
 
   void wait(Waiter& waiter, double now);
   void leave(Waiter& waiter);          // granted, then after begin(); or not

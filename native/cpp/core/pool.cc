@@ -45,11 +45,11 @@ Pool::Pool(std::vector<Interpreter*> interpreters, PoolOptions options)
       active_(interpreters.size()),
       capacity_(interpreters.size()) {}
 
-void Pool::refuse_if_hopeless(std::optional<int> only) const {
+void Pool::refuse_if_hopeless(const Flow& flow, std::optional<int> only) const {
   if (closed_) {
     throw PoolClosedError(kClosed);
   }
-  if (active_ == 0 && !failure_.empty()) {
+  if ((flow.own.has_value() ? flow.own->have : active_) == 0 && !failure_.empty()) {
     throw InterpreterStartError("every interpreter of the pool was retired, and no other starts: " +
                                 failure_);
   }
@@ -57,20 +57,25 @@ void Pool::refuse_if_hopeless(std::optional<int> only) const {
     return;
   }
   for (const Slot& slot : slots_) {
-    if (slot.interpreter->id() == *only && !is_gone(slot)) {
+    if (slot.interpreter->id() == *only && !is_gone(slot) && may_take(slot, flow, only)) {
       return;
     }
   }
   throw InterpreterRetiredError("interpreter " + std::to_string(*only) +
-                                " was retired, or never was one of this pool's; acquire any other.");
+                                " was retired, serves another model alone, or never was one of this pool's; "
+                                "acquire any other.");
 }
 
 // Whether a waiter who wants `only` that one may have this slot, once it is free.
-bool Pool::may_take(const Slot& slot, std::optional<int> only) const {
+bool Pool::may_take(const Slot& slot, const Flow& flow, std::optional<int> only) const {
+  const bool is_others = !slot.owner.empty() && slot.owner != flow.name;
   if (only.has_value()) {
-    return slot.interpreter->id() == *only;
+    return slot.interpreter->id() == *only && (!is_others || flow.name.empty());
   }
-  if (limit_ >= active_) {
+  if (is_others || slot.owner.empty() == flow.own.has_value()) {
+    return false;
+  }
+  if (flow.own.has_value() || limit_ >= active_) {
     return true;
   }
   // Of those that can be leased: whoever was retired, or is parked, takes nobody's place.
@@ -79,30 +84,30 @@ bool Pool::may_take(const Slot& slot, std::optional<int> only) const {
     if (&one == &slot) {
       break;
     }
-    before += is_active(one) ? 1 : 0;
+    before += is_active(one) && one.owner.empty() ? 1 : 0;
   }
   return before < limit_;
 }
 
 bool Pool::may_have_more(const Flow& flow) const {
-  if (flow.running >= flow.share) {
+  if (flow.is_held_back()) {
     return false;
   }
-  return leased_ < capacity_ || queue_.is_behind(flow, seconds_of(Clock::now()));
+  return flow.own.has_value() || leased_ < capacity_ || queue_.is_behind(flow, seconds_of(Clock::now()));
 }
 
-Pool::Slot* Pool::free_slot(const std::string& affinity, std::optional<int> only) {
+Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only) {
   Slot* best = nullptr;
   for (Slot& slot : slots_) {
     if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked &&
         !slot.parking.has_value()) {
-      unpark(slot);  // asked for by name; the autoscaler parks it again
+      enlist(slot, {});  // asked for by name; the autoscaler parks it again
       wake_autoscaler();
     }
-    if (slot.state != State::kFree || !may_take(slot, only)) {
+    if (slot.state != State::kFree || !may_take(slot, flow, only)) {
       continue;
     }
-    if (affinity.empty() || slot.affinities.count(affinity) != 0) {
+    if (flow.name.empty() || slot.affinities.count(flow.name) != 0) {
       return &slot;
     }
     // Among strangers, the one with the fewest models: they spread evenly. Among such, the one that was
@@ -133,6 +138,10 @@ void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
   }
   counters_[flow.name].count(waited);
   queue_.begin(flow, seconds_of(slot.leased_at));
+  if (!slot.owner.empty()) {
+    ++own_leased_;
+    return;
+  }
   ++leased_;
   wanted_ = std::max(wanted_, leased_ + queue_.size());
   if (leased_ > capacity_) {
@@ -154,16 +163,16 @@ void Pool::end_lease(Slot& slot) {
   queue_.end(*slot.flow, seconds_of(slot.leased_at), seconds_of(now));
   slot.flow = nullptr;
   slot.holder.reset();
-  --leased_;
+  --(slot.owner.empty() ? leased_ : own_leased_);
 }
 
 Pool::Slot* Pool::free_slot_for(const Waiter& waiter) {
   const bool may = waiter.only.has_value() || may_have_more(waiter.flow);
-  return may ? free_slot(waiter.flow.name, waiter.only) : nullptr;
+  return may ? free_slot(waiter.flow, waiter.only) : nullptr;
 }
 
 void Pool::dispatch() {
-  while (!queue_.empty() && leased_ < active_) {
+  while (!queue_.empty() && leased_ + own_leased_ < active_ + own_) {
     Waiter* chosen = nullptr;
     Slot* slot = nullptr;
     queue_.next(seconds_of(Clock::now()), [&](const Flow& flow) {
@@ -207,7 +216,9 @@ std::string Pool::why_none(const Flow& flow, std::optional<int> only, double tim
   const std::string who = only.has_value() ? "interpreter " + std::to_string(*only) + " did not become"
                                            : std::string("no interpreter became");
   std::string why = "all " + std::to_string(active_) + " are leased";
-  if (!only.has_value() && flow.running >= flow.share) {
+  if (flow.own.has_value()) {
+    why = "all " + std::to_string(flow.own->have) + " of " + flow.name + "'s own are leased";
+  } else if (!only.has_value() && flow.running >= flow.share) {
     why = flow.name + " has its share of them, " + std::to_string(flow.share);
   } else if (leased_ < active_) {
     why = std::to_string(leased_) + " of " + std::to_string(active_) +
@@ -220,11 +231,11 @@ std::string Pool::why_none(const Flow& flow, std::optional<int> only, double tim
 Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout,
                          std::optional<int> only) {
   std::unique_lock lock(mutex_);
-  refuse_if_hopeless(only);
   Flow& flow = queue_.flow(affinity);
+  refuse_if_hopeless(flow, only);
   // Whoever else waits for a certain one, or must not have more, is not passed over.
   if (flow.waiters.empty() && (only.has_value() || may_have_more(flow))) {
-    if (Slot* slot = free_slot(affinity, only)) {
+    if (Slot* slot = free_slot(flow, only)) {
       take(*slot, flow, this_thread());
       dispatch();
       return *slot->interpreter;
@@ -234,8 +245,12 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   Waiter waiter{flow, only, this_thread(), now};
   queue_.wait(waiter, seconds_of(now));
   dispatch();
-  if (waiter.granted == nullptr && !only.has_value() && (may_raise_capacity() || may_raise_reserve())) {
-    wake_autoscaler();
+  if (waiter.granted == nullptr && !only.has_value()) {
+    if (flow.own.has_value()) {
+      want_more(flow);
+    } else if (may_raise_capacity() || may_raise_reserve()) {
+      wake_autoscaler();
+    }
   }
   const auto deadline = now + seconds(timeout.value_or(kForever));
   // As long as this is ahead: the time from when it may have what is free but kept for others.
@@ -278,7 +293,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
       continue;  // an error would help nobody
     }
     try {
-      refuse_if_hopeless(only);
+      refuse_if_hopeless(flow, only);
     } catch (...) {
       queue_.leave(waiter);
       throw;
@@ -292,18 +307,104 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
 }
 
 void Pool::release(Interpreter& interpreter) {
-  if (interpreter.wants_to_retire()) {
+  const std::optional<std::string> claimant = interpreter.take_claim();
+  bool retires = interpreter.wants_to_retire();
+  if (!retires) {
+    const std::lock_guard lock(mutex_);
+    Slot* slot = slot_of(interpreter);
+    if (slot == nullptr || slot->state != State::kLeased) {
+      return;
+    }
+    retires = has_lost_owner(*slot);
+    if (!retires) {
+      end_lease(*slot);
+      slot->state = State::kFree;
+      if (claimant.has_value()) {
+        give_to(*slot, *claimant);
+      }
+      dispatch();
+    }
+  }
+  if (retires) {
     retire(interpreter);
     free_what_can_be_made_again({&interpreter});
+  }
+}
+
+void Pool::give_to(Slot& slot, const std::string& owner) {
+  if (!slot.owner.empty()) {
     return;
+  }
+  Flow& flow = isolated(owner);
+  --active_;
+  ++own_;
+  ++flow.own->have;
+  slot.owner = owner;
+  std::erase_if(slot.affinities, [&](const auto& entry) { return entry.first != owner; });
+  wake_all();  // somebody may wait for this very one
+  started_.notify_all();
+  if (options_.start == nullptr && active_ == 0) {
+    failure_ = "this pool starts none.";
+  } else if (options_.start != nullptr && !closed_) {
+    wake_autoscaler();
+  }
+}
+
+void Pool::enlist(Slot& slot, const std::string& owner) {
+  slot.state = State::kFree;
+  const auto found = queue_.flows().find(owner);
+  if (owner.empty() || found == queue_.flows().end() || !found->second.own.has_value()) {
+    ++active_;
+    return;
+  }
+  slot.owner = owner;
+  ++own_;
+  ++queue_.flow(owner).own->have;
+}
+
+bool Pool::has_lost_owner(const Slot& slot) const {
+  const auto found = queue_.flows().find(slot.owner);
+  return !slot.owner.empty() && (found == queue_.flows().end() || !found->second.own.has_value());
+}
+
+void Pool::lose(Slot& slot) {
+  if (slot.owner.empty()) {
+    --active_;
+  } else {
+    --own_;
+    if (!has_lost_owner(slot)) {
+      --queue_.flow(slot.owner).own->have;
+    }
+  }
+  slot.state = State::kRetired;
+  slot.interpreter->abandon();
+  slot.affinities.clear();
+}
+
+Pool::Flow& Pool::isolated(const std::string& affinity) {
+  Flow& flow = queue_.flow(affinity);
+  if (!flow.own.has_value()) {
+    flow.own.emplace();
+    ++owners_;
+  }
+  return flow;
+}
+
+void Pool::want_more(Flow& flow) {
+  if (flow.own->have < min_size_ && flow.own->have < flow.share) {
+    flow.own->wanted = std::max(flow.own->wanted, flow.own->have + 1);
+  }
+  if (lacking() != nullptr && options_.start != nullptr && !closed_) {
+    wake_autoscaler();
+  }
+}
+
+void Pool::isolate(const std::string& affinity) {
+  if (affinity.empty()) {
+    throw ArgumentError("leases without an affinity cannot have interpreters of their own");
   }
   const std::lock_guard lock(mutex_);
-  Slot* slot = slot_of(interpreter);
-  if (slot == nullptr || slot->state != State::kLeased) {
-    return;
-  }
-  end_lease(*slot);
-  slot->state = State::kFree;
+  isolated(affinity);
   dispatch();
 }
 
@@ -315,10 +416,7 @@ void Pool::retire(Interpreter& interpreter) {
     return;
   }
   end_lease(*slot);
-  --active_;
-  slot->state = State::kRetired;
-  interpreter.abandon();
-  slot->affinities.clear();
+  lose(*slot);
   dispatch();
   wake_all();  // somebody may wait for this very one
   if (!options_.start) {
@@ -388,7 +486,7 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
   return Services::ModuleSource{found->second, next != sources_.end() && next->first.starts_with(name + ".")};
 }
 
-std::optional<int> Pool::settle() {
+std::optional<int> Pool::settle(const std::string& affinity) {
   std::unique_lock lock(mutex_);
   if (is_filling() && growing_ == 0) {
     wake_autoscaler();  // for want of a thread it may not run
@@ -396,13 +494,21 @@ std::optional<int> Pool::settle() {
   Slot* best = nullptr;
   started_.wait(lock, [&] {
     best = nullptr;
+    Flow& flow = queue_.flow(affinity);
     for (Slot& slot : slots_) {
-      if (is_active(slot) && may_take(slot, std::nullopt) &&
+      if (is_active(slot) && may_take(slot, flow, std::nullopt) &&
           (best == nullptr || slot.residents < best->residents)) {
         best = &slot;
       }
     }
-    return (best != nullptr && best->residents == 0) || !is_filling();
+    if (best != nullptr && best->residents == 0) {
+      return true;
+    }
+    if (!flow.own.has_value()) {
+      return !is_filling();
+    }
+    want_more(flow);
+    return flow.own->have >= flow.own->wanted || !may_start() || closed_;
   });
   if (best == nullptr) {
     return std::nullopt;
@@ -466,7 +572,7 @@ std::vector<Interpreter*> Pool::give_up(const Origin& origin, size_t most) {
     const bool idle = slot.state == State::kFree || slot.state == State::kParked;
     if (given.size() < most && idle && !slot.parking.has_value() && slot.leases == 0 &&
         !slot.interpreter->wants_to_retire()) {
-      active_ -= slot.state == State::kFree ? 1 : 0;
+      active_ -= slot.state == State::kFree ? 1 : 0;  // those with owners have been leased
       slot.state = State::kGivenUp;
       given.push_back(slot.interpreter);
     }
@@ -481,6 +587,7 @@ bool Pool::is_closed() const {
 
 void Pool::forget(const std::string& affinity, std::optional<int> only) {
   std::vector<Interpreter*> interpreters;
+  std::vector<Interpreter*> ended;
   {
     const std::lock_guard lock(mutex_);
     for (Slot& slot : slots_) {
@@ -490,10 +597,21 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
       }
     }
     if (!only.has_value()) {
+      const auto flow = queue_.flows().find(affinity);
+      owners_ -= flow != queue_.flows().end() && flow->second.own.has_value() ? 1 : 0;
       counters_.erase(affinity);
       queue_.forget(affinity);
+      for (Slot& slot : slots_) {
+        if (slot.state == State::kFree && has_lost_owner(slot)) {  // those that are leased: see release()
+          lose(slot);
+          ended.push_back(slot.interpreter);
+        }
+      }
       dispatch();  // it has no share any more
     }
+  }
+  if (!ended.empty()) {
+    free_what_can_be_made_again(ended);
   }
   for (Interpreter* interpreter : interpreters) {
     ModelThread::forget(*interpreter, affinity);
@@ -539,8 +657,16 @@ std::vector<Pool::Status> Pool::status() const {
       continue;
     }
     const double since = in_seconds(now - slot.leased_at);
-    Status& one = all.emplace_back(Status{
-        slot.interpreter, slot.state, slot.leases, {}, {}, slot.model, slot.thread, since, slot.holder});
+    Status& one = all.emplace_back(Status{slot.interpreter,
+                                          slot.state,
+                                          slot.leases,
+                                          {},
+                                          {},
+                                          slot.model,
+                                          slot.owner,
+                                          slot.thread,
+                                          since,
+                                          slot.holder});
     for (const auto& [affinity, served] : slot.affinities) {
       const bool is_served = slot.flow != nullptr && slot.flow->name == affinity;
       one.affinities.push_back(affinity);
@@ -593,6 +719,11 @@ size_t Pool::size() const {
   return active_;
 }
 
+size_t Pool::own() const {
+  const std::lock_guard lock(mutex_);
+  return own_;
+}
+
 size_t Pool::reserve() const {
   const std::lock_guard lock(mutex_);
   return surplus();
@@ -610,7 +741,7 @@ bool Pool::is_growing() const {
 
 bool Pool::is_idle() const {
   const std::lock_guard lock(mutex_);
-  return leased_ == 0 && growing_ == 0;
+  return leased_ + own_leased_ == 0 && growing_ == 0;
 }
 
 std::string Pool::failure() const {

@@ -80,6 +80,11 @@ struct PoolOptions {
 // have none and had no more than their fair part lately. They run at once beside the
 // others, and the kernel divides the cores, as between processes. A pool of an exact size
 // has no reserve.
+//
+// An interpreter in which a model has left something that others would meet has an *owner*
+// from then on, and so has each that is started for this model: nobody else leases them,
+// and it leases no other. They count for none of the sizes. An owner has as many as its
+// callers wait for, up to the minimum size; they are retired when it is forgotten.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
   // The interpreters that it is given are its minimum size.
@@ -97,10 +102,10 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // leaseholder, who then does not release it.
   void retire(Interpreter& interpreter);
 
-  // An interpreter for a caller that is to get the same one each time: the one that fewest such
-  // callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
+  // An interpreter for a caller that is to get the same one for `affinity` each time: the one that fewest
+  // such callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
   // every one has such callers and more are on their way.
-  std::optional<int> settle();
+  std::optional<int> settle(const std::string& affinity);
   void leave(int interpreter);
 
   // Who has leased it, until it is released.
@@ -130,14 +135,17 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // from now until it is forgotten. ArgumentError for less than one.
   void set_share(const std::string& affinity, int64_t most);
 
+  // Leases for `affinity` only interpreters of its own, from now on until it is forgotten.
+  void isolate(const std::string& affinity);
+
   // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
   // nullopt also when `interpreter` is not of this pool.
   std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
 
   // No longer prefers anybody for `affinity`: its model is gone, and with it its share, its
-  // counters, and the weights that interpreters share for it. Or gone in that one only: it
-  // may come back there, and finds the rest.
+  // counters, its own interpreters, and the weights that interpreters share for it. Or gone in that one only:
+  // it may come back there, and finds the rest.
   void forget(const std::string& affinity, std::optional<int> only = std::nullopt);
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
@@ -159,6 +167,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     std::vector<std::string> affinities;
     std::vector<double> idle;  // for each of them: seconds since it was last served here; 0: now
     std::string model;         // for which it is or was leased last; may be empty
+    std::string owner;         // for which alone it is leased; empty: for all that share
     int thread;                // that leased it last, by the kernel's number
     double seconds;            // since it was leased last
     std::weak_ptr<Leaseholder> holder;
@@ -176,7 +185,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::map<std::string, ModelStatus> models() const;
   uint64_t failed_starts() const;      // of interpreters, after the first ones
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
-  size_t size() const;                 // free and leased
+  size_t size() const;                 // free and leased, of those that have no owner
+  size_t own() const;                  // of those that have one
   size_t reserve() const;              // of these, above what any model may lease
   size_t waiting() const;
   size_t min_size() const { return min_size_; }
@@ -196,6 +206,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     std::map<std::string, Clock::time_point> affinities;  // and when each was last served
     FairQueue::Flow* flow = nullptr;                      // while leased
     std::string model;
+    std::string owner = {};  // empty: all that share
     int thread = 0;
     Clock::time_point leased_at;
     std::weak_ptr<Leaseholder> holder;
@@ -209,18 +220,27 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
 
   // All below with `mutex_` held.
-  void refuse_if_hopeless(std::optional<int> only) const;
+  void refuse_if_hopeless(const Flow& flow, std::optional<int> only) const;
   static bool is_gone(const Slot& slot) {
     return slot.state == State::kRetired || slot.state == State::kGivenUp;
   }
   static bool is_active(const Slot& slot) {
     return slot.state == State::kFree || slot.state == State::kLeased;
   }
-  bool may_take(const Slot& slot, std::optional<int> only) const;
+  bool may_take(const Slot& slot, const Flow& flow, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?
   bool may_have_more(const Flow& flow) const;
-  Slot* free_slot(const std::string& affinity, std::optional<int> only);
+  Slot* free_slot(const Flow& flow, std::optional<int> only);
   Slot* slot_of(const Interpreter& interpreter);
+  // Nobody leases it from now on, if its owner was not forgotten, but `owner`.
+  void give_to(Slot& slot, const std::string& owner);
+  // One that was not to be leased may be now.
+  void enlist(Slot& slot, const std::string& owner);
+  bool has_lost_owner(const Slot& slot) const;
+  void lose(Slot& slot);  // when it is not leased
+  Flow& isolated(const std::string& affinity);
+  // All that it has are leased: it should have one more, as far as it may.
+  void want_more(Flow& flow);
   void take(Slot& slot, Flow& flow, int thread, double waited = 0);
   void end_lease(Slot& slot);
   Slot* free_slot_for(const Waiter& waiter);
@@ -232,6 +252,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
   // Is any of its minimum size on its way?
   bool is_filling() const { return active_ < min_size_ && (growing_ > 0 || may_start()) && !closed_; }
+  // Whose own interpreters are too few; nullptr if nobody's are.
+  const Flow* lacking() const;
+  bool is_short() const { return active_ < min_size_ || lacking() != nullptr; }
   bool may_grow() const { return active_ < std::min(max_size_.load(), limit_) && may_start(); }
 
   // autoscaler.cc
@@ -250,10 +273,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Growth watch(std::unique_lock<std::mutex>& lock);
   void rest(std::unique_lock<std::mutex>& lock, Clock::duration pause);
   void grow(std::unique_lock<std::mutex>& lock, Growth growth);
-  bool add_one(std::unique_lock<std::mutex>& lock);
+  bool add_one(std::unique_lock<std::mutex>& lock, const std::string& owner = {});
   void fill(std::unique_lock<std::mutex>& lock);
-  // A parked one, once it may be leased.
-  void unpark(Slot& slot);
   void end_parking(const Interpreter& interpreter);
   void park_surplus(std::unique_lock<std::mutex>& lock);
   // Without `mutex_`: they free their models, on their own threads. `freed` is called there, for each, under
@@ -271,11 +292,14 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   FairQueue queue_;
   size_t limit_ = SIZE_MAX;
   std::map<std::string, std::string> sources_;
-  size_t active_;        // slots free or leased
-  size_t capacity_;      // how many may be leased to whoever comes; those above are the reserve
-  size_t leased_ = 0;    // slots leased
-  size_t beyond_ = 0;    // the most that were leased above the capacity, since the last review
-  size_t wanted_ = 0;    // the most that were leased or waited for, since the last review
+  size_t active_;      // slots free or leased, here and in what follows of those without an owner
+  size_t capacity_;    // how many may be leased to whoever comes; those above are the reserve
+  size_t leased_ = 0;  // slots leased
+  size_t beyond_ = 0;  // the most that were leased above the capacity, since the last review
+  size_t wanted_ = 0;  // the most that were leased or waited for, since the last review
+  size_t own_ = 0;     // slots free or leased that have an owner
+  size_t own_leased_ = 0;
+  size_t owners_ = 0;
   std::string failure_;  // why the last start failed, until one succeeds
   Clock::time_point retry_at_;
   Clock::duration retry_after_{};  // the last start that failed

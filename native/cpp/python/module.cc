@@ -187,6 +187,7 @@ py::dict describe(const Pool::Status& status) {
   entry["model"] = leased && !status.model.empty() ? py::object(py::str(status.model)) : py::none();
   entry["seconds"] = leased ? py::object(py::float_(status.seconds)) : py::none();
   entry["idle"] = status.idle;
+  entry["owner"] = status.owner.empty() ? py::none() : py::object(py::str(status.owner));
   return entry;
 }
 
@@ -439,6 +440,7 @@ PYBIND11_MODULE(_native, module) {
           py::arg("affinity"), py::arg("done_fd"), py::arg("pinned") = false, py::arg("share") = py::none())
       .def("set_share", &Pool::set_share, py::arg("affinity"), py::arg("most"),
            py::call_guard<WithoutHostGil>())
+      .def("isolate", &Pool::isolate, py::arg("affinity"), py::call_guard<WithoutHostGil>())
       .def("forget", &Pool::forget, py::arg("affinity"), py::arg("only") = py::none(),
            py::call_guard<WithoutHostGil>())
       .def(

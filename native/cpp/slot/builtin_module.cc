@@ -7,7 +7,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "../interpose/private_copies.h"
 #include "../interpose/registrations.h"
@@ -34,6 +37,9 @@ namespace {
 const StartOptions* options = nullptr;
 std::atomic<bool> late{false};
 std::atomic<bool> retires{false};
+std::atomic<bool> claimed{false};
+std::mutex claim_mutex;  // guards `claimant`; a leaf lock
+std::string claimant;
 
 // Runs `work` without this interpreter's GIL, which is held again where it throws.
 template <typename Work>
@@ -422,6 +428,20 @@ PyObject* retire_interpreter(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// claim_interpreter(affinity) -> None
+//
+// Nobody but that model leases this interpreter again after who has it now, and that model no other one.
+PyObject* claim_interpreter(PyObject*, PyObject* affinity) {
+  const char* const text = PyUnicode_AsUTF8(affinity);
+  if (text == nullptr) {
+    return nullptr;
+  }
+  const std::lock_guard lock(claim_mutex);
+  claimant = text;
+  claimed = true;
+  Py_RETURN_NONE;
+}
+
 PyMethodDef functions[] = {
     {"load_library", guarded<load_library>, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"import_note", guarded<import_note>, METH_NOARGS, "import_note() -> str"},
@@ -435,6 +455,7 @@ PyMethodDef functions[] = {
      "call_interruptible(function, *arguments) -> its result"},
     {"watch_dicts", guarded<watch_dicts>, METH_VARARGS, "watch_dicts(dicts, values) -> watch"},
     {"changed_dicts", guarded<changed_dicts>, METH_O, "changed_dicts(watch) -> list of (place, bindings)"},
+    {"claim_interpreter", guarded<claim_interpreter>, METH_O, "claim_interpreter(affinity) -> None"},
     {"retire_interpreter", guarded<retire_interpreter>, METH_NOARGS, "retire_interpreter() -> None"},
     {"interpreter_id", guarded<interpreter_id>, METH_NOARGS, "interpreter_id() -> int"},
     {"map_archive", guarded<map_archive>, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
@@ -491,6 +512,15 @@ bool registers_late() {
 
 bool wants_to_retire() {
   return retires;
+}
+
+std::optional<std::string> take_claim() {
+  if (!claimed) {
+    return std::nullopt;
+  }
+  const std::lock_guard lock(claim_mutex);
+  claimed = false;
+  return std::exchange(claimant, {});
 }
 
 void add_builtin_module(const StartOptions& given) {

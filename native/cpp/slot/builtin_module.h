@@ -2,6 +2,9 @@
 // process around it.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "../seam/interpreter.h"
 #include "python.h"
 
@@ -15,5 +18,8 @@ bool registers_late();
 
 // Has Python code in here asked for that (`_interpool.retire_interpreter`)? Any thread.
 bool wants_to_retire();
+
+// For whom Python code in here has claimed it (`_interpool.claim_interpreter`). Any thread.
+std::optional<std::string> take_claim();
 
 }  // namespace interpool

@@ -329,6 +329,7 @@ class PythonInterpreter final : public Interpreter {
   }
 
   bool wants_to_retire() const noexcept override { return interpool::wants_to_retire(); }
+  std::optional<std::string> take_claim() override { return interpool::take_claim(); }
 
   void abandon() noexcept override { abandoned = true; }
 

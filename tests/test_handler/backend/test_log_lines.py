@@ -74,7 +74,7 @@ class Model:
             failed_load=-1,
             admission=Admission(),
             ordinary=True,
-            isolated=True,  # what its model does to logging is its own affair
+            unwatched=True,  # what its model does to logging is its own affair
         )
         self._made = (
             token.as_text(),

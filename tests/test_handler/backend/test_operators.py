@@ -93,7 +93,7 @@ class Served:
         self.directory = directory
 
     @contextmanager
-    def _worker(self, told: Told, *, isolated: bool, state: int) -> Iterator[tuple[str, bytes]]:
+    def _worker(self, told: Told, *, state: int) -> Iterator[tuple[str, bytes]]:
         with open(os.devnull, "wb") as log:
             token = WorkerToken(
                 stdout=log.fileno(),
@@ -104,21 +104,25 @@ class Served:
                 failed_load=told.inside.fileno(),
                 admission=Admission(),
                 ordinary=True,
-                isolated=isolated,
                 state=state,
                 own_state=state > 0,
             )
             yield token.as_text(), otf.load("m", str(self.directory), handler="handler.py")
 
     def ask(
-        self, session: InterpreterSession, *, load: bool = False, isolated: bool = False, state: int = 0
+        self, session: InterpreterSession, *, load: bool = False, state: int = 0
     ) -> tuple[int, bytes, bool, list[bytes]]:
-        """The reply's code and rest, whether the connection stays open, and what the host was told."""
+        """The reply's code and rest, whether the connection stays open, and what the host was told.
+
+        The code is 0 if another interpreter is to answer.
+        """
         told = Told()
         try:
-            with self._worker(told, isolated=isolated, state=state) as (worker, command):
+            with self._worker(told, state=state) as (worker, command):
                 service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
                 answer = service(command if load else otf.predict(b"x"))
+                if session.global_("builtins", "repr")(answer).to_value() == "None":
+                    return 0, b"", True, told.said
                 reply = session.global_("builtins", "bytes")(answer[0]).to_value()
                 stays = bool(answer[1].to_value())
         finally:
@@ -145,7 +149,7 @@ def test_a_model_that_was_dropped_is_loaded_again(
 
 @BOTH
 @pytest.mark.parametrize("loads", ["", CARRIES_ON])
-def test_a_model_whose_operator_is_a_neighbours_is_sent_to_a_pool_of_its_own(
+def test_a_model_whose_operator_is_a_neighbours_gets_interpreters_of_its_own(
     session: InterpreterSession, tmp_path: Path, source: str, loads: str
 ) -> None:
     name = f"test_beside::op{len(source)}_{len(loads)}"
@@ -153,11 +157,11 @@ def test_a_model_whose_operator_is_a_neighbours_is_sent_to_a_pool_of_its_own(
     other = Served(tmp_path / "other", name, source, 3, loads)
     assert one.answers(session, 2)
     for load in (True, False):
-        code, reply, stays, said = other.ask(session, load=load)
-        assert (code, stays) == (200 if load else 503, False)
-        assert f"the operator {name}".encode() in reply
+        code, _, _, said = other.ask(session, load=load)
+        assert code == 0
         assert len(said) == 1
-        assert said[0].startswith(failed_load.OWN_POOL)
+        assert said[0].startswith(failed_load.OWN_INTERPRETERS)
+        assert f"the operator {name}".encode() in said[0]
         assert str(one.directory).encode() in said[0]
         assert one.answers(session, 2)
     other.drop(session)
@@ -198,7 +202,9 @@ def test_what_a_model_was_told_moves_no_other_one(session: InterpreterSession, t
         conflicting(str(other), "a neighbour is in the way")
     assert served.answers(session, 2)
     conflicting(str(served.directory / "archive.ptpkg"), "a neighbour is in the way")
-    assert not served.answers(session, 2)
+    _, _, stays, said = served.ask(session)
+    assert stays
+    assert said == [failed_load.OWN_INTERPRETERS + b"a neighbour is in the way"]
     served.drop(session)
 
 

@@ -114,9 +114,15 @@ class _Pool:
         for place, number in enumerate((1, 2)):
             has = {model: idle[place] for model, idle in self.idle_s.items() if idle[place] >= 0}
             entries.append(
-                {"interpreter": number, "state": "free", "affinities": list(has), "idle": list(has.values())}
+                {
+                    "interpreter": number,
+                    "state": "free",
+                    "affinities": list(has),
+                    "idle": list(has.values()),
+                    "owner": None,
+                }
             )
-        parked = {"interpreter": 3, "state": "parked", "affinities": [], "idle": []}
+        parked = {"interpreter": 3, "state": "parked", "affinities": [], "idle": [], "owner": None}
         return {"interpreters": [*entries, parked]}
 
     def all_instances(self) -> list[Any]:

@@ -21,12 +21,11 @@ from waiting import wait_for
 
 import interpool.native
 from interpool.handler import interpool_handler
-from interpool.handler.config import own_pool
-from interpool.handler.failed_load import ask_for_own_pool
+from interpool.handler.failed_load import ask_for_own_interpreters
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host
 from interpool.handler.host.call_watch import CallWatch
-from interpool.handler.host.pool import Pool
+from interpool.handler.host.pool import MOST_LOST, Pool
 from interpool.handler.host.pool_host import PoolHost, remove_stale
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
@@ -39,6 +38,8 @@ class _Pool:
     connections: list[dict[str, Any]]
     forgotten: list[str]
     told: list[str]
+    isolated: list[str]
+    retired: int = 0
     sizes: list[tuple[int, int]]
     failure: Exception | None = None
     lost: bool = False  # all of its interpreters, and it cannot start another one
@@ -52,6 +53,7 @@ class _Pool:
         _Pool.connections = []
         _Pool.forgotten = []
         _Pool.told = []
+        _Pool.isolated = []
 
     def __len__(self) -> int:
         return 0 if _Pool.lost else self._count
@@ -63,6 +65,9 @@ class _Pool:
 
     def forget(self, affinity: str, interpreter: int | None = None) -> None:
         _Pool.forgotten.append(affinity)
+
+    def isolate(self, affinity: str) -> None:
+        _Pool.isolated.append(affinity)
 
     def tell_all(self, module: str, function: str, argument: str) -> None:
         assert (module, function) == ("interpool.handler.backend.service", "end_states")
@@ -80,7 +85,9 @@ class _Pool:
     def stats(self) -> dict[str, object]:
         failure = "no memory" if _Pool.lost else ""
         sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": failure}
-        return {"interpreters": [], "models": {}, **sizes}
+        retired = {"state": "retired", "affinities": [], "idle": [], "owner": None, "seconds": None}
+        interpreters = [{"interpreter": number, **retired} for number in range(_Pool.retired)]
+        return {"interpreters": interpreters, "models": {}, **sizes}
 
     def serve(self, fd: int, **options: Any) -> Any:
         entry = {"socket": socket.socket(fileno=fd), "closed": False, **options}
@@ -731,32 +738,36 @@ def test_two_calls_that_do_not_come_back_are_borne(runtime: Path, model: Path, t
     wait_for(lambda: _states(runtime) == [], "all workers' end")
 
 
-def test_a_model_that_changes_its_neighbours_is_sent_to_a_pool_of_its_own(
+def test_a_model_that_leaves_traces_has_interpreters_of_its_own_and_keeps_its_workers(
     runtime: Path, model: Path, tmp_path: Path
 ) -> None:
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
-    beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)
-    ask_for_own_pool(token.failed_load, "it has replaced torch.relu")  # and waits until the host knows
-    assert beside.answer() == "bye"
+    ask_for_own_interpreters(token.failed_load, "its operator is another's")  # and waits until it has them
+    assert _Pool.isolated == [str(model)]
+    Report("traces", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
+    late, late_stream, _ = _serve(runtime, tmp_path / ".s1", model)
+    assert _Pool.isolated == [str(model)]
+    served = json.loads(control.ask_status(runtime))["served"][str(model)]
+    assert served["traces"] == "its operator is another's"
     _Pool.end(0)
-    assert worker.answer() == "bye"
-    late = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
-    assert late.answer() == f"pool\0{own_pool(model)}"
     _Pool.end(1)
-    for thing in (stream, beside_stream, worker, beside, late):
+    for thing in (stream, late_stream, worker, late):
         thing.close()
 
 
-def test_a_model_that_was_found_out_by_a_neighbour_is_sent_away_too(
-    runtime: Path, model: Path, tmp_path: Path
+def test_a_model_that_leaves_traces_goes_to_processes_of_its_own_when_too_many_interpreters_were_lost(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(_Pool, "retired", MOST_LOST)
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
-    Report("rebound", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
+    assert not token.may_have_own
+    Report("traces", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
     assert worker.answer() == "bye"
     late = _Shim(runtime, f"unix:{tmp_path}/.s1", model)
-    assert late.answer() == f"pool\0{own_pool(model)}"
+    assert "it has replaced torch.relu" in late.answer()
+    assert _Pool.isolated == []
     _Pool.end(0)
     for thing in (stream, worker, late):
         thing.close()
@@ -767,6 +778,7 @@ def test_workers_that_end_while_their_model_is_found_out_end_once(
     runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host finds the end of a connection and the report beside each other, in this order."""
+    monkeypatch.setattr(_Pool, "retired", MOST_LOST)
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
     beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)  # of the same process: reported, too
@@ -781,12 +793,12 @@ def test_workers_that_end_while_their_model_is_found_out_end_once(
     monkeypatch.setattr(_Pool, "stats", stats_behind_the_gate)
     assert is_waiting.wait(60)
     _Pool.end(0)
-    Report("rebound", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
+    Report("traces", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
     gate.set()
     assert (worker.answer(), beside.answer()) == ("bye", "bye")
     _Pool.end(1)
     wait_for(lambda: _states(runtime) == [], "the workers' end")
     served = json.loads(control.ask_status(runtime))["served"][str(model)]
-    assert served["worker_ends"] == {"isolated": 2}
+    assert served["worker_ends"] == {"left_to_stock": 2}
     for thing in (stream, beside_stream, worker, beside):
         thing.close()

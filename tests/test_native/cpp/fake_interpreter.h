@@ -171,6 +171,9 @@ class FakeInterpreter final : public Interpreter {
   void end_interruptible(uint64_t /*call*/) noexcept override { demand_gil(); }
   void interrupt(uint64_t call, Told told) override { on_interrupt(call, std::move(told)); }
   bool wants_to_retire() const noexcept override { return false; }
+  // For whom it is claimed. For the thread that has leased it.
+  std::optional<std::string> claim = std::nullopt;
+  std::optional<std::string> take_claim() override { return std::exchange(claim, std::nullopt); }
   Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
 
   // Has later() find no memory. Any thread.
@@ -269,8 +272,8 @@ class FakeInterpreter final : public Interpreter {
 // Interpreters 1 to n.
 class Fakes {
  public:
-  explicit Fakes(int count) {
-    for (int id = 1; id <= count; ++id) {
+  explicit Fakes(int count, int first = 1) {
+    for (int id = first; id < first + count; ++id) {
       fakes_.push_back(std::make_unique<FakeInterpreter>(id));
     }
   }

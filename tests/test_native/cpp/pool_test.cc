@@ -66,6 +66,91 @@ TEST(Pool, HasAnInterpreterBackWhoseLeaseCouldNotBegin) {
   pool->release(pool->acquire("b", 0.0));
 }
 
+// A pool of `fakes` that starts one more fake each time.
+std::shared_ptr<Pool> growing_pool(Fakes& first, Fakes& later, size_t& started) {
+  PoolOptions options;
+  options.start = [&later, &started]() -> Interpreter* { return later.all().at(started++); };
+  return std::make_shared<Pool>(first.all(), std::move(options));
+}
+
+void claim(Pool& pool, Interpreter& leased, const std::string& model) {
+  dynamic_cast<FakeInterpreter&>(leased).claim = model;
+  pool.release(leased);
+}
+
+TEST(Pool, LeasesAClaimedInterpreterToItsModelOnly) {
+  Fakes first(2);
+  Fakes later(4, 3);
+  size_t started = 0;
+  const auto pool = growing_pool(first, later, started);
+  Interpreter& claimed = pool->acquire("vandal", 0.0);
+  claim(*pool, claimed, "vandal");
+  EXPECT_TRUE(eventually([&] { return pool->size() == 2; }));  // another one shares in its place
+  EXPECT_EQ(pool->own(), 1U);
+  std::set<Interpreter*> others;
+  for (int i = 0; i < 2; ++i) others.insert(&pool->acquire("innocent", 0.0));
+  EXPECT_EQ(others.count(&claimed), 0U);
+  EXPECT_THROW(pool->acquire("innocent", 0.0, claimed.id()), InterpreterRetiredError);
+  EXPECT_EQ(&pool->acquire("vandal", 0.0), &claimed);
+  EXPECT_EQ(&pool->acquire("vandal", 30.0), later.all().at(1));    // it has as many as callers wait for
+  EXPECT_THROW(pool->acquire("vandal", 0.05), LeaseTimeoutError);  // up to the minimum size
+}
+
+TEST(Pool, RetiresWhatAModelHadToItselfWhenItIsForgotten) {
+  Fakes first(1);
+  Fakes later(4, 2);
+  size_t started = 0;
+  const auto pool = growing_pool(first, later, started);
+  Interpreter& claimed = pool->acquire("vandal", 0.0);
+  claim(*pool, claimed, "vandal");
+  pool->forget("vandal");
+  EXPECT_EQ(pool->own(), 0U);
+  EXPECT_EQ(&pool->acquire("vandal", 30.0), later.all().at(0));  // another model of that name shares
+}
+
+TEST(Pool, RetiresAnOwnInterpreterAfterTheLeaseInWhichItsModelWasForgotten) {
+  Fakes first(1);
+  Fakes later(4, 2);
+  size_t started = 0;
+  const auto pool = growing_pool(first, later, started);
+  pool->isolate("vandal");
+  Interpreter& own = pool->acquire("vandal", 30.0);
+  EXPECT_EQ(&own, later.all().at(0));
+  pool->forget("vandal");
+  pool->release(own);
+  EXPECT_EQ(pool->own(), 0U);
+  EXPECT_EQ(&pool->acquire("", 0.0), first.all().at(0));
+  EXPECT_THROW(pool->acquire("", 0.0, own.id()), InterpreterRetiredError);
+}
+
+TEST(Pool, LetsOthersWaitForNoInterpreterOfAModelsOwn) {
+  Fakes first(1);
+  Fakes later(4, 2);
+  size_t started = 0;
+  const auto pool = growing_pool(first, later, started);
+  pool->isolate("vandal");
+  Interpreter& own = pool->acquire("vandal", 30.0);
+  Interpreter& shared = pool->acquire("innocent", 0.0);
+  std::vector<int> order;
+  std::thread thread = waiter(*pool, order, 1);
+  pool->release(own);
+  EXPECT_EQ(pool->waiting(), 1U);
+  pool->release(shared);
+  thread.join();
+}
+
+TEST(Pool, SettlesAModelsCallersInItsOwnInterpreters) {
+  Fakes first(2);
+  Fakes later(4, 3);
+  size_t started = 0;
+  const auto pool = growing_pool(first, later, started);
+  pool->isolate("vandal");
+  EXPECT_EQ(pool->settle("vandal"), 3);
+  EXPECT_EQ(pool->settle("vandal"), 4);
+  EXPECT_EQ(pool->settle("vandal"), 3);
+  EXPECT_EQ(pool->settle("innocent"), 1);
+}
+
 TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
   Fakes fakes(1);
   const auto shared = std::make_shared<Pool>(fakes.all());
@@ -570,7 +655,7 @@ TEST(Pool, LetsCallersWhoStaySpreadOverThoseThatStart) {
   std::vector<std::thread> callers;
   for (int i = 0; i < 3; ++i) {
     callers.emplace_back([&] {
-      const int home = pool->settle().value();
+      const int home = pool->settle("").value();
       const std::lock_guard lock(mutex);
       homes.insert(home);
     });
@@ -582,7 +667,7 @@ TEST(Pool, LetsCallersWhoStaySpreadOverThoseThatStart) {
   gate.count_down();
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(homes, (std::multiset<int>{1, 2, 3}));
-  EXPECT_TRUE(pool->settle().has_value());  // all are there: the next one shares
+  EXPECT_TRUE(pool->settle("").has_value());  // all are there: the next one shares
   EXPECT_TRUE(eventually([&] { return !pool->is_growing(); }));
 }
 
@@ -599,7 +684,7 @@ TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
   pool->resize(3, 3);
   EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0 && !pool->is_growing(); }));
   pool->release(pool->acquire("", 0.0));
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(pool->settle(), 1);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pool->settle(""), 1);
   EXPECT_EQ(pool->failure(), "no room");
   EXPECT_EQ(pool->size(), 1U);
   pool->close();

@@ -34,7 +34,7 @@ def module_of(folder: Path, source: str, name: str = "handler") -> ModuleType:
 
 def changes(folder: Path, source: str) -> list[str]:
     found = changes_of({"handler": module_of(folder, source)})
-    return [change.replace(f"{folder}/", "") for change in found]
+    return [change.replace(f"{folder}/", "") for _, change in found]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,12 @@ def run(code, undo):
         "<torch_package_7>.model",
         "import builtins, sys, torch, json, functools, weakref, threading, copyreg, typing, gc, neighbour\\n"
         "def f(*_): return 2\\nclass Mine:\\n    def m(self): return 2\\n" + code)
+    def look():
+        found = watched.look_thoroughly()
+        return watched.look(at_once=True) or (found.text if found else "")
+
     try:
-        return watched.look_thoroughly(), watched.look_thoroughly()
+        return look(), look()
     finally:
         exec(undo, vars(model))
         del sys.modules[model.__name__], sys.modules["neighbour"]
