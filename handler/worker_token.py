@@ -35,7 +35,6 @@ class WorkerToken:
         model_dir: its model's directory.
         unwatched: whether nobody looks for what its model leaves, as no other model meets it, or as its
             settings say so.
-        may_have_own: whether its model may have an interpreter to itself in which it has left traces.
         most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
     """
 
@@ -55,7 +54,6 @@ class WorkerToken:
     own_state: bool = False
     model_dir: str = ""
     unwatched: bool = False
-    may_have_own: bool = True
     most_answer_bytes: int = 0
 
     def as_text(self) -> str:

@@ -9,7 +9,14 @@ Fields = dict[str, Any]
 
 def model(name: str = "m/1.0", **more: Any) -> Fields:
     counts = {"loads": 1, "load_s": 0.5, "failed_loads": 0, "worker_starts": 2, "worker_restarts": 0}
-    rest = {"worker_ends": {}, "given_up": 0, "workers_awaited": 0, "reason": "", "failed_lately": False}
+    rest = {
+        "worker_ends": {},
+        "given_up": 0,
+        "workers_awaited": 0,
+        "reason": "",
+        "traces": "",
+        "failed_lately": False,
+    }
     return {"model": name, **counts, **rest, **more}
 
 
@@ -20,7 +27,7 @@ def worker(directory: str = "/m", **more: Any) -> Fields:
 
 def interpreter(number: int, state: str = "free", **more: Any) -> Fields:
     about = {"interpreter": number, "state": state, "leased": state == "leased", "leases": 3}
-    return {**about, "affinities": [], "model": None, "seconds": None, **more}
+    return {**about, "affinities": [], "model": None, "seconds": None, "owner": None, **more}
 
 
 def leases(**more: Any) -> Fields:

@@ -18,9 +18,6 @@ from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_M
 from interpool.native.errors import InterpoolError
 
 LASTING_S = 0.5
-MOST_LOST = (
-    10  # interpreters whose memory stays until the host ends: some 50 MB each, and what was loaded there
-)
 
 logger = logging.getLogger("interpool.host")
 
@@ -167,14 +164,6 @@ class Pool:
             entries: Any = self.manager.stats()["interpreters"]
             if any((entry["seconds"] or 0) >= LASTING_S for entry in entries):
                 self.manager.tell_all(STDIO_MODULE, "write_held", "")
-
-    @property
-    def may_isolate(self) -> bool:
-        """Whether a model may have interpreters of its own, which are lost when it goes."""
-        if self.manager is None:
-            return True
-        entries: Any = self.manager.stats()["interpreters"]
-        return len([entry for entry in entries if entry["state"] == "retired"]) < MOST_LOST
 
     def isolate(self, model_dir: str) -> None:
         """Have the model served by interpreters of its own, and unloaded in all others."""

@@ -55,6 +55,7 @@ FAILED_LINGER_S = 1.0
 PAUSE_S = 0.05
 MOST_FAILED_TURNS = 200  # one after another: ten seconds at the least
 KEEP_S = 3600.0
+LOST_STEP = 10  # interpreters, after which the log says again how many are gone
 # Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
 OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
@@ -89,6 +90,7 @@ class PoolHost:
         self._calls = CallWatch()
         self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
+        self._lost_interpreters = 0
         self._is_own = name.startswith(OWN_POOL)
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
@@ -235,7 +237,6 @@ class PoolHost:
         assert self._pool.manager is not None
         if worker.settings.isolation == "own":
             self._pool.manager.isolate(worker.registration.model_dir)
-        worker.may_have_own = self._pool.may_isolate
         if worker.ordinary and not self._ordinary.is_tried(worker):
             self._ordinary.try_out(worker, self._pool.manager, self._wake)
         else:
@@ -326,16 +327,10 @@ class PoolHost:
         if model is None or model.traces:
             return
         model.traces = reason
-        if self._pool.may_isolate:
-            served = "interpreters of its own"
-            self._pool.isolate(model_dir)
-        else:
-            served = "processes of its own, as others have used up interpreters"
-            self._ordinary.part_with(model_dir, reason, self._settings)
-        logger.warning("%s is served by %s from now on: %s", worker.model, served, reason)
-        worker.tell(f"interpool: this model is served by {served} from now on, as {reason}\n")
-        if not self._pool.may_isolate:
-            self._end_workers(model_dir)
+        self._pool.isolate(model_dir)
+        served = "is served by interpreters of its own from now on"
+        logger.warning("%s %s: %s", worker.model, served, reason)
+        worker.tell(f"interpool: this model {served}, as {reason}\n")
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
@@ -418,6 +413,11 @@ class PoolHost:
         if manager is None or size is None:
             return
         stats = manager.stats()
+        each: Any = stats["interpreters"]
+        lost = sum(one["state"] == "retired" for one in each)
+        if lost // LOST_STEP > self._lost_interpreters // LOST_STEP:
+            logger.warning("%d interpreters are gone, and their memory until this process ends", lost)
+        self._lost_interpreters = lost
         wanted = relief.relieved_size(stats, size, lambda: self._free_memory() >= SHORT)
         if wanted[1] != stats["max_size"]:
             logger.warning("the pool has at most %d interpreters from now on", wanted[1])

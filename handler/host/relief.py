@@ -16,7 +16,7 @@ HELD_S = 5.0
 
 def holders(stats: dict[str, Any]) -> dict[str, float]:
     """The models whose calls hold every interpreter for long, and each one's longest in seconds; else {}."""
-    active = [one for one in stats["interpreters"] if one["state"] in ("free", "leased")]
+    active = _shared(stats)
     found: dict[str, float] = {}
     for one in active:
         if one["state"] == "free" or one["seconds"] < HELD_S:
@@ -37,12 +37,22 @@ def relieved_size(
         has_memory: for one more interpreter; asked only where one is needed.
     """
     smallest, largest = size
-    active = sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
-    starved = [name for name, model in stats["models"].items() if model["waiting"] and not model["running"]]
+    active = _shared(stats)
+    owners = {one["owner"] for one in stats["interpreters"]}
+    starved = [
+        name
+        for name, model in stats["models"].items()
+        if model["waiting"] and not model["running"] and name not in owners
+    ]
     if starved and holders(stats) and has_memory():
-        return smallest, max(largest, active + 1)
-    is_calm = not stats["waiting"] and any(one["state"] == "free" for one in stats["interpreters"])
+        return smallest, max(largest, len(active) + 1)
+    is_calm = not stats["waiting"] and any(one["state"] == "free" for one in active)
     return size if is_calm else (smallest, max(largest, stats["max_size"]))
+
+
+def _shared(stats: dict[str, Any]) -> list[dict[str, Any]]:
+    """The interpreters that any model may lease."""
+    return [one for one in stats["interpreters"] if one["state"] in ("free", "leased") and not one["owner"]]
 
 
 def describe(stats: dict[str, Any], names: dict[str, str]) -> str:

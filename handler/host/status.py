@@ -89,18 +89,31 @@ def describe_pool(pool: dict[str, Any]) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {mib(shims)} PSS together")
         lines.append(f"    in {model_dir}")
+        if own := _own(pool, model_dir):
+            lines.append(f"    {own}")
     if pool.get("stacks"):
         lines.append(textwrap.indent(pool["stacks"], "  "))
     return "\n".join(lines)
+
+
+def _own(pool: dict[str, Any], model_dir: str) -> str:
+    stats = pool["interpreters"] or {"interpreters": []}
+    own = [one for one in stats["interpreters"] if one["owner"] == model_dir and one["state"] != "retired"]
+    if not own:
+        return ""
+    traces = pool["served"].get(model_dir, {}).get("traces")
+    return f"{len(own)} of the interpreters are its own: {traces or 'it has asked for that'}"
 
 
 def _interpreters(stats: dict[str, Any] | None) -> str:
     if stats is None:
         return "starting"
     each = stats["interpreters"]
+    own = sum(one["owner"] is not None and one["state"] != "retired" for one in each)
     states = Counter(str(interpreter["state"]) for interpreter in each)
     leases = sum(int(interpreter["leases"]) for interpreter in each)
-    also = [f"{states[state]} {state}" for state in ("parked", "retired") if states[state]]
+    also = [f"{own} serve one model each"] if own else []
+    also += [f"{states[state]} {state}" for state in ("parked", "retired") if states[state]]
     also += missing(stats)
     counts = [
         f"{states['leased']} leased",
@@ -108,12 +121,13 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
         f"{stats['waiting']} calls waiting",
         f"{leases} leases so far",
     ]
-    return f"{states['free'] + states['leased']} of at most {stats['max_size']} ({', '.join(counts)})"
+    return f"{states['free'] + states['leased'] - own} of at most {stats['max_size']} ({', '.join(counts)})"
 
 
 def missing(stats: dict[str, Any]) -> list[str]:
     """What a pool says of interpreters that are to be there and are not, for people; [] or one text."""
-    lacks = stats["min_size"] - sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
+    each = [one for one in stats["interpreters"] if one["owner"] is None]
+    lacks = stats["min_size"] - sum(one["state"] in ("free", "leased") for one in each)
     if stats["growing"]:
         return [f"{lacks} more being started" if lacks > 1 else "one more being started"]
     if lacks > 0 and stats["failure"]:

@@ -69,7 +69,8 @@ def _pool(pool: dict[str, Any]) -> list[RenderableType]:
     parts: list[RenderableType] = [head, Text(f"memory  {mib(memory.get('pss'))} PSS: {kinds}")]
     if stats is None:
         return [*parts, Text("interpreters: starting", style="yellow"), Text()]
-    size = sum(one["state"] in ("free", "leased") for one in stats["interpreters"])
+    sharing = [one for one in stats["interpreters"] if one["owner"] is None]
+    size = sum(one["state"] in ("free", "leased") for one in sharing)
     waits = Text(f"calls waiting  {stats['waiting']}", style="red" if stats["waiting"] else "")
     parts.append(Text(", ".join([f"interpreters  {size} of at most {stats['max_size']}", *missing(stats)])))
     return [*parts, waits, _interpreters(pool), _models(pool), Text()]
@@ -77,7 +78,7 @@ def _pool(pool: dict[str, Any]) -> list[RenderableType]:
 
 def _interpreters(pool: dict[str, Any]) -> Table:
     names = names_of(pool)
-    table = _table("interpreter", "state", "model", "for", "leases", "has served")
+    table = _table("interpreter", "state", "model", "for", "leases", "has served", "serves only")
     for one in pool["interpreters"]["interpreters"]:
         served = sorted({names[directory] for directory in one["affinities"] if directory in names})
         table.add_row(
@@ -87,6 +88,7 @@ def _interpreters(pool: dict[str, Any]) -> Table:
             "" if one["seconds"] is None else duration(one["seconds"]),
             str(one["leases"]),
             escape(", ".join(served)),
+            escape(names.get(one["owner"] or "", "")),
         )
     return table
 

@@ -42,7 +42,6 @@ class Worker:
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # its archive's name and version
     unwatched: bool = False  # see WorkerToken
-    may_have_own: bool = True  # likewise
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
@@ -156,7 +155,6 @@ class Worker:
             own_state=self.own_state,
             model_dir=self.registration.model_dir,
             unwatched=self.unwatched,
-            may_have_own=self.may_have_own,
             most_answer_bytes=self.most_answer_bytes,
         )
 

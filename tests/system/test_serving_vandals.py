@@ -32,8 +32,19 @@ def _served_by(server: TorchServe, name: str) -> list[str]:
     ]
 
 
-def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str = "") -> None:
-    answer = server.register(mar(server, name, packed("vandal", "vandal"), config=config))
+def _has_own(server: TorchServe, name: str) -> bool:
+    """Whether interpreters of the default pool serve the model, and no other one since they do."""
+    pool = server.pools()["default"]
+    (directory,) = {one["model_dir"] for one in pool["workers"] if one["model"] == f"{name}/1.0"}
+    own = [one for one in pool["interpreters"]["interpreters"] if one["owner"] == directory]
+    return bool(own) and all(one["affinities"] in ([], [directory]) for one in own)
+
+
+def _register(
+    server: TorchServe, mar: Mar, packed: Pack, name: str, config: str = "", workers: int = 1
+) -> None:
+    archive = mar(server, name, packed("vandal", "vandal"), config=config)
+    answer = server.register(archive, initial_workers=workers)
     assert answer.status == 200, answer.text + server.model_log()[-3000:]
 
 
@@ -51,7 +62,7 @@ def _register(server: TorchServe, mar: Mar, packed: Pack, name: str, config: str
         *TRACES,
     ],
 )
-def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
+def test_a_model_that_changes_its_neighbours_gets_its_own_and_they_answer_as_before(
     server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
     name = way.replace(" ", "-")
@@ -60,11 +71,11 @@ def test_a_model_that_changes_its_neighbours_is_moved_and_they_answer_as_before(
     server.predict(name, {"way": way})
     for _ in range(20):
         assert server.predict("careful", {}).json == RIGHT
-    wait_for(lambda: server.predict(name, {}).status == 200, f"{name} to answer")
-    (pool,) = _served_by(server, name)
-    assert pool.startswith("own-")
+    assert server.predict(name, {}).status == 200
+    assert _served_by(server, name) == ["default"]
+    assert _has_own(server, name)
     told = "left traces in" if way in TRACES else "replaced or removed"
-    assert f"served by a pool of its own from now on, as it has {told}" in server.model_log()
+    assert f"served by interpreters of its own from now on, as it has {told}" in server.model_log()
     server.unregister(name)
     for _ in range(6):
         assert server.predict("careful", {}).json == RIGHT
@@ -79,41 +90,45 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
     for _ in range(2):  # one of them is not looked at
         server.predict("late", {"way": "patch torch"})
 
-    def is_moved() -> bool:
+    def is_found_out() -> bool:
         with ThreadPoolExecutor(4) as threads:  # in both interpreters, of which one may be as it was
             answers = list(threads.map(lambda _: server.predict("careful", {}).json, range(8)))
         assert answers == [RIGHT] * 8
-        return _served_by(server, "late") not in ([], ["default"])
+        return _has_own(server, "late")
 
-    wait_for(is_moved, "it to be moved", pause=0.1)
+    wait_for(is_found_out, "it to be found out", pause=0.1)
     server.unregister("late")
 
 
+@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("way", ["patch torch", "exchange code", *TRACES])
-def test_a_model_that_does_so_while_it_is_loaded_is_moved_before_anybody_meets_it(
-    server: TorchServe, mar: Mar, packed: Pack, way: str
+def test_a_model_that_does_so_while_it_is_loaded_meets_nobody(
+    server: TorchServe, mar: Mar, packed: Pack, way: str, workers: int
 ) -> None:
     name = way.replace(" ", "-") + "-at-load"
-    _register(server, mar, packed, name)
+    _register(server, mar, packed, name, workers=workers)
     for _ in range(20):
         assert server.predict("careful", {}).json == RIGHT
     # Its own way.
     assert server.predict(name, {}).json == {"relu": -1.0 if way == "patch torch" else 3.0}
-    (pool,) = _served_by(server, name)
-    assert pool.startswith("own-")
+    assert _has_own(server, name)
+    with ThreadPoolExecutor(8) as threads:
+        answers = [threads.submit(server.predict, each, {}) for each in (name, "careful") * 8]
+        assert {answer.result().status for answer in answers} == {200}
     server.unregister(name)
     for _ in range(6):
         assert server.predict("careful", {}).json == RIGHT
 
 
+@pytest.mark.parametrize("isolation", ["own", "process"])
 def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
-    server: TorchServe, mar: Mar, packed: Pack
+    server: TorchServe, mar: Mar, packed: Pack, isolation: str
 ) -> None:
-    _register(server, mar, packed, "alone", config="interpool: {isolation: own}")
+    _register(server, mar, packed, "alone", config=f"interpool: {{isolation: {isolation}}}")
     retired = _numbers(server, "retired")
     assert server.predict("alone", {"way": "patch torch"}).json == {"relu": -1.0}
     (pool,) = _served_by(server, "alone")
-    assert pool.startswith("own-")
+    assert pool.startswith("own-") if isolation == "process" else _has_own(server, "alone")
     assert server.predict("alone", {}).json == {"relu": -1.0}
     assert _numbers(server, "retired") == retired
     server.unregister("alone")

@@ -22,10 +22,15 @@ from interpool.native.errors import RemoteError
 
 
 class _Pool:
-    """Two interpreters, in which ``load(number, log)`` is what becomes of a load."""
+    """Two interpreters, in which ``load(number, log)`` is what becomes of a load.
 
-    def __init__(self, load: Callable[[int, int], str]) -> None:
+    With ``apart``, the model is to have interpreters of its own for that reason.
+    """
+
+    def __init__(self, load: Callable[[int, int], str], apart: str = "") -> None:
         self._load = load
+        self._apart = apart
+        self.isolated: list[str] = []
         self.loads: list[int] = []
         self.limits: list[float] = []
         self.forgotten: list[int] = []
@@ -39,14 +44,22 @@ class _Pool:
     def acquire_session(self, affinity: str, call_limit: float) -> Any:
         assert affinity
         self.limits.append(call_limit)
-        return self._session(1)
+        return self._session(3 if affinity in self.isolated else 1)
+
+    def isolate(self, affinity: str) -> None:
+        self.isolated.append(affinity)
+
+    def stats(self) -> dict[str, Any]:
+        return {"interpreters": [{"interpreter": number, "owner": None} for number in (1, 2)]}
 
     @contextmanager
     def _session(self, number: int) -> Iterator[Any]:
         def global_(_module: str, name: str) -> Any:
             if name == "drop":
                 return lambda _directory, _own_states: self.forgotten.append(number)
-            return lambda token, _fd: SimpleNamespace(to_value=lambda: (self._try(number, token), "weights"))
+            return lambda token, _fd: SimpleNamespace(
+                to_value=lambda: (self._try(number, token), self._apart, "weights")
+            )
 
         yield SimpleNamespace(interpreter_id=number, global_=global_)
 
@@ -153,6 +166,27 @@ def test_a_model_that_takes_long_of_what_torchserve_waits_is_loaded_once(
     model_dir = worker.registration.model_dir
     assert (models.is_tried(worker), models.left_to_stock(model_dir, ordinary=True)) == (True, "")
     assert worker.said() == "loading\n"
+
+
+def test_a_model_that_leaves_traces_is_tried_in_no_second_interpreter(
+    runtime: Path, model: Path, worker: Any
+) -> None:
+    models = OrdinaryModels(runtime)
+    pool = _Pool(lambda _number, log: _say(log), apart="it has left traces")
+    assert _try_out(models, worker, pool) == [worker]
+    assert models.left_to_stock(str(model), ordinary=True) == ""
+    assert pool.loads == [1]
+
+
+def test_a_model_that_a_neighbour_is_in_the_way_of_is_tried_by_itself(
+    runtime: Path, model: Path, worker: Any
+) -> None:
+    models = OrdinaryModels(runtime)
+    pool = _Pool(lambda number, log: _say(log) if number == 3 else "the name is taken", apart="its operator")
+    assert _try_out(models, worker, pool) == [worker]
+    assert models.left_to_stock(str(model), ordinary=True) == ""
+    assert pool.isolated == [str(model)]
+    assert pool.loads == [1, 3]
 
 
 @pytest.mark.parametrize("failing", [1, 2])

@@ -25,7 +25,7 @@ from interpool.handler.failed_load import ask_for_own_interpreters
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host
 from interpool.handler.host.call_watch import CallWatch
-from interpool.handler.host.pool import MOST_LOST, Pool
+from interpool.handler.host.pool import Pool
 from interpool.handler.host.pool_host import PoolHost, remove_stale
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
@@ -39,7 +39,6 @@ class _Pool:
     forgotten: list[str]
     told: list[str]
     isolated: list[str]
-    retired: int = 0
     sizes: list[tuple[int, int]]
     failure: Exception | None = None
     lost: bool = False  # all of its interpreters, and it cannot start another one
@@ -85,9 +84,7 @@ class _Pool:
     def stats(self) -> dict[str, object]:
         failure = "no memory" if _Pool.lost else ""
         sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": failure}
-        retired = {"state": "retired", "affinities": [], "idle": [], "owner": None, "seconds": None}
-        interpreters = [{"interpreter": number, **retired} for number in range(_Pool.retired)]
-        return {"interpreters": interpreters, "models": {}, **sizes}
+        return {"interpreters": [], "models": {}, **sizes}
 
     def serve(self, fd: int, **options: Any) -> Any:
         entry = {"socket": socket.socket(fileno=fd), "closed": False, **options}
@@ -753,52 +750,4 @@ def test_a_model_that_leaves_traces_has_interpreters_of_its_own_and_keeps_its_wo
     _Pool.end(0)
     _Pool.end(1)
     for thing in (stream, late_stream, worker, late):
-        thing.close()
-
-
-def test_a_model_that_leaves_traces_goes_to_processes_of_its_own_when_too_many_interpreters_were_lost(
-    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_Pool, "retired", MOST_LOST)
-    _Pool.connections = []
-    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
-    assert not token.may_have_own
-    Report("traces", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
-    assert worker.answer() == "bye"
-    late = _Shim(runtime, f"unix:{tmp_path}/.s1", model)
-    assert "it has replaced torch.relu" in late.answer()
-    assert _Pool.isolated == []
-    _Pool.end(0)
-    for thing in (stream, worker, late):
-        thing.close()
-
-
-@pytest.mark.usefixtures("quick_ticks")
-def test_workers_that_end_while_their_model_is_found_out_end_once(
-    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The host finds the end of a connection and the report beside each other, in this order."""
-    monkeypatch.setattr(_Pool, "retired", MOST_LOST)
-    _Pool.connections = []
-    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
-    beside, beside_stream, _ = _serve(runtime, tmp_path / ".s1", model)  # of the same process: reported, too
-    is_waiting, gate = threading.Event(), threading.Event()
-    stats = _Pool.stats
-
-    def stats_behind_the_gate(pool: _Pool) -> dict[str, object]:
-        is_waiting.set()
-        assert gate.wait(60)
-        return stats(pool)
-
-    monkeypatch.setattr(_Pool, "stats", stats_behind_the_gate)
-    assert is_waiting.wait(60)
-    _Pool.end(0)
-    Report("traces", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
-    gate.set()
-    assert (worker.answer(), beside.answer()) == ("bye", "bye")
-    _Pool.end(1)
-    wait_for(lambda: _states(runtime) == [], "the workers' end")
-    served = json.loads(control.ask_status(runtime))["served"][str(model)]
-    assert served["worker_ends"] == {"left_to_stock": 2}
-    for thing in (stream, beside_stream, worker, beside):
         thing.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pool_states
 import pytest
 from click.testing import CliRunner
 
@@ -13,10 +14,7 @@ from interpool.handler.host import status
 
 def _pool(**more: Any) -> dict[str, Any]:
     states = ["free", "leased", "leased", "parked", "retired"]
-    interpreters = [
-        {"interpreter": i, "state": state, "leased": state == "leased", "leases": 10, "affinities": []}
-        for i, state in enumerate(states, 1)
-    ]
+    interpreters = [pool_states.interpreter(i, state, leases=10) for i, state in enumerate(states, 1)]
     stats = {"interpreters": interpreters, "waiting": 4, "min_size": 2, "max_size": 6, "growing": True}
     about = {"pool": "default", "pid": 1, "frontend_pid": 2, "uptime_s": 3.0, "interpreters": stats}
     return {**about, "models": [], "workers": [], "memory": {}, **more}
@@ -28,6 +26,15 @@ def test_interpreters_are_counted_by_what_they_are() -> None:
         "interpreters: 3 of at most 6 (2 leased, 1 parked, 1 retired, one more being started, "
         "4 calls waiting, 50 leases so far)"
     ) in text
+
+
+def test_a_model_with_interpreters_of_its_own_is_told_of_with_the_reason() -> None:
+    served = {"/m": pool_states.model(traces="it has replaced torch.relu")}
+    pool = _pool(models=["/m"], workers=[pool_states.worker()], served=served)
+    pool["interpreters"]["interpreters"] += [pool_states.interpreter(i, owner="/m") for i in (6, 7)]
+    text = status.describe_pool(pool)
+    assert "interpreters: 3 of at most 6 (2 leased, 2 serve one model each, 1 parked," in text
+    assert "2 of the interpreters are its own: it has replaced torch.relu" in text
 
 
 @pytest.mark.parametrize(
