@@ -133,7 +133,7 @@ class ModuleScope:
         """Whether what is imported from that directory is this scope's."""
         if path in self._finders or any(_is_below(path, root) for root in self._roots):
             return True
-        if path in self._base:
+        if path in self._base or _is_vendored(path):
             return False
         return path in sys.path or any(_is_below(path, own) for own in self._finders)
 
@@ -217,7 +217,8 @@ class ModuleScope:
         sys.modules.update(self._modules)
         _attach(self._bound)
         sys.path_importer_cache.update(self._finders)
-        sys.path[:] = self.path
+        vendored = [path for path in self._base if _is_vendored(path) and path not in self.path]
+        sys.path[:] = [*self.path, *vendored]
         self._size = len(sys.modules)
 
     def _leave(self) -> None:
@@ -236,7 +237,8 @@ class ModuleScope:
         self._hidden_bound.clear()
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
-        sys.path[:] = self._base
+        vendored = [path for path in self.path if _is_vendored(path) and path not in self._base]
+        sys.path[:] = [*self._base, *vendored]
 
 
 _scopes: WeakSet[ModuleScope] = WeakSet()
@@ -313,6 +315,12 @@ def _hook(path: str) -> FileFinder:
     if _entered is None or not os.path.isdir(path) or not _entered.claims(path):
         raise ImportError(path=path)
     return _entered.finder(path)
+
+
+def _is_vendored(path: str) -> bool:
+    """Whether setuptools has added it to the path for itself, as it does whoever imports it."""
+    file = getattr(sys.modules.get("setuptools"), "__file__", None)
+    return file is not None and path == os.path.join(os.path.dirname(file), "_vendor")
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -149,6 +149,17 @@ def test_changes_of_the_path_are_the_scopes_own(scopes: Scopes, tmp_path: Path) 
         scopes.outside("import src_module")
 
 
+def test_what_setuptools_brings_with_itself_is_everybodys_whoever_imports_it(scopes: Scopes) -> None:
+    scopes.make("one")
+    scopes.make("two")
+    scopes.inside("one", "import setuptools")
+    ask = "import jaraco.functools; result = jaraco.functools.__file__"
+    (file,) = {scopes.inside("one", ask), scopes.inside("two", ask), scopes.outside(ask)}
+    assert "setuptools/_vendor" in file
+    same = "import sys; result = id(sys.modules['jaraco.functools'])"
+    assert scopes.inside("one", same) == scopes.inside("two", same)
+
+
 def test_modules_that_a_model_puts_in_place_by_hand_are_its_own(scopes: Scopes) -> None:
     scopes.make(
         "one",
@@ -335,12 +346,12 @@ def test_what_of_the_environment_uses_a_scopes_module_is_the_scopes(
 
 
 def test_a_closed_scopes_modules_are_gone(scopes: Scopes) -> None:
-    scopes.make("one", utils="class Marker: pass")
+    scopes.make("one", utils="class OnlyHere: pass")
     scopes.inside("one", "import utils")
     scopes.close()
     left = """
         import gc
         gc.collect()
-        result = [str(o) for o in gc.get_objects() if type(o) is type and o.__name__ == "Marker"]
+        result = [str(o) for o in gc.get_objects() if type(o) is type and o.__name__ == "OnlyHere"]
     """
     assert scopes.outside(left) == []
