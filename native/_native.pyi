@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+def threads_have_directories() -> bool: ...
 def prepare(
     *,
     executable: str,

@@ -33,7 +33,6 @@ from typing import Any
 from interpool.handler.host import memory
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
-from interpool.native.directories import own_directory
 from interpool.native.errors import CallTimeoutError, InterpoolError
 
 EVERY_S = 1.0
@@ -217,7 +216,6 @@ class Keeper:
                 raise
 
     def _run(self, steps: list[_Step]) -> None:
-        own_directory()
         loaded = False
         for step in steps:
             try:

@@ -31,7 +31,7 @@ from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.diagnostics.import_trial import ending
-from interpool.native.directories import own_directory, threads_have_directories
+from interpool.native.directories import threads_have_directories
 from interpool.native.errors import InterpoolError
 
 _INTERPRETERS = 2
@@ -159,7 +159,7 @@ def _try(job: _Job) -> Iterator[_Outcome]:
         failed_load=-1,
         admission=Admission(),
         ordinary=True,
-        own_directory=own_directory(),
+        own_directory=True,  # the process's: it has no other model
         model_dir=job.model_dir,
         arguments=[str(installed_ts() / WORKER_SCRIPT)],
     )

@@ -23,7 +23,6 @@ from typing import Any
 from interpool.handler.host.kept_directory import KeptDirectory
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
 from interpool.handler.host.worker import Worker
-from interpool.native.directories import own_directory
 from interpool.native.errors import InterpreterRetiredError
 
 logger = logging.getLogger("interpool.host")
@@ -70,7 +69,6 @@ class Trial:
         self._thread.start()
 
     def _run(self) -> None:
-        own_directory()
         try:
             self._marker.touch()
             with KeptDirectory(self._directory) as kept:

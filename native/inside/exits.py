@@ -15,7 +15,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from interpool.native.directories import own_directory
+import _interpool
 from interpool.native.inside.owners import Owner, owner_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def call(key: object, then: Callable[[], object] = lambda: None) -> None:
     name = f"exit functions of {own[0].owner.path}"
     # Where no thread can be started, they are called at the interpreter's end.
     with suppress(RuntimeError):
-        threading.Thread(target=_call, args=(own, then), name=name, daemon=True).start()
+        _interpool.start_apart(threading.Thread(target=_call, args=(own, then), name=name, daemon=True))
 
 
 def _call(own: list[_Exit], then: Callable[[], object]) -> None:
@@ -117,12 +117,10 @@ def _call(own: list[_Exit], then: Callable[[], object]) -> None:
 
 
 def _leave_directory(path: str) -> None:
-    """Have the calling thread go to that directory: it shares that of whoever started it, another model's.
+    """Have the calling thread, which has a directory of its own, go to that one.
 
-    Where there is none, as of an archive, or none any more, it goes to the process's.
+    If there is none, as of an archive, or none any more, it goes to the process's.
     """
-    if not own_directory():
-        return  # the process's is everybody's, and stays
     for directory in (path, "/proc/self/cwd", "/"):
         try:
             os.chdir(directory)

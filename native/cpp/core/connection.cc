@@ -48,13 +48,12 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
       pool->set_share(service.affinity, *service.share);
     }
     std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
-    start_model_thread([connection] {
-      pthread_setname_np(pthread_self(), "interpool-conn");
-      // A working directory of its own, and of the threads that its calls start: as a model finds it
-      // in a worker process of its own. Where the system forbids it, the process's stays.
-      static_cast<void>(::unshare(CLONE_FS));
-      connection->run();
-    });
+    start_model_thread(
+        [connection] {
+          pthread_setname_np(pthread_self(), "interpool-conn");
+          connection->run();
+        },
+        Directory::kOwn);
     return connection;
   } catch (...) {
     ::close(fd);

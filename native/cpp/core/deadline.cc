@@ -62,10 +62,12 @@ std::shared_ptr<Deadline> Deadline::start(Interpreter& interpreter, const std::s
                                           std::function<void()> given_up) {
   std::shared_ptr<Deadline> deadline(new Deadline(interpreter, limits, std::move(given_up)));
   if (model.empty()) {
-    start_model_thread([deadline] {
-      pthread_setname_np(pthread_self(), "interpool-call");
-      deadline->loop();
-    });
+    start_model_thread(
+        [deadline] {
+          pthread_setname_np(pthread_self(), "interpool-call");
+          deadline->loop();
+        },
+        Directory::kOwn);
   } else {
     ModelThread::of(interpreter, model)->post([deadline] { deadline->loop(); });
   }

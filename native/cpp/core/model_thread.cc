@@ -46,9 +46,6 @@ struct ModelThread::Queue {
 
   void loop() {
     pthread_setname_np(pthread_self(), "interpool-model");
-    // A working directory of its own, and of the threads that its calls start: as a model finds it
-    // in a worker process of its own. Where the system forbids it, the process's stays.
-    static_cast<void>(::unshare(CLONE_FS));
     number = static_cast<int>(syscall(SYS_gettid));
     begun.release();
     std::unique_lock lock(mutex);
@@ -76,7 +73,7 @@ std::shared_ptr<ModelThread> ModelThread::of(const Interpreter& interpreter, con
     }
   }
   const auto queue = std::make_shared<Queue>();
-  start_model_thread([queue] { queue->loop(); });
+  start_model_thread([queue] { queue->loop(); }, Directory::kOwn);
   queue->begun.acquire();
   // Ends where there is another one by now: nothing was given to it.
   std::shared_ptr<ModelThread> made(new ModelThread(queue));

@@ -16,4 +16,7 @@ INTERPOOL_API void end_work(InterpreterId id) noexcept;
 // the threads did that have ended.
 INTERPOOL_API bool anybody_at_work(InterpreterId id) noexcept;
 
+// Whether Python's threads that the calling thread starts from now on get working directories of their own.
+INTERPOOL_API void start_threads_apart(bool apart);
+
 }  // namespace interpool

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "../seam/apart_thread.h"
 #include "at_work.h"
 #include "interpreters.h"
 
@@ -34,6 +35,16 @@ struct Counted {
   }
 };
 thread_local Counted counted;
+
+// Whether the next thread that this one starts gets a working directory of its own.
+thread_local bool starts_apart = false;
+
+int create(pthread_t* thread, const pthread_attr_t* attributes, void* (*function)(void*), void* argument) {
+  if (starts_apart && ApartThread::start(thread, attributes, function, argument) == 0) {
+    return 0;
+  }
+  return pthread_create(thread, attributes, function, argument);
+}
 
 struct Start {
   InterpreterId interpreter;
@@ -90,6 +101,10 @@ StartThread stock_start_thread() {
 
 using namespace interpool;
 
+void interpool::start_threads_apart(bool apart) {
+  starts_apart = apart;
+}
+
 // std::thread's own start of one. Throws std::system_error where there are no more threads.
 extern "C" INTERPOOL_API void interpool_start_thread(std::thread* thread, std::thread::_State_ptr work,
                                                      void (*depend)()) asm("ip_" INTERPOOL_START_THREAD);
@@ -108,14 +123,14 @@ INTERPOOL_API int ip_pthread_create(pthread_t* thread, const pthread_attr_t* att
                                     void* (*function)(void*), void* argument) {
   const InterpreterId here = current_interpreter();
   if (here <= kHost) {
-    return pthread_create(thread, attributes, function, argument);
+    return create(thread, attributes, function, argument);
   }
   std::unique_ptr<Start> start(new (std::nothrow) Start{here, function, argument});
   if (start == nullptr) {
     return EAGAIN;
   }
   begin_work(here);  // at once: who looks must not miss one that has been started
-  const int failure = pthread_create(thread, attributes, &run, start.get());
+  const int failure = create(thread, attributes, &run, start.get());
   if (failure == 0) {
     static_cast<void>(start.release());
   } else {

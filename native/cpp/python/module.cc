@@ -15,6 +15,7 @@
 #include "../core/session.h"
 #include "../core/stacks.h"
 #include "../core/start_pool.h"
+#include "../seam/apart_thread.h"
 #include "../seam/guest_modules.h"
 #include "host_gil.h"
 #include "lease_wait.h"
@@ -331,6 +332,7 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "The pool of private interpreters; see interpool.native.pool.manager.";
   py::register_exception_translator(&translate);
 
+  module.def("threads_have_directories", &ApartThread::possible, py::call_guard<WithoutHostGil>());
   module.def(
       "prepare",
       [](std::string executable, std::string symbol_prefix, std::string torch_lib, std::string interposer,

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "../interpose/at_work.h"
 #include "../interpose/private_copies.h"
 #include "../interpose/registrations.h"
 #include "../interpose/settings.h"
@@ -163,6 +164,16 @@ PyObject* call_fresh(PyObject*, PyObject* function) {
     fresh.emplace();
   }
   return PyObject_CallNoArgs(function);
+}
+
+// start_apart(thread: threading.Thread) -> None
+//
+// It gets a working directory of its own, which begins as that of the calling thread.
+PyObject* start_apart(PyObject*, PyObject* thread) {
+  start_threads_apart(true);
+  PyObject* const result = PyObject_CallMethod(thread, "start", nullptr);
+  start_threads_apart(false);
+  return result;
 }
 
 // interpreter_id() -> int
@@ -450,6 +461,7 @@ PyMethodDef functions[] = {
     {"noted_registrations", guarded<noted_registrations>, METH_NOARGS, "noted_registrations() -> str"},
     {"repeat_registrations", guarded<repeat_registrations>, METH_O, "repeat_registrations(note) -> None"},
     {"register_late", guarded<register_late>, METH_O, "register_late(late) -> None"},
+    {"start_apart", guarded<start_apart>, METH_O, "start_apart(thread) -> None"},
     {"call_fresh", guarded<call_fresh>, METH_O, "call_fresh(function) -> its result"},
     {"call_interruptible", fast(guarded<call_interruptible>), METH_FASTCALL,
      "call_interruptible(function, *arguments) -> its result"},
