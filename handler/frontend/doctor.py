@@ -47,6 +47,7 @@ def checks() -> list[Check]:
         _archiver(),
         _overlay(),
         runtime_directory(),
+        working_directories(),
     ]
 
 
@@ -70,6 +71,26 @@ def runtime_directory() -> Check:
     except OSError as error:
         return Check(name, False, f"{path}: {error.strerror}", hint)
     return Check(name, True, path)
+
+
+def working_directories() -> Check:
+    """Whether ordinary archives can be in the pool; a warning if not."""
+    name = "ordinary archives"
+    try:
+        from interpool.native.directories import threads_have_directories
+    except ImportError as error:
+        return Check(
+            name, False, f"interpool's compiled parts cannot be loaded: {error}", "install torch first"
+        )
+    if threads_have_directories():
+        return Check(name, True, "each can have its own working directory in the pool")
+    return Check(
+        name,
+        False,
+        "no thread can have a working directory of its own here, so TorchServe's own workers serve them",
+        "allow the system call clone without CLONE_FS, as Docker's default profile does",
+        untested=True,
+    )
 
 
 def _java() -> Check:

@@ -94,8 +94,8 @@ def checks(mar: Path) -> Iterator[Check]:
             yield Check(
                 "working directory",
                 False,
-                "no thread can have one of its own here (the system call `unshare` is forbidden)",
-                "in Docker: --security-opt seccomp=unconfined, or a profile that allows it",
+                "no thread can have one of its own here: clone without CLONE_FS is forbidden",
+                "allow it, as Docker's default profile does",
             )
         if not found:
             yield from _load(directory)

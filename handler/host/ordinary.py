@@ -26,7 +26,7 @@ _CRASHED = "crashed-"
 _IN_A_CRASH = "the pool host ended while it tried to load this model. Try `interpool doctor --mar FILE`"
 _NO_DIRECTORIES = (
     "no thread can have a working directory of its own here, and the model is to run in its directory. "
-    "Allow the system call `unshare` (in Docker: --security-opt seccomp=unconfined, or a profile)"
+    "Allow the system call clone without CLONE_FS, as Docker's default profile does"
 )
 
 

@@ -59,6 +59,7 @@ class TorchServe:
         properties: added to its config.properties.
         prefix: of the directory's name below /tmp.
         store: the model store; one of its own by default.
+        launcher: what starts the command, if it is to run under other rules.
     """
 
     overlay: bool = True
@@ -66,6 +67,7 @@ class TorchServe:
     properties: dict[str, str] = field(default_factory=dict)
     prefix: str = "ip-"
     store: Path = field(default=Path("store"))
+    launcher: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Short: TorchServe's sockets live below, and a socket's path may be 107 bytes long.
@@ -98,7 +100,7 @@ class TorchServe:
     # ---- life ------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        command = self.command("--start", *self._flags())
+        command = [*self.launcher, *self.command("--start", *self._flags())]
         with (self.root / "start.log").open("wb") as log:
             subprocess.run(
                 command,

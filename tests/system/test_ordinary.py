@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import container_rules
 import pytest
 import torch
 from local_server import TorchServe
@@ -61,8 +63,9 @@ MODEL = """
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TorchServe]:
-    """One TorchServe that serves ordinary archives from the pool."""
-    with TorchServe(environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"}) as running:
+    """One TorchServe that serves ordinary archives from the pool, under a container's rules."""
+    launcher = (sys.executable, container_rules.__file__)
+    with TorchServe(environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"}, launcher=launcher) as running:
         yield running
 
 

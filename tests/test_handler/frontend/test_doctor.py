@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import container_rules
 import pytest
 
 from interpool.handler.frontend import doctor
@@ -34,3 +37,9 @@ def test_java_is_known_by_its_version_whatever_it_says_before(
     assert check.ok is ok
     assert shown in check.detail
     assert "Picked up" not in check.detail
+
+
+def test_ordinary_archives_can_be_in_the_pool_under_a_containers_rules() -> None:
+    ask = "from interpool.handler.frontend.doctor import working_directories as w; print(w().mark)"
+    command = [sys.executable, container_rules.__file__, sys.executable, "-c", ask]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "ok\n"
