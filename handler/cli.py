@@ -126,8 +126,9 @@ def main() -> None:
 def serve(ctx: click.Context) -> None:
     """Run torchserve with the overlay; takes torchserve's own flags.
 
-    `interpool serve --foreground --model-store DIR` serves until it is interrupted; without
-    --foreground the server goes on in the background, and `interpool serve --stop` stops it.
+    `interpool serve --foreground --model-store DIR` serves until it is interrupted. Without
+    --foreground it returns when the server listens, which goes on in the background until
+    `interpool serve --stop`; with --no-wait it returns at once.
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.frontend.doctor import java_hint, java_path
@@ -135,6 +136,7 @@ def serve(ctx: click.Context) -> None:
 
     home = overlay()
     asked = set(ctx.args)
+    ctx.args = [argument for argument in ctx.args if argument != "--no-wait"]
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
             _fail(
@@ -166,8 +168,21 @@ def serve(ctx: click.Context) -> None:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
-        os.execv(sys.executable, [sys.executable, "-P", "-c", start, *ctx.args])
-    os.execv(program, [program, *ctx.args])
+        command = [sys.executable, "-P", "-c", start, *ctx.args]
+    else:
+        command = [program, *ctx.args]
+    if "--start" not in ctx.args or not asked.isdisjoint({"--foreground", "--no-wait"}):
+        os.execv(command[0], command)
+    _start_and_wait(command)
+
+
+def _start_and_wait(command: list[str]) -> None:
+    from interpool.handler.frontend.starting import await_server
+
+    if status := subprocess.run(command, check=False).returncode:
+        sys.exit(status)
+    served = await_server(lambda text: click.echo(f"interpool: {text}"))
+    click.echo(f"interpool: {served}")
 
 
 def _require_runtime_directory() -> None:

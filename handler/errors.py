@@ -3,6 +3,7 @@
 ServeError
 ├── OverlayError      no overlay for the installed TorchServe can be made
 ├── HostStartError    the pool host cannot start
+├── ServerEnded       TorchServe has ended while it was starting
 ├── SettingsError     a setting is unknown or has a value that it cannot have
 ├── WorkerRefused     the pool host does not take this worker
 ├── NotPoolable       an ordinary archive's model needs a process of its own
@@ -47,6 +48,10 @@ class OverlayError(ServeError):
 
 class HostStartError(ServeError):
     """The pool host cannot start."""
+
+
+class ServerEnded(ServeError):
+    """TorchServe has ended while it was starting."""
 
 
 class SettingsError(ServeError):

@@ -400,25 +400,24 @@ def running_addresses() -> tuple[str, str]:
 
 def most_response_bytes(frontend: int) -> int:
     """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
-    settings = _settings(frontend)
-    given = settings.get("max_response_size")
-    if settings.get("enable_envvars_config") == "true":
-        with contextlib.suppress(OSError):
-            variables = Path(f"/proc/{frontend}/environ").read_bytes().split(b"\0")
-            named = dict(each.partition(b"=")[::2] for each in variables)
-            given = os.fsdecode(named.get(b"TS_MAX_RESPONSE_SIZE", b"")) or given
+    given = _settings(frontend).get("max_response_size")
     return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
 
 
 def _settings(frontend: int) -> dict[str, str]:
-    """What a running frontend's configuration file says, as far as it can be read."""
+    """What a running frontend's configuration file and, if it says so, its environment say; {} if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         process = Path(f"/proc/{frontend}")
         arguments = (process / "cmdline").read_bytes().split(b"\0")
         file = os.fsdecode(arguments[arguments.index(CONFIG_OPTION.encode()) + 1])
         text = (process / "cwd" / file).read_text(encoding="utf-8", errors="replace")
         pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
-        return {name.strip(): value.strip().replace("\\", "") for name, _, value in pairs}
+        settings = {name.strip(): value.strip().replace("\\", "") for name, _, value in pairs}
+        if settings.get("enable_envvars_config") == "true":
+            variables = os.fsdecode((process / "environ").read_bytes()).split("\0")
+            named = (each.partition("=") for each in variables if each.startswith("TS_"))
+            settings |= {name.removeprefix("TS_").lower(): value for name, _, value in named if value}
+        return settings
     return {}
 
 

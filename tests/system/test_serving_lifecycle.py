@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -273,6 +275,45 @@ def test_serve_says_what_is_absent(missing: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     expected = {"java": "TorchServe needs Java", "torchserve": "pip install torchserve"}
     assert expected[missing] in done.stderr
+
+
+def _serve(server: TorchServe) -> tuple[int, str]:
+    """What `interpool serve` exits with and says, with the configuration of a server that is not started."""
+    options = ["--ncs", "--model-store", str(server.store), "--ts-config", "config.properties"]
+    said = server.root / "said"
+    with said.open("w") as file:  # the server goes on writing there
+        done = subprocess.run(
+            [*INTERPOOL, "serve", *options],
+            cwd=server.root,
+            env=server._environment(),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+        )
+    return done.returncode, said.read_text()
+
+
+def test_serve_returns_when_the_server_listens_and_says_where() -> None:
+    server = TorchServe()
+    status, said = _serve(server)
+    try:
+        assert status == 0, said
+        assert f"inference {server.inference}, management {server.management}" in said
+        assert server.get("/ping").status == 200  # at once
+    finally:
+        server.stop()
+        shutil.rmtree(server.root)
+
+
+def test_serve_says_why_the_server_does_not_serve() -> None:
+    server = TorchServe()
+    port = int(server.inference.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        status, said = _serve(server)
+    assert status == 5, said
+    assert "TorchServe ended before it served" in said
+    assert "Address already in use" in said
+    shutil.rmtree(server.root)
 
 
 def test_no_shim_or_host_of_these_tests_is_left() -> None:

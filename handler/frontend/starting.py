@@ -1,0 +1,97 @@
+"""Waits until the TorchServe that was started in the background answers, or has ended.
+
+TorchServe's launcher ends at once. What it has started loads the models of the store, and takes its
+addresses last. It may find a port taken, or a model's registration may last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from interpool.handler.errors import ServerEnded
+from interpool.handler.torchserve import running_addresses, running_frontend
+
+_PAUSE_S = 0.05
+_PROGRESS_S = 5.0
+_ADDRESSES = 3  # that TorchServe has at least: inference, management, metrics
+_SETTLED_S = 3.0
+_SERVER_LOG = "ts_log.log"
+_SHOWN_LINES, _SHOWN_BYTES = 5, 8192
+
+
+def await_server(say: Callable[[str], None]) -> str:
+    """Wait until the server that was started just now listens at its addresses.
+
+    Args:
+        say: is called with the progress every few seconds, for people.
+
+    Returns:
+        Where it listens, for people.
+
+    Raises:
+        ServerEnded: it does not run; with the end of its log.
+    """
+    began = time.monotonic()
+    log = _log_directory() / _SERVER_LOG
+    size = log.stat().st_size if log.exists() else 0
+    frontend = running_frontend()
+    process = psutil.Process(frontend) if frontend is not None else None
+    next_said = began + _PROGRESS_S
+    others_since = 0.0
+    while process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        inference, management = running_addresses()
+        places = _listens_at(process)
+        who = f"TorchServe (process {process.pid}) serves"
+        if {_place(inference), _place(management)} <= places:
+            return f"{who}: inference {inference}, management {management}"
+        # Its configuration may be where nobody looks.
+        others_since = (others_since or time.monotonic()) if len(places) >= _ADDRESSES else 0.0
+        if others_since and time.monotonic() - others_since >= _SETTLED_S:
+            return f"{who} at {', '.join(sorted(map(str, places)))}"
+        if time.monotonic() >= next_said:
+            next_said += _PROGRESS_S
+            say(
+                f"TorchServe (process {process.pid}) has been starting for {time.monotonic() - began:.0f} s; "
+                f"it loads the models of its store first. Its log: {log}"
+            )
+        time.sleep(_PAUSE_S)
+    raise ServerEnded(f"TorchServe ended before it served. {_end_of(log, size)}")
+
+
+def _log_directory() -> Path:
+    return Path(os.environ.get("LOG_LOCATION") or "logs").absolute()
+
+
+def _listens_at(process: psutil.Process) -> set[str | int | None]:
+    """The ports, and paths of unix sockets, at which that very process does."""
+    with contextlib.suppress(psutil.Error):
+        return {
+            connection.laddr if isinstance(connection.laddr, str) else connection.laddr.port
+            for connection in process.net_connections("all")
+            if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and connection.laddr
+        }
+    return set()
+
+
+def _place(address: str) -> str | int | None:
+    scheme, _, path = address.partition(":")
+    return path.removeprefix("//") if scheme == "unix" else urlsplit(address).port
+
+
+def _end_of(log: Path, size: int) -> str:
+    """The last lines that were added to the log since it had that size."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(size, log.stat().st_size - _SHOWN_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"Its log {log} cannot be read: {error.strerror}"
+    wrong = [line for line in lines if "ERROR" in line or "Exception" in line] or lines
+    return "\n  ".join([f"The end of its log {log}:", *wrong[-_SHOWN_LINES:]])
