@@ -173,7 +173,8 @@ def serve(ctx: click.Context) -> None:
         command = [program, *ctx.args]
     if "--start" not in ctx.args or not asked.isdisjoint({"--foreground", "--no-wait"}):
         os.execv(command[0], command)
-    _start_and_wait(command)
+    else:
+        _start_and_wait(command)
 
 
 def _start_and_wait(command: list[str]) -> None:
@@ -333,21 +334,15 @@ def _pools(stacks: bool = False) -> list[dict[str, Any]]:
 
 def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
-    from interpool.handler.host.model_view import models_of, why_not_ready
+    from interpool.handler.host.readiness import readiness, why_absent
 
-    found = [(pool, view) for pool in pools for view in models_of(pool) if view.is_called(name)]
-    registered = [(pool, view) for pool, view in found if view.registered]
-    if not registered:
-        why = "".join(f"; it could not be loaded: {view.reason}" for _, view in found if view.reason)
-        what = "any model" if name == "*" else f"a model {name!r}"
-        _fail(f"no pool serves {what}{why}" if pools else nobody, NOT_SERVED)
-    failed = False
-    for pool, view in registered:
-        reasons = why_not_ready(pool, view, patience_s)
-        failed = failed or bool(reasons)
-        said = "not ready: " + "; ".join(reasons) if reasons else "ready"
-        click.echo(f"{view.name}/{view.version} in pool {pool['pool']!r}: {said}")
-    if failed:
+    found = readiness(pools, name, patience_s)
+    if not found:
+        _fail(why_absent(pools, name) if pools else nobody, NOT_SERVED)
+    for one in found:
+        said = "not ready: " + "; ".join(one.reasons) if one.reasons else "ready"
+        click.echo(f"{one.model} in pool {one.pool!r}: {said}")
+    if any(one.reasons for one in found):
         sys.exit(OTHER)
 
 

@@ -392,10 +392,16 @@ def running_frontend() -> int | None:
 def running_addresses() -> tuple[str, str]:
     """Where a client here reaches the running TorchServe's inference and management; its own if none runs."""
     pid = running_frontend()
-    settings = {} if pid is None else _settings(pid)
-    found = (settings.get(name, default) for name, default in ADDRESSES.items())
-    inference, management = (address.replace("//0.0.0.0", "//127.0.0.1") for address in found)
+    inference, management = (
+        address.replace("//0.0.0.0", "//127.0.0.1") for address in addresses_of(pid or 0)
+    )
     return inference, management
+
+
+def addresses_of(frontend: int) -> tuple[str, ...]:
+    """The inference and management addresses of the frontend that is this process; 0: those of its own."""
+    settings = _settings(frontend) if frontend else {}
+    return tuple(settings.get(name, default) for name, default in ADDRESSES.items())
 
 
 def most_response_bytes(frontend: int) -> int:

@@ -1,4 +1,4 @@
-"""Runs a program under the default rules of Docker and Podman for the system calls that matter here.
+"""Runs a program under the default rules of Docker for the system calls that matter here.
 
 ``python container_rules.py PROGRAM ARGUMENTS``: unshare() is forbidden, and so is clone() for namespaces;
 clone3() seems not to exist. The filter stays with all processes that the program starts.

@@ -32,7 +32,8 @@ def interpreter(number: int, state: str = "free", **more: Any) -> Fields:
 
 def leases(**more: Any) -> Fields:
     waits = {"waits": [2, 1, 0], "waited_s": 0.3, "waiting": 0, "longest_wait_s": 0.0}
-    return {"leases": 3, "leased_s": 1.5, **waits, **more}
+    answered = {"leased_s": 1.5, "leased": [1, 1, 1], "requests": 5, "failed_requests": 1}
+    return {"leases": 3, **answered, **waits, **more}
 
 
 def pool(**more: Any) -> Fields:
@@ -40,7 +41,7 @@ def pool(**more: Any) -> Fields:
     stats = {
         "interpreters": [interpreter(1, affinities=["/m"]), interpreter(2)],
         "models": {"/m": leases(), "": leases()},
-        "wait_bounds_s": [0.01, 1],
+        "time_bounds_s": [0.01, 1],
         "waiting": 0,
         "min_size": 2,
         "max_size": 4,
@@ -49,6 +50,7 @@ def pool(**more: Any) -> Fields:
         **more.pop("stats", {}),
     }
     return {
+        "server": "127.0.0.1:8080",
         "pool": "default",
         "pid": 1,
         "frontend_pid": 2,

@@ -1,4 +1,4 @@
-"""Every live pool of this user as Prometheus metrics, asked at each scrape.
+"""Every live pool of this user as Prometheus metrics, and as probes, asked at each scrape.
 
 ``interpool serve`` starts it beside TorchServe where ``INTERPOOL_METRICS_ADDRESS`` is set;
 ``interpool exporter`` runs it by itself. A process of its own: hosts come and go, one address
@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import errno
 import http.client
+import importlib.metadata
 import itertools
 import os
 import select
@@ -34,10 +35,13 @@ from prometheus_client.utils import floatToGoString
 
 from interpool.handler.errors import SettingsError
 from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
+from interpool.handler.host.readiness import with_probes
 from interpool.handler.host.status import ask_hosts, memory_of
 from interpool.handler.torchserve import running_frontend
 
+# Of all pools: `server` is the inference address of the pool's TorchServe, without its scheme.
 POOL = ("server", "pool")
+BUILD = {"version": "interpool", "torch": "torch", "torchserve": "torchserve"}  # distributions, by label
 MODEL = (*POOL, "model", "version")
 STATES = ("free", "leased", "parked")
 WORKER_STATES = ("waiting", "listening", "connected", "ending", "lost")
@@ -59,6 +63,13 @@ def _memory(pool: Pool) -> Samples:
         yield (kind,), host.get(kind, 0)
     shims = [memory_of(worker["pid"]) for worker in pool["workers"]]
     yield ("shims",), sum(shim.get("pss", 0) + shim.get("swap", 0) for shim in shims)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _stat(name: str) -> Callable[[Pool], Samples]:
@@ -194,11 +205,18 @@ MODEL_METRICS: tuple[
         lambda _, model: [((), model.longest_lease_s)],
     ),
     (
-        "interpool_lease_seconds",
+        "interpool_requests",
         CounterMetricFamily,
-        "Seconds that interpreters were leased for the model, of leases that have ended.",
+        "Requests that were answered, whatever the answer.",
         (),
-        lambda _, model: [((), model.leased_s)],
+        lambda _, model: [((), model.requests)],
+    ),
+    (
+        "interpool_failed_requests",
+        CounterMetricFamily,
+        "Those among them whose batch was answered by an error.",
+        (),
+        lambda _, model: [((), model.failed_requests)],
     ),
     (
         "interpool_model_interpreters",
@@ -231,6 +249,21 @@ MODEL_METRICS: tuple[
 )
 
 
+# Name, help, and how many of a model's leases took how long, and all together.
+HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelView], tuple[list[int], float]]], ...] = (
+    (
+        "interpool_lease_wait_seconds",
+        "How long leases of an interpreter were waited for; their count is that of the leases.",
+        lambda model: (model.waits, model.waited_s),
+    ),
+    (
+        "interpool_lease_seconds",
+        "How long interpreters were leased for the model, for a batch each; of leases that have ended.",
+        lambda model: (model.leased, model.leased_s),
+    ),
+)
+
+
 class PoolCollector(Collector):
     """Asks the hosts at each scrape.
 
@@ -251,11 +284,14 @@ class PoolCollector(Collector):
 
     @staticmethod
     def _metrics(pools: list[Pool], silent: int) -> Iterator[Metric]:
+        build = GaugeMetricFamily("interpool_build_info", "Versions, 1 each.", labels=[*BUILD])
+        build.add_metric([_version(name) for name in BUILD.values()], 1)
+        yield build
         yield GaugeMetricFamily("interpool_pools", "Pools whose hosts answered.", value=len(pools))
         yield GaugeMetricFamily(
             "interpool_silent_hosts", "Hosts that listen and did not answer in time.", value=silent
         )
-        named = [((str(pool["frontend_pid"]), str(pool["pool"])), pool) for pool in pools]
+        named = [((str(pool["server"]), str(pool["pool"])), pool) for pool in pools]
         for name, kind, text, labels, of_pool in POOL_METRICS:
             family = kind(name, text, labels=(*POOL, *labels))  # type: ignore[call-arg]
             for of, pool in named:
@@ -270,17 +306,15 @@ class PoolCollector(Collector):
                 if model.registered or kind is CounterMetricFamily:
                     _add(family, values, of_model(pool, model))
             yield family
-        waits = HistogramMetricFamily(
-            "interpool_lease_wait_seconds",
-            "How long leases of an interpreter were waited for; their count is that of the leases.",
-            labels=MODEL,
-        )
-        for values, pool, model in models:
-            if model.waits:  # of a registered one: the pool forgets those that are gone
-                bounds = [*map(floatToGoString, pool["interpreters"]["wait_bounds_s"]), "+Inf"]
-                buckets = list(zip(bounds, itertools.accumulate(model.waits), strict=True))
-                waits.add_metric(values, buckets, sum_value=model.waited_s)
-        yield waits
+        for name, text, of_times in HISTOGRAMS:
+            histogram = HistogramMetricFamily(name, text, labels=MODEL)
+            for values, pool, model in models:
+                counts, seconds = of_times(model)
+                if counts:  # of a registered one: the pool forgets those that are gone
+                    bounds = [*map(floatToGoString, pool["interpreters"]["time_bounds_s"]), "+Inf"]
+                    buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
+                    histogram.add_metric(values, buckets, sum_value=seconds)
+            yield histogram
 
 
 def _add(family: Any, values: tuple[str, ...], samples: Samples) -> None:
@@ -372,7 +406,7 @@ def serve_metrics(listener: socket.socket, until: Callable[[], bool]) -> None:
     """Answer scrapes, each in a thread of its own, until ``until()`` says so."""
     registry = CollectorRegistry()
     registry.register(PoolCollector())
-    app = make_wsgi_app(registry)
+    app = with_probes(make_wsgi_app(registry), ask_hosts)
     host, port = listener.getsockname()[:2]
 
     class Server(ThreadingWSGIServer):

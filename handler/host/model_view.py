@@ -27,7 +27,10 @@ class ModelView:
         leases: so far.
         waits: leases that waited up to each of the pool's bounds, and longer than the one before.
         waited_s: seconds that leases waited, together.
+        leased: how many of them took how long.
         leased_s: seconds that they took, together.
+        requests: that were answered.
+        failed_requests: those among them whose batch was answered by an error.
         waiting: calls that wait for an interpreter now.
         longest_wait_s: of these.
         longest_lease_s: of the leases that have not ended.
@@ -51,7 +54,10 @@ class ModelView:
     leases: int = 0
     waits: list[int] = field(default_factory=list)
     waited_s: float = 0.0
+    leased: list[int] = field(default_factory=list)
     leased_s: float = 0.0
+    requests: int = 0
+    failed_requests: int = 0
     waiting: int = 0
     longest_wait_s: float = 0.0
     longest_lease_s: float = 0.0
@@ -112,14 +118,19 @@ def models_of(pool: dict[str, Any]) -> list[ModelView]:
         if directory in names:
             view = views[names[directory]]
             view.leases += counts["leases"]
-            view.waits = list(
-                map(sum, zip(view.waits or [0] * len(counts["waits"]), counts["waits"], strict=True))
-            )
+            view.waits = _added(view.waits, counts["waits"])
+            view.leased = _added(view.leased, counts["leased"])
+            view.requests += counts["requests"]
+            view.failed_requests += counts["failed_requests"]
             view.waited_s += counts["waited_s"]
             view.leased_s += counts["leased_s"]
             view.waiting += counts["waiting"]
             view.longest_wait_s = max(view.longest_wait_s, counts["longest_wait_s"])
     return list(views.values())
+
+
+def _added(some: list[int], more: list[int]) -> list[int]:
+    return [one + other for one, other in zip(some, more, strict=True)] if some else list(more)
 
 
 def why_not_ready(pool: dict[str, Any], view: ModelView, patience_s: float = PATIENCE_S) -> list[str]:

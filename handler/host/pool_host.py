@@ -42,7 +42,7 @@ from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
-from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, most_response_bytes
+from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
 from interpool.native.errors import InterpoolError
 
@@ -82,6 +82,7 @@ class PoolHost:
         self._name = name
         self._settings = HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
+        self._server = addresses_of(frontend_pid)[0].partition("://")[2]
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
@@ -584,6 +585,7 @@ class PoolHost:
     def _describe(self) -> dict[str, Any]:
         workers = [w.describe() for w in self._all_workers()]
         return {
+            "server": self._server,
             "pool": self._name,
             "pid": os.getpid(),
             "frontend_pid": int(self._runtime_dir.name.partition("-")[0]),

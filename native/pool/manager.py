@@ -270,11 +270,12 @@ class InterpreterManager:
         ``seconds`` (since when); else these are None.
 
         ``models`` has for each affinity ``leases`` so far, ``waited_s`` (the seconds that
-        these waited, together), ``waits`` (how many waited up to each of ``wait_bounds_s``
+        these waited, together), ``waits`` (how many waited up to each of ``time_bounds_s``
         and longer than the bound before it; the last one, longer than all), ``leased_s``
-        (the seconds that those which have ended took), ``running`` (leases), ``waiting``
-        (callers), ``longest_wait_s`` (of these) and its ``share``. What ``forget`` was told
-        of is left out.
+        and ``leased`` (likewise, what those which have ended took), ``requests`` that ``serve``
+        has answered, ``failed_requests`` of batches that were answered by an error, ``running``
+        (leases), ``waiting`` (callers), ``longest_wait_s`` (of these) and its ``share``. What
+        ``forget`` was told of is left out.
 
         The other keys are ``waiting`` (callers), ``reserve`` (interpreters for models that
         have none), ``min_size``, ``max_size``, ``growing`` (whether one more is being

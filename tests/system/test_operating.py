@@ -114,7 +114,8 @@ def test_every_metric_of_the_pools_is_in_a_panel_or_an_alert(server: Operated) -
     exported = set(labels_of(scrape(server.exporter)))
     assert exported - used == {
         "interpool_interpreters_min",
-        "interpool_lease_wait_seconds",  # its parts are
+        "interpool_lease_seconds",  # their parts are
+        "interpool_lease_wait_seconds",
         "interpool_pools",
         "interpool_worker_starts_total",
     }
@@ -156,7 +157,18 @@ def test_a_call_that_waits_is_seen_and_ends_the_readiness_of_its_model_only(serv
     assert (patient.returncode, other.returncode) == (0, 0), patient.stdout + other.stdout
     assert "model exits/1.0: workers 2 connected" in shown.stdout
     assert (server.value("interpool_lease_wait_seconds_sum", model="exits") or 0) > 0.1
-    assert (server.value("interpool_lease_seconds_total", model="inside") or 0) > 0.1
+    assert (server.value("interpool_lease_seconds_sum", model="inside") or 0) > 0.1
+    assert (server.value("interpool_requests_total", model="exits") or 0) >= 2
+    assert server.value("interpool_failed_requests_total", model="exits") == 1  # that which ended its worker
+    assert server.value("interpool_failed_requests_total", model="inside") == 0
+
+
+def test_probes_answer_at_the_address_of_the_metrics(server: Operated) -> None:
+    base = server.exporter.removesuffix("/metrics")
+    assert json.loads(scrape(f"{base}/ready?model=inside"))["ready"]
+    assert json.loads(scrape(f"{base}/health")) == {"pools": 1, "silent_hosts": 0}
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        scrape(f"{base}/ready?model=nobody")
 
 
 def test_a_model_that_could_not_be_loaded_is_not_ready_and_says_why(server: Operated) -> None:

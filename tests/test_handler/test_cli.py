@@ -121,7 +121,7 @@ def test_a_server_starts_where_another_ones_exporter_has_the_address_of_the_metr
         serves.start()
         try:
             with patch("os.execv") as started:
-                done = run("serve")
+                done = run("serve", "--no-wait")
         finally:
             ended.set()
             serves.join(60)

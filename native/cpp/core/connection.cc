@@ -187,7 +187,11 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
 
 bool Connection::send(const std::string& answer, const RequestIds& ids) {
   AnsweredRequests& all_answered = AnsweredRequests::of_process();
-  if (is_success(answer)) {
+  const bool success = is_success(answer);
+  if (!ids.empty()) {
+    pool_->count_requests(service_.affinity, ids.size(), !success);
+  }
+  if (success) {
     answered_.assign(ids.begin(), ids.end());
     // Before it is sent: as soon as TorchServe reads it, another worker may get them.
     all_answered.add(answered_);

@@ -136,7 +136,9 @@ void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
   if (!flow.name.empty()) {
     slot.affinities[flow.name] = slot.leased_at;
   }
-  counters_[flow.name].count(waited);
+  LeaseCounters& counters = counters_[flow.name];
+  ++counters.leases;
+  counters.waits.count(waited);
   queue_.begin(flow, seconds_of(slot.leased_at));
   if (!slot.owner.empty()) {
     ++own_leased_;
@@ -158,7 +160,7 @@ void Pool::end_lease(Slot& slot) {
   }
   // The model may have been forgotten meanwhile.
   if (const auto found = counters_.find(slot.flow->name); found != counters_.end()) {
-    found->second.leased += in_seconds(now - slot.leased_at);
+    found->second.leased.count(in_seconds(now - slot.leased_at));
   }
   queue_.end(*slot.flow, seconds_of(slot.leased_at), seconds_of(now));
   slot.flow = nullptr;
@@ -523,6 +525,14 @@ void Pool::leave(int interpreter) {
     if (slot.interpreter->id() == interpreter) {
       --slot.residents;
     }
+  }
+}
+
+void Pool::count_requests(const std::string& affinity, size_t count, bool failed) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = counters_.find(affinity); found != counters_.end()) {  // else it was forgotten
+    found->second.requests += count;
+    found->second.failed += failed ? count : 0;
   }
 }
 

@@ -108,6 +108,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::optional<int> settle(const std::string& affinity);
   void leave(int interpreter);
 
+  // Of a batch that was answered for `affinity`.
+  void count_requests(const std::string& affinity, size_t count, bool failed);
+
   // Who has leased it, until it is released.
   void introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder);
 

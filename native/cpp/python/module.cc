@@ -195,9 +195,12 @@ py::dict describe(const Pool::Status& status) {
 py::dict describe(const Pool::ModelStatus& status) {
   py::dict entry;
   entry["leases"] = status.counters.leases;
-  entry["waited_s"] = status.counters.waited;
-  entry["leased_s"] = status.counters.leased;
-  entry["waits"] = status.counters.waits;
+  entry["waited_s"] = status.counters.waits.seconds;
+  entry["waits"] = status.counters.waits.buckets;
+  entry["leased_s"] = status.counters.leased.seconds;
+  entry["leased"] = status.counters.leased.buckets;
+  entry["requests"] = status.counters.requests;
+  entry["failed_requests"] = status.counters.failed;
   entry["waiting"] = status.waiting;
   entry["running"] = status.running;
   entry["share"] = status.share;
@@ -222,7 +225,7 @@ py::dict status_of(const Pool& pool) {
     models[py::str(text_of(model))] = describe(status);
   }
   all["models"] = models;
-  all["wait_bounds_s"] = kWaitBounds;
+  all["time_bounds_s"] = kTimeBounds;
   all["failed_starts"] = pool.failed_starts();
   all["failure"] = text_of(pool.failure());
   return all;

@@ -1,7 +1,7 @@
 // Threads that have a working directory of their own.
 //
 // A thread shares its directory with the one that starts it, as pthread_create asks clone() for CLONE_FS.
-// unshare(CLONE_FS) ends that, but containers forbid it by default (Docker, Podman). They do not forbid
+// unshare(CLONE_FS) ends that, but containers forbid it by default (Docker). They do not forbid
 // clone() without CLONE_FS. So a task that was cloned so starts the thread, and ends. Its maker is stopped
 // meanwhile (CLONE_VFORK), and it uses its maker's thread-local memory, as posix_spawn's child does.
 #pragma once
@@ -19,6 +19,9 @@
 #include <memory>
 #include <new>
 
+// The C library's clone() by its other name: ThreadSanitizer takes a call of clone() for a fork.
+extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument, ...);  // NOLINT
+
 namespace interpool {
 
 class ApartThread {
@@ -33,10 +36,15 @@ class ApartThread {
   // As pthread_create; also an error if the system does not allow it. Any thread, any GIL.
   static int start(pthread_t* thread, const pthread_attr_t* attributes, void* (*function)(void*),
                    void* argument) {
-    std::unique_ptr<Body> body(new (std::nothrow) Body{function, argument, 0});
+    std::unique_ptr<Body> body;
+    try {
+      body = std::make_unique<Body>(Body{function, argument, 0});
+    } catch (const std::bad_alloc&) {
+      return EAGAIN;
+    }
     void* const stack =
         ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (body == nullptr || stack == MAP_FAILED) {
+    if (stack == MAP_FAILED) {
       return EAGAIN;
     }
     // No signal's handler may run in the task. Also those that glibc keeps for itself: not by
@@ -47,7 +55,7 @@ class ApartThread {
     Task task{thread, attributes, body.get(), 0};
     constexpr int kFlags =
         CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK;
-    const int made = ::clone(&create, static_cast<std::byte*>(stack) + kStack, kFlags, &task);
+    const int made = ::__clone(&create, static_cast<std::byte*>(stack) + kStack, kFlags, &task);
     const int failure = made < 0 ? errno : task.failure;
     ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &signals, nullptr, sizeof signals);
     ::munmap(stack, kStack);

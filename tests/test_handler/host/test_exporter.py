@@ -45,7 +45,7 @@ def _sleeping() -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-OF = 'model="m",pool="default",server="2",version="1.0"'
+OF = 'model="m",pool="default",server="127.0.0.1:8080",version="1.0"'
 
 
 def test_a_pool_is_exported_with_its_models() -> None:
@@ -53,12 +53,12 @@ def test_a_pool_is_exported_with_its_models() -> None:
     for line in (
         "interpool_pools 1.0",
         "interpool_silent_hosts 1.0",
-        'interpool_host_start_time_seconds{pool="default",server="2"} 1000.0',
-        'interpool_interpreters{pool="default",server="2",state="free"} 2.0',
-        'interpool_memory_bytes{kind="anonymous",pool="default",server="2"} 60.0',
+        'interpool_host_start_time_seconds{pool="default",server="127.0.0.1:8080"} 1000.0',
+        'interpool_interpreters{pool="default",server="127.0.0.1:8080",state="free"} 2.0',
+        'interpool_memory_bytes{kind="anonymous",pool="default",server="127.0.0.1:8080"} 60.0',
         f"interpool_model_ready{{{OF}}} 1.0",
         f"interpool_model_interpreters{{{OF}}} 1.0",
-        f"interpool_lease_seconds_total{{{OF}}} 1.5",
+        f"interpool_lease_seconds_sum{{{OF}}} 1.5",
         f'interpool_lease_wait_seconds_bucket{{le="0.01",{OF}}} 2.0',
         f'interpool_lease_wait_seconds_bucket{{le="1.0",{OF}}} 3.0',
         f'interpool_lease_wait_seconds_bucket{{le="+Inf",{OF}}} 3.0',
@@ -71,9 +71,9 @@ def test_a_pool_is_exported_with_its_models() -> None:
 def test_what_is_retired_or_fails_is_counted() -> None:
     dead = [interpreter(1, "retired"), interpreter(2)]
     text = _text(pool(stats={"interpreters": dead, "failed_starts": 3}, workers=[worker(started=False)]))
-    assert 'interpool_interpreter_retirements_total{pool="default",server="2"} 1.0' in text
-    assert 'interpool_interpreter_starts_total{pool="default",server="2"} 2.0' in text
-    assert 'interpool_interpreter_start_failures_total{pool="default",server="2"} 3.0' in text
+    assert 'interpool_interpreter_retirements_total{pool="default",server="127.0.0.1:8080"} 1.0' in text
+    assert 'interpool_interpreter_starts_total{pool="default",server="127.0.0.1:8080"} 2.0' in text
+    assert 'interpool_interpreter_start_failures_total{pool="default",server="127.0.0.1:8080"} 3.0' in text
     assert f"interpool_model_ready{{{OF}}} 0.0" in text
 
 
@@ -86,7 +86,7 @@ def test_counters_of_a_model_that_is_gone_stay_and_its_gauges_do_not() -> None:
 
 def test_a_pool_whose_interpreters_have_not_started_is_exported_too() -> None:
     text = _text(pool(interpreters=None))
-    assert 'interpool_interpreters{pool="default",server="2",state="free"} 0.0' in text
+    assert 'interpool_interpreters{pool="default",server="127.0.0.1:8080",state="free"} 0.0' in text
     assert f"interpool_model_ready{{{OF}}} 0.0" in text
 
 

@@ -216,14 +216,15 @@ def test_a_closed_pool_refuses_and_wakes_who_waits_and_leaves_open_sessions_alon
 
 def test_leases_and_what_they_waited_are_counted_for_each_model(manager: InterpreterManager) -> None:
     manager.forget("counted")
-    bounds = manager.stats()["wait_bounds_s"]
+    bounds = manager.stats()["time_bounds_s"]
     with manager.acquire_session(affinity="counted"):
         (mine,) = [one for one in manager.stats()["interpreters"] if one["model"] == "counted"]
         assert mine["state"] == "leased"
         assert mine["seconds"] >= 0
     counted = manager.stats()["models"]["counted"]
     assert (counted["leases"], sum(counted["waits"]), counted["waiting"]) == (1, 1, 0)
-    assert len(counted["waits"]) == len(bounds) + 1
+    assert len(counted["waits"]) == len(counted["leased"]) == len(bounds) + 1
+    assert sum(counted["leased"]) == 1
     assert counted["leased_s"] > 0
     assert all(one["model"] != "counted" for one in manager.stats()["interpreters"])
     manager.forget("counted")

@@ -1,0 +1,85 @@
+"""Is a model ready? The answer for ``interpool status --check`` and for ``GET /ready``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from interpool.handler.host.model_view import PATIENCE_S, models_of, why_not_ready
+
+Pool = dict[str, Any]
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """One registered model in one pool.
+
+    Attributes:
+        model: its name and version.
+        pool: the pool's name.
+        reasons: why its next request may not be answered; none if it is ready.
+    """
+
+    model: str
+    pool: str
+    reasons: list[str]
+
+
+def readiness(pools: list[Pool], name: str, patience_s: float = PATIENCE_S) -> list[Readiness]:
+    """Of each registered model that goes by that name; ``*``: of all.
+
+    Args:
+        pools: as their hosts described them.
+        name: a model's name, with or without ``/version``.
+        patience_s: seconds that a call may wait for an interpreter.
+    """
+    return [
+        Readiness(f"{view.name}/{view.version}", str(pool["pool"]), why_not_ready(pool, view, patience_s))
+        for pool in pools
+        for view in models_of(pool)
+        if view.registered and view.is_called(name)
+    ]
+
+
+def why_absent(pools: list[Pool], name: str) -> str:
+    """Why no pool serves a model of that name, for people."""
+    failed = [
+        view.reason for pool in pools for view in models_of(pool) if view.is_called(name) and view.reason
+    ]
+    what = "any model" if name == ANY else f"a model {name!r}"
+    return f"no pool serves {what}" + "".join(f"; it could not be loaded: {reason}" for reason in failed)
+
+
+def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], int]]) -> WSGIApplication:
+    """The application, and ``GET /ready`` and ``GET /health`` beside it, which answer JSON.
+
+    ``/ready`` is 200 if every registered model is ready, or with ``?model=NAME`` that one; else 503 with the
+    reasons. ``/health`` is 200 if every host that listens answers; else 503.
+    """
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path not in ("/ready", "/health"):
+            return app(environ, start_response)
+        pools, silent = ask()
+        if path == "/health":
+            ok = silent == 0
+            found: dict[str, Any] = {"pools": len(pools), "silent_hosts": silent}
+        else:
+            name = parse_qs(environ.get("QUERY_STRING", "")).get("model", [ANY])[0]
+            models = readiness(pools, name)
+            ok = bool(models) and not any(one.reasons for one in models)
+            found = {"ready": ok, "models": [vars(one) for one in models]}
+            if not models:
+                found["reason"] = why_absent(pools, name)
+        body = json.dumps(found).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start_response("200 OK" if ok else "503 Service Unavailable", headers)
+        return [body]
+
+    return answer
