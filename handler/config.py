@@ -52,6 +52,9 @@ variable                        default         meaning
 ``INTERPOOL_STOCK_ARCHIVES``    see below       ``allow`` or ``refuse`` archives that are not hermetic
 ``INTERPOOL_ORDINARY_ARCHIVES`` ``stock``       who serves archives that are not hermetic: ``stock``,
                                                 TorchServe's own workers, or ``pool``
+``INTERPOOL_LOG``               ``text``        ``json``: the host's log is JSON, an object a line
+``INTERPOOL_LOG_LEVEL``         ``info``        least level of the host's log: ``debug``, ``info``,
+                                                ``warning`` or ``error``
 ``INTERPOOL_START_AHEAD``       ``1``           ``1``: `interpool serve` starts the default pool's host
                                                 with the server; ``0``: its first worker does
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
@@ -228,6 +231,10 @@ class HostSettings(BaseModel):
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
     self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
     stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
+    log: Literal["text", "json"] = Field(default="text", alias="INTERPOOL_LOG")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", alias="INTERPOOL_LOG_LEVEL"
+    )
     ordinary_archives: Literal["stock", "pool"] = Field(default="stock", alias="INTERPOOL_ORDINARY_ARCHIVES")
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from interpool.handler.frontend import shim
+from interpool.handler.host import log_lines
 from interpool.handler.host.allocator import limit_arenas
 from interpool.handler.host.pool import Pool
 from interpool.native.errors import InterpoolError
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(options.lock, False)
         if _is_there(str(options.runtime_dir)):  # a shim was faster
             return 0
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_lines.set_up()
     # A worker takes five descriptors, and the usual limit would do for two hundred workers.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
