@@ -72,13 +72,11 @@ class InterpreterManager:
         grace: seconds that a call past its session's limit has to come back once it was
             interrupted, before its interpreter is retired and another one started.
         preload: modules that every interpreter imports before it is leased.
-        ceiling: the earlier name of ``max_size``.
 
     Raises:
         ProvisioningError: private copies could not be made (see ``interpool doctor``).
         InterpreterStartError: an interpreter did not start, or could not import what is preloaded.
-        ValueError: ``n`` is not positive, ``max_size`` is below it or also given as ``ceiling``,
-            or a time is not a positive number.
+        ValueError: ``n`` is not positive, ``max_size`` is below it, or a time is not a positive number.
     """
 
     def __init__(
@@ -89,12 +87,7 @@ class InterpreterManager:
         park_after: float = _DEFAULTS.park_after,
         grace: float = _DEFAULTS.grace,
         preload: Sequence[str] = (),
-        ceiling: int | None = None,
     ) -> None:
-        if ceiling is not None:
-            if max_size is not None:
-                raise ValueError("ceiling is the earlier name of max_size; give only one of them")
-            max_size = ceiling
         settings = _native.PoolSettings(n, max_size, park_after=park_after, grace=grace, preload=preload)
         _prepare()
         self._pool = _native.Pool(settings, _search_path())
@@ -123,10 +116,6 @@ class InterpreterManager:
                 positive.
         """
         return self._pool.acquire(affinity, timeout, call_limit)
-
-    def acquire_one(self, timeout: float | None = None) -> InterpreterSession:
-        """Lease any free interpreter: the paper's name for ``acquire_session``."""
-        return self.acquire_session(timeout)
 
     def all_instances(self) -> list[Instance]:
         """The pool's interpreters, each of which can be leased by itself."""
@@ -279,11 +268,10 @@ class InterpreterManager:
 
         The other keys are ``waiting`` (callers), ``reserve`` (interpreters for models that
         have none), ``min_size``, ``max_size``, ``growing`` (whether one more is being
-        started), ``failed_starts`` of interpreters after the first ones, ``failure`` (why the
-        last start failed, "" once another has succeeded), and ``floor`` and ``ceiling``, the
-        earlier names of the two sizes.
+        started), ``failed_starts`` of interpreters after the first ones, and ``failure`` (why the
+        last start failed, "" once another has succeeded).
         """
-        return {**self._pool.status(), "floor": self.min_size, "ceiling": self.max_size}
+        return self._pool.status()
 
     def dump_stacks(self, patience: float = 1.0) -> str:
         """The Python stacks of every thread of every interpreter, also of busy ones.
@@ -320,16 +308,6 @@ class InterpreterManager:
     def max_size(self) -> int:
         """How many interpreters there are at most."""
         return self._pool.max_size
-
-    @property
-    def floor(self) -> int:
-        """The earlier name of ``min_size``."""
-        return self.min_size
-
-    @property
-    def ceiling(self) -> int:
-        """The earlier name of ``max_size``."""
-        return self.max_size
 
     def __len__(self) -> int:
         """How many interpreters are free or leased; neither parked nor retired."""

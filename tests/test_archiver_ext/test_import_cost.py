@@ -37,14 +37,3 @@ def test_the_public_names_are_there_and_stay_what_they_are() -> None:
         assert callable(archiver_ext.report_of)
     with pytest.raises(AttributeError, match="no attribute 'unpack'"):
         archiver_ext.unpack  # noqa: B018
-
-
-def test_verification_has_its_earlier_name_too() -> None:
-    from interpool import archiver_ext
-    from interpool.archiver_ext import verification
-    from interpool.archiver_ext.verify import verification as now
-
-    assert {name: getattr(verification, name) for name in verification.__all__} == {
-        name: getattr(now, name) for name in verification.__all__
-    }
-    assert verification.verify_archive is archiver_ext.verify_archive

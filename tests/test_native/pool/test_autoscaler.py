@@ -251,7 +251,6 @@ def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
         (((3,), {"max_size": 5}), 3, 5),
         (((), {}), 6, 24),
         (((), {"max_size": 6}), 6, 6),
-        (((3,), {"ceiling": 5}), 3, 5),
     ],
 )
 def test_a_named_number_is_exact_and_no_number_leaves_room(
@@ -270,22 +269,9 @@ def test_a_named_number_is_exact_and_no_number_leaves_room(
     assert asked == [(min_size, max_size)]
 
 
-def test_the_sizes_go_by_their_earlier_names_too(pool: InterpreterManager) -> None:
-    assert (pool.floor, pool.ceiling) == (pool.min_size, pool.max_size) == (MIN_SIZE, MAX_SIZE)
-    stats = pool.stats()
-    assert (
-        (stats["floor"], stats["ceiling"]) == (stats["min_size"], stats["max_size"]) == (MIN_SIZE, MAX_SIZE)
-    )
-
-
 @pytest.mark.parametrize("settings", [{"max_size": 1}, {"park_after": 0}, {"grace": -1.0}])
 def test_a_size_or_time_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=r"maximum size of 1 is below the minimum size, 2|positive number of seconds"
     ):
         InterpreterManager(2, **settings)
-
-
-def test_a_maximum_size_is_given_under_one_of_its_names() -> None:
-    with pytest.raises(ValueError, match="ceiling is the earlier name of max_size; give only one"):
-        InterpreterManager(2, max_size=5, ceiling=5)
