@@ -495,7 +495,7 @@ def _give_to(authors: dict[str, WorkerToken], reason: str) -> dict[str, str]:
     for token in authors.values():
         Report("traces", token.pid, interpreter_id() or 0, reason=reason).send(token.reports)
     (directory, *others) = authors
-    if others:
+    if others or not os.path.isdir(directory):  # several may have, or none that is still served
         _interpool.retire_interpreter()
     else:
         _interpool.claim_interpreter(directory)

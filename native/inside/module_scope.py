@@ -294,6 +294,10 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
         module = sys.modules.get(name)
         if module is not None and module.__dict__ is globals_ and is_own(name, module):
             scope = _entered
+    if scope is None:  # of a module that was made by hand
+        name = str(globals_.get("__name__"))
+        has_it = (one for one in _scopes if getattr(one._modules.get(name), "__dict__", None) is globals_)
+        scope = next(has_it, None)
     return owners.Owner(scope, scope.directory) if scope is not None else None
 
 

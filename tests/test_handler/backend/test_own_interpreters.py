@@ -1,0 +1,56 @@
+"""Who gets an interpreter in which something was left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from interpool_testing import Code
+from waiting import wait_for
+
+from interpool.native import InterpreterManager
+
+GIVE = """
+from interpool.handler.backend import service
+from interpool.handler.backend.service import WorkerToken
+from interpool.handler.admission import Admission
+
+def give(*directories):
+    token = WorkerToken(-1, -1, "", "", False, -1, Admission())
+    service._give_to({directory: token for directory in directories}, "it has replaced torch.relu")
+"""
+
+
+@pytest.fixture
+def manager() -> Iterator[InterpreterManager]:
+    with InterpreterManager(1, preload=["interpool.handler.backend.service"]) as pool:
+        yield pool
+
+
+def _given(manager: InterpreterManager, *directories: Path) -> tuple[str, str | None]:
+    """The state of the interpreter, and its owner, after these models may have left something there."""
+    with manager.acquire_session() as session:
+        number = session.interpreter_id
+        Code(session, GIVE).call("give", *map(str, directories))
+    (entry,) = [one for one in manager.stats()["interpreters"] if one["interpreter"] == number]
+    wait_for(lambda: len(manager) == 1, "another one for those that share")
+    return entry["state"], entry["owner"]
+
+
+def test_the_one_model_that_has_left_it_has_the_interpreter_to_itself(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    assert _given(manager, tmp_path) == ("free", str(tmp_path))
+    with manager.acquire_session(affinity=str(tmp_path)) as own, manager.acquire_session() as shared:
+        assert own.interpreter_id != shared.interpreter_id
+
+
+def test_nobody_gets_it_if_several_may_have_left_it(manager: InterpreterManager, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert _given(manager, tmp_path, other) == ("retired", None)
+
+
+def test_nobody_gets_it_if_its_model_is_gone(manager: InterpreterManager, tmp_path: Path) -> None:
+    assert _given(manager, tmp_path / "gone") == ("retired", None)
