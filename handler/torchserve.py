@@ -1,10 +1,8 @@
 """TorchServe 0.12, as far as interpool relies on it: where to look when there is another.
 
-What is TorchServe's own and our code names, public or not, stands here with the reason. Nothing
-here imports it. ``differences`` holds an installed TorchServe to all of it at once: it reads the
-sources of the ``ts`` package and the strings of the Java frontend, and runs neither.
-``archiver_differences`` does so for torch-model-archiver, which is released with it.
-``interpool doctor`` shows what it finds, and a test demands that it finds nothing.
+What is TorchServe's own and our code names stands here. Nothing here imports it. TorchServe was archived in
+August 2025, and interpool takes exactly one version: ``differences`` finds the files that are not that one's.
+``interpool doctor`` shows them, and a test demands that there are none.
 
 What is not here, because it must stand on its own, is in the same words there, and tests hold it
 to this module: the first section of ``frontend.shim`` (one file, the standard library alone), and
@@ -13,22 +11,21 @@ the frames that ``native/cpp`` reads without Python.
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import hashlib
 import importlib.util
 import os
 import struct
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Container, Iterable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from interpool.handler.errors import OverlayError
 
 MINIMUM_JAVA = 11
+_DIGITS = 16  # of a digest
 EXEC_PATIENCE_S = 5.0  # for a process that has just been started to show its arguments
 ACCEPT_TIMEOUT_S = 30.0  # how long a worker waits for its frontend
 
@@ -46,7 +43,6 @@ WORKER_OPTIONS = ("--sock-type", "--sock-name", "--host", "--port", "--metrics-c
 STARTED_LINES = ("[PID]", "Torch worker started.")  # what the frontend waits for in a worker's stdout
 # A line of a worker's stdout that begins so and is no metric is an error in the frontend's own log.
 METRICS_LINE = "[METRICS]"
-NO_METRIC = 'Failed to parse metrics line: "{}".'
 # What the frontend starts a worker with, besides Python itself.
 CPU_LAUNCHER = "torch.backends.xeon.run_cpu"
 TORCHRUN = "torchrun"
@@ -68,268 +64,32 @@ WORKER_ENVIRONMENT = {
 }
 
 
-class Python(NamedTuple):
-    """A name in the sources of the ``ts`` or the ``model_archiver`` package.
-
-    Attributes:
-        module: where it is defined.
-        name: a function, a class, a method, or a constant.
-        why: what it is relied on for.
-        parameters: names of what it must take, without ``self``, those of ``__init__`` for a class;
-            None for what is not called by us.
-        mentions: names, attributes and constants that must occur in its source.
-    """
-
-    module: str
-    name: str
-    why: str
-    parameters: str | None = None
-    mentions: tuple[str, ...] = ()
-
-
-class Java(NamedTuple):
-    """A class of the frontend, and strings that must occur in it."""
-
-    name: str
-    mentions: tuple[str, ...]
-    why: str
-
-
-_OTF = "ts.protocol.otf_message_handler"
-_CACHE = "ts.metrics.metric_cache_abstract"
-_CACHE_YAML = "ts.metrics.metric_cache_yaml_impl"
-
-PYTHON = (
-    # ---- the protocol between frontend and worker
-    Python(_OTF, "LOAD_MSG", "tells the load command from a batch", mentions=("b'L'",)),
-    Python(_OTF, "PREDICT_MSG", "native/cpp recognizes a batch by it", mentions=("b'I'",)),
-    Python(
-        _OTF,
-        "retrieve_msg",
-        "decodes a frame, and logs a line that backend.plain_logging writes",
-        "conn",
-        ("LOAD_MSG", "Backend received inference at: %d"),
-    ),
-    Python(_OTF, "_retrieve_buffer", "uses nothing of a socket but recv()", "conn length", ("recv",)),
-    Python(
-        _OTF,
-        "_retrieve_load_msg",
-        "what a load command says",
-        "conn",
-        ("modelName", "modelPath", "batchSize", "handler", "gpu", "envelope", "limitMaxImagePixels"),
-    ),
-    Python(
-        _OTF,
-        "_retrieve_request",
-        "what native/cpp makes of a request; a refused one is answered by its id",
-        "conn",
-        ("requestId", "headers", "parameters"),
-    ),
-    Python(_OTF, "_retrieve_reqest_header", "likewise of a header", "conn", ("name", "value")),
-    Python(
-        _OTF,
-        "_retrieve_input_data",
-        "likewise of a parameter",
-        "conn",
-        ("name", "contentType", "value", "application/json", "text", "TS_DECODE_INPUT_REQUEST", "true"),
-    ),
-    Python(_OTF, "create_load_model_response", "answers a load command", "code message"),
-    Python(
-        _OTF,
-        "create_predict_response",
-        "answers a batch that is refused; native/cpp encodes what is usual as it does",
-        "ret req_id_map message code context ts_stream_next",
-        ("LOCAL_RANK", "ts_stream_next", "stopping_criteria", "content_type", "Tensor", "dumps"),
-    ),
-    Python(
-        "ts.handler_utils.utils",
-        "send_intermediate_predict_response",
-        "handlers stream through cl_socket.sendall(), which is ours",
-        mentions=("cl_socket", "sendall"),
-    ),
-    # ---- loading
-    Python(
-        "ts.model_service_worker",
-        "TorchModelServiceWorker.load_model",
-        "what backend.service does instead",
-        "load_model_request",
-        ("System out of memory", "loaded model {}", "model_name: %s, batchSize: %d"),
-    ),
-    Python(
-        "ts.model_service_worker",
-        "SOCKET_ACCEPT_TIMEOUT",
-        "the host waits as long",
-        mentions=(str(ACCEPT_TIMEOUT_S),),
-    ),
-    Python(
-        "ts.model_loader",
-        "TsModelLoader.load",
-        "what backend.loading does instead",
-        "model_name model_dir handler gpu_id batch_size envelope limit_max_image_pixels metrics_cache",
-        ("set_request_ids", "handle"),
-    ),
-    Python("ts.model_loader", "TsModelLoader._load_default_envelope", "finds an envelope", "envelope"),
-    Python("ts.torch_handler.request_envelope.base", "BaseEnvelope", "wraps a model's handle()", "handle_fn"),
-    # ---- calling
-    Python(
-        "ts.service",
-        "Service",
-        "backend.service sets what its __init__ sets",
-        "model_name model_dir manifest entry_point gpu batch_size limit_max_image_pixels metrics_cache",
-        ("_context", "_entry_point"),
-    ),
-    Python("ts.service", "Service.context", "is what load_model made"),
-    Python(
-        "ts.service",
-        "Service.predict",
-        "answers a batch by backend.codec",
-        "batch",
-        ("PredictionException", "CUDA", "create_predict_response"),
-    ),
-    Python(
-        "ts.service",
-        "Service.retrieve_data_for_inference",
-        "native/cpp takes a batch apart as it does",
-        "batch",
-        (
-            "requestId",
-            "parameters",
-            "headers",
-            "name",
-            "value",
-            "contentType",
-            "content-type",
-            "RequestProcessor",
-        ),
-    ),
-    Python("ts.service", "Service.set_cl_socket", "gives handlers a socket to stream to", "cl_socket"),
-    Python(
-        "ts.context",
-        "Context",
-        "made by load_model and for self-tests",
-        "model_name model_dir manifest batch_size gpu mms_version limit_max_image_pixels metrics"
-        " model_yaml_config",
-        ("request_ids", "request_processor", "model_dir", "gpu_id", "batch_size", "limit_max_image_pixels"),
-    ),
-    Python("ts.context", "Context.get_request_id", "hands a request on to a shard", "idx"),
-    Python("ts.context", "Context.get_request_header", "finds describe and explain", "idx key"),
-    Python("ts.context", "Context.get_all_request_header", "hands a request on to a shard", "idx"),
-    Python("ts.context", "Context.get_response_content_type", "a handler's own counts", "idx"),
-    Python("ts.context", "Context.set_response_content_type", "says what an answer is", "idx value"),
-    Python("ts.context", "Context.get_response_status", "hands an answer back from a shard", "idx"),
-    Python("ts.context", "Context.set_response_status", "one request's status", "code phrase idx"),
-    Python("ts.context", "Context.get_response_headers", "hands an answer back from a shard", "idx"),
-    Python("ts.context", "Context.set_response_header", "hands an answer back", "idx key value"),
-    Python("ts.context", "Context.request_processor", "native/cpp asks it", mentions=("_request_processor",)),
-    Python(
-        "ts.context",
-        "RequestProcessor",
-        "a request's headers; native/cpp reads what it has of the answer",
-        "request_header",
-        ("_status_code", "_reason_phrase", "_response_header"),
-    ),
-    Python("ts.utils.util", "PredictionException", "a status and a text", "message error_code"),
-    Python("ts.utils.util", "get_yaml_config", "a context's model_yaml_config", "yaml_file_path"),
-    Python("ts", "__version__", "a context's mms_version"),
-    # ---- metrics
-    Python(_CACHE_YAML, "MetricsCacheYamlImpl", "a model's metrics", "config_file_path"),
-    Python(_CACHE_YAML, "MetricsCacheYamlImpl.initialize_cache", "reads the declared metrics", ""),
-    Python(
-        _CACHE,
-        "MetricCacheAbstract",
-        "a cache's fields",
-        None,
-        ("model_name", "request_ids", "config_file_path"),
-    ),
-    Python(_CACHE, "MetricCacheAbstract._add_default_dims", "is overridden", "idx dimensions"),
-    Python(_CACHE, "MetricCacheAbstract.set_request_ids", "for metrics of a load", "request_ids"),
-    Python(
-        "ts.metrics.caching_metric",
-        "CachingMetric.emit_metrics",
-        "logs by the module's logger, in whose place backend.plain_logging puts its own",
-        "request_id value dimension_string",
-        ("logger", "info"),
-    ),
-    Python("ts.metrics.caching_metric", "logger", "likewise"),
-    Python(
-        "ts.metrics.caching_metric",
-        "CachingMetric",
-        "backend.metrics makes the same line",
-        mentions=("[METRICS]", "|#", "|#type:", "|#hostname:", "gethostname"),
-    ),
-    Python("ts.metrics.metric_type_enum", "MetricTypes", "a time is a gauge", mentions=("GAUGE",)),
-    Python(
-        _CACHE, "MetricCacheAbstract.add_time", "is overridden", "name value idx unit dimensions metric_type"
-    ),
-    Python("ts.metrics.dimension", "Dimension", "a metric's dimension", "name value"),
-    Python("ts.metrics.metrics_store", "MetricsStore", "metrics of self-tests", "request_ids model_name"),
-    # ---- starting
-    Python(
-        "ts.model_server",
-        "start",
-        "is what `interpool serve` runs, and says which process it started",
-        "",
-        ("executable", PID_FILE, CONFIG_OPTION),
-    ),
-    Python("ts.model_server", "TS_NAMESPACE", "tells the frontend's process", mentions=(FRONTEND_CLASS,)),
-    Python("ts.arg_parser", "ArgParser.model_service_worker_args", "what a shim is told", "", WORKER_OPTIONS),
-)
-JAVA = (
-    Java(
-        "util.ConfigManager", (HOME_VARIABLE, "LOG_LOCATION"), "the overlay is its home; the host logs there"
-    ),
-    Java("util.ConfigManager", tuple(WORKER_ENVIRONMENT), "a host that no worker starts has its environment"),
-    Java("util.messages.EnvironmentUtils", ("PYTHONPATH", "site-packages"), "a worker's imports"),
-    Java(
-        "wlm.WorkerLifeCycle",
-        (WORKER_SCRIPT, CPU_LAUNCHER, TORCHRUN, *WORKER_OPTIONS[:2], *WORKER_OPTIONS[3:]),
-        "how a worker is started",
-    ),
-    Java("wlm.WorkerLifeCycle$ReaderThread", STARTED_LINES, "how it says that it started"),
-    Java(
-        "wlm.WorkerLifeCycle$ReaderThread",
-        (r"^(INFO > )?(\[METRICS])(.*)", NO_METRIC),
-        "how ts_log gets what went wrong",
-    ),
-    Java(
-        "wlm.BatchAggregator",
-        ("addFirst", "isControlCmd"),
-        "puts back what a stopped worker is at: native/cpp/core/answered_requests.h",
-    ),
-    Java("wlm.ModelManager", ("setup_model_venv.py", "pip"), "what is installed for a model"),
-    Java("archive.model.ModelArchive", ("MANIFEST.json",), "the manifest of a .mar"),
-    Java("archive.model.ModelConfig", KEEPS_STATE, "whose handlers need a state for each worker"),
-    Java("archive.model.ModelConfig", (STARTUP_TIMEOUT,), "how long a trial may take"),
-)
-_PACKAGING_UTILS = "model_archiver.model_packaging_utils"
-ARCHIVER = (
-    Python("model_archiver.model_packaging", "generate_model_archive", "makes a .mar", "config"),
-    Python(
-        "model_archiver.model_archiver_config",
-        "ModelArchiverConfig",
-        "what mar.making asks for",
-        mentions=(
-            "model_name", "handler", "version", "serialized_file", "model_file", "extra_files", "runtime",
-            "export_path", "archive_format", "requirements_file", "config_file",
-        ),
-    ),
-    Python("model_archiver.model_archiver_error", "ModelArchiverError", "why there is no .mar"),
-    Python(_PACKAGING_UTILS, "model_handlers", "handlers that are no files of the user's"),
-    Python(
-        _PACKAGING_UTILS,
-        "ModelExportUtils.copy_artifacts",
-        "mar.making gives it a temporary directory, and tells wildcards from paths as it does",
-        mentions=("gettempdir", "*", "?", "[", "]"),
-    ),
-    Python(
-        _PACKAGING_UTILS,
-        "archiving_options",
-        "names of what it makes",
-        mentions=("tgz", ".tar.gz", "no-archive", "zip-store", "default", ".mar"),
-    ),
-    Python(_PACKAGING_UTILS, "MAR_INF", "the manifest of a .mar", mentions=(MANIFEST.partition("/")[0],)),
-    Python(_PACKAGING_UTILS, "MANIFEST_FILE_NAME", "the same", mentions=(MANIFEST.partition("/")[2],)),
-)  # fmt: skip
+# The files of the installed packages that interpool relies on, and the beginning of each SHA-256.
+TS_FILES = {
+    "arg_parser.py": "08b73047b8bdfb66",
+    "context.py": "57eee89d1f8bf8a2",
+    "handler_utils/utils.py": "8daf7e5b71e66c03",
+    "metrics/caching_metric.py": "3e460b042270864e",
+    "metrics/dimension.py": "c425ce7e0f2b9712",
+    "metrics/metric_cache_abstract.py": "60cead7212a31fa9",
+    "metrics/metric_cache_yaml_impl.py": "30e2558e08b7dd57",
+    "metrics/metric_type_enum.py": "f4ea450f38efeebe",
+    "metrics/metrics_store.py": "9293ccaf3beeffdb",
+    "model_loader.py": "a806e88c06c8e8bb",
+    "model_server.py": "aee03202004a6296",
+    "model_service_worker.py": "3640d5ae3d03e229",
+    "protocol/otf_message_handler.py": "83e82dc62b4a95a3",
+    "service.py": "f18259269551299d",
+    "torch_handler/request_envelope/base.py": "0b5c22a5c8a7d29a",
+    "utils/util.py": "090286a17031f5fa",
+    "frontend/model-server.jar": "ce340411ce54beaa",
+}
+ARCHIVER_FILES = {
+    "model_archiver_config.py": "248903f517f9115d",
+    "model_archiver_error.py": "5ccadf4147db5063",
+    "model_packaging.py": "1de09a6477bfc0fa",
+    "model_packaging_utils.py": "8ce0836bdd23564d",
+}
 
 
 def load_command(model_name: str, model_dir: str, handler: str) -> bytes:
@@ -427,104 +187,18 @@ def _settings(frontend: int) -> dict[str, str]:
     return {}
 
 
-def differences(package: Path) -> list[str]:
-    """Each way in which a ``ts`` package is not as this module says, in words; never raises."""
-    return [*_python_differences(package, PYTHON), *_java_differences(package)]
+def differences(package: Path, files: Mapping[str, str]) -> list[str]:
+    """The files of an installed package that are not those of the version that interpool relies on.
+
+    Args:
+        package: its directory.
+        files: TS_FILES or ARCHIVER_FILES.
+    """
+    return [name for name, digest in files.items() if _digest(package / name) != digest]
 
 
-def archiver_differences(package: Path) -> list[str]:
-    """Each way in which a ``model_archiver`` package is not as this module says, in words; never raises."""
-    return _python_differences(package, ARCHIVER)
-
-
-def _python_differences(package: Path, names: Iterable[Python]) -> list[str]:
-    sources: dict[str, ast.Module | None] = {}
-    found = []
-    for relied in names:
-        if relied.module not in sources:
-            sources[relied.module] = _source(package, relied.module)
-        module = sources[relied.module]
-        node = _definition(module, relied.name) if module else None
-        if node is None:
-            changes = ["is missing"]
-        else:
-            changes = [*_other_parameters(node, relied), *_unmentioned(_words(node), relied.mentions)]
-        found += [f"{relied.module}.{relied.name} {change} ({relied.why})" for change in changes]
-    return found
-
-
-def _other_parameters(node: ast.AST, relied: Python) -> list[str]:
-    takes = _parameters(node)
-    if relied.parameters is None or takes == relied.parameters.split():
-        return []
-    return [f"takes ({', '.join(takes)}), not ({', '.join(relied.parameters.split())})"]
-
-
-def _unmentioned(words: Container[str], mentions: tuple[str, ...]) -> list[str]:
-    gone = [word for word in mentions if word not in words]
-    return [f"knows no {', '.join(gone)}"] if gone else []
-
-
-def _source(package: Path, module: str) -> ast.Module | None:
-    path = package.joinpath(*module.split(".")[1:])
+def _digest(file: Path) -> str:
     try:
-        text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_bytes()
-        return ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
-        return None
-
-
-def _definition(module: ast.Module, name: str) -> ast.AST | None:
-    """What defines ``name``, which may have a class's name before its dot."""
-    scope: ast.AST | None = module
-    for part in name.split("."):
-        body = getattr(scope, "body", [])
-        scope = next((statement for statement in body if part in _defined(statement)), None)
-    return scope
-
-
-def _defined(statement: ast.AST) -> list[str]:
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return [statement.name]
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
-def _parameters(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.ClassDef):
-        node = next((statement for statement in node.body if "__init__" in _defined(statement)), node)
-    if not isinstance(node, ast.FunctionDef):
-        return []
-    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    return [name for name in names if name != "self"]
-
-
-def _words(node: ast.AST) -> set[str]:
-    """Names, attributes and constants in a piece of source."""
-    words = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Constant):
-            words.add(str(inner.value))
-        elif isinstance(inner, ast.Attribute):
-            words.add(inner.attr)
-        elif isinstance(inner, ast.Name):
-            words.add(inner.id)
-    return words
-
-
-def _java_differences(package: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(package / "frontend" / "model-server.jar") as jar:
-            present = set(jar.namelist())
-            return [line for java in JAVA for line in _class_differences(jar, present, java)]
-    except (OSError, zipfile.BadZipFile) as error:
-        return [f"the frontend's jar cannot be read: {error}"]
-
-
-def _class_differences(jar: zipfile.ZipFile, present: set[str], java: Java) -> list[str]:
-    member = f"org/pytorch/serve/{java.name.replace('.', '/')}.class"
-    if member not in present:
-        changes = ["is missing"]
-    else:  # a class file holds its strings as they are
-        changes = _unmentioned(jar.read(member).decode("latin-1"), java.mentions)
-    return [f"the frontend's {java.name} {change} ({java.why})" for change in changes]
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:_DIGITS]
+    except OSError:
+        return ""

@@ -8,16 +8,16 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend import shim
 from interpool.handler.frontend.overlay import overlay
 from interpool.handler.torchserve import (
-    JAVA,
+    ARCHIVER_FILES,
     MINIMUM_JAVA,
-    PYTHON,
-    archiver_differences,
+    TS_FILES,
     differences,
     installed_ts,
 )
@@ -42,7 +42,7 @@ def checks() -> list[Check]:
     return [
         _java(),
         _torchserve(),
-        _torchserve_names(),
+        _torchserve_files(),
         _yaml(),
         _archiver(),
         _overlay(),
@@ -122,14 +122,23 @@ def _torchserve() -> Check:
     return Check("torchserve", ok, detail, "" if ok else hint)
 
 
-def _torchserve_names() -> Check:
-    name, hint = "torchserve's names", pip_install("torchserve")
+def _torchserve_files() -> Check:
+    name = "torchserve's files"
     try:
-        found = differences(installed_ts())
+        package = installed_ts()
     except OverlayError as error:
-        return Check(name, False, str(error), hint)
-    detail = "; ".join(found) or f"{len(PYTHON) + len(JAVA)} places are as interpool knows them"
-    return Check(name, not found, detail, hint if found else "")
+        return Check(name, False, str(error), pip_install("torchserve"))
+    return _unchanged(name, package, TS_FILES, "torchserve")
+
+
+def _unchanged(name: str, package: Path, files: Mapping[str, str], distribution: str) -> Check:
+    """Whether the files that interpool relies on are the release's; a warning if not."""
+    found = differences(package, files)
+    if not found:
+        return Check(name, True, f"{package}, as it was released")
+    detail = f"in {package} these are not those of the release: {', '.join(found)}"
+    hint = f"pip install --force-reinstall --no-deps {requirement(distribution)}"
+    return Check(name, False, detail, hint, untested=True)
 
 
 def _yaml() -> Check:
@@ -143,8 +152,7 @@ def _archiver() -> Check:
     spec = importlib.util.find_spec("model_archiver")
     if spec is None or spec.origin is None:
         return Check(name, False, "not installed", hint)
-    found = archiver_differences(Path(spec.origin).parent)
-    return Check(name, not found, "; ".join(found) or "installed", hint if found else "")
+    return _unchanged(name, Path(spec.origin).parent, ARCHIVER_FILES, name)
 
 
 def _overlay() -> Check:
