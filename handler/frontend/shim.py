@@ -532,12 +532,11 @@ FIONREAD = 0x541B  # bytes that wait in a pipe, as in termios, which would be an
 READ_PATIENCE_S = 5.0
 
 
-def register(control: _socket.socket, fields: dict[str, str]) -> bool:
-    """Ask the host to listen on this worker's socket; False if it left before it took the request.
+def register(control: _socket.socket, fields: dict[str, str]) -> str:
+    """Ask the host to listen on this worker's socket.
 
-    Raises:
-        LeftToStock: TorchServe's own worker is to serve the model.
-        Refused: nobody serves it; or the host does not answer.
+    Returns '' once it does, 'again' if the host left before it took the request, and 'pool' and a name if
+    another pool is to serve it.
     """
     message = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
@@ -548,12 +547,14 @@ def register(control: _socket.socket, fields: dict[str, str]) -> bool:
     except TimeoutError:
         raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
     except (BrokenPipeError, ConnectionResetError):
-        return False
+        return "again"
     if kind == "refused":
         raise Refused(text)
     if kind == "stock":
         raise LeftToStock(text)
-    return kind == "ready"
+    if kind == "pool":
+        return f"pool {text}"
+    return "" if kind == "ready" else "again"
 
 
 def require_one_process(arguments: Arguments) -> None:
@@ -589,10 +590,14 @@ def serve_from_pool(arguments: Arguments, cwd: str, record: dict[str, str], herm
     }
     for _ in range(10):
         control = reach_host(frontend, pool, record)
-        if register(control, fields):
+        answer = register(control, fields)
+        if not answer:
             break
         control.close()
-        time.sleep(0.05)
+        if answer.startswith("pool "):
+            pool = answer.removeprefix("pool ")
+        else:
+            time.sleep(0.05)
     else:
         raise Refused("the pool host exited ten times before it accepted this worker; see its log")
 

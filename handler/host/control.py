@@ -4,8 +4,8 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
 
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
   as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
-  to connect, by ``refused`` and the reason, or by ``stock`` and the reason: TorchServe's own worker
-  is to serve this model. The connection then
+  to connect, by ``refused`` and the reason, by ``stock`` and the reason: TorchServe's own worker
+  is to serve this model; or by ``pool`` and the name of the pool that is to. The connection then
   stays open: its end on either side ends the worker. ``served`` says of an ordinary model that the
   pool serves it; ``bye`` announces an end that is not a failure; ``stock``, with TorchServe's
   connection as a passed descriptor, that its own worker is to take over.

@@ -121,6 +121,7 @@ class ServedModel:
         self.worker_ends.update(other.worker_ends)
         self.given_up += other.given_up
         self.reason = self.reason or other.reason
+        self.traces = self.traces or other.traces
 
     def describe(self) -> dict[str, object]:
         """For the host's status."""
@@ -161,6 +162,12 @@ class ServedModels:
     def register(self, model_dir: str, name: str) -> ServedModel:
         """The model in that directory, which it has been or is from now on."""
         return self._here.setdefault(model_dir, ServedModel(name))
+
+    def traces_before(self, name: str) -> str:
+        """What an earlier model of that name, of any version, has left; "" if nothing."""
+        plain = name.partition("/")[0]
+        each = (model for model in self._gone.values() if model.name.partition("/")[0] == plain)
+        return next((model.traces for model in each if model.traces), "")
 
     def names(self) -> dict[str, str]:
         """The models' names and versions, by directory."""

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler import failed_load
-from interpool.handler.config import OWN_POOL, HostSettings
-from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
+from interpool.handler.config import OWN_POOL, HostSettings, ModelSettings, model_manifest, own_pool
+from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, memory, relief
@@ -56,6 +56,8 @@ PAUSE_S = 0.05
 MOST_FAILED_TURNS = 200  # one after another: ten seconds at the least
 KEEP_S = 3600.0
 LOST_STEP = 10  # interpreters, after which the log says again how many are gone
+# Of interpreters that are gone, the memory stays. With more, a model that left traces before gets a process.
+MOST_LOST = 8
 # Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
 OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
@@ -92,6 +94,7 @@ class PoolHost:
         self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
         self._lost_interpreters = 0
+        self._apart: set[str] = set()  # models that have processes of their own from the beginning
         self._is_own = name.startswith(OWN_POOL)
         self._models = ServedModels()
         self._patience_s = self._settings.idle_exit_s
@@ -382,6 +385,7 @@ class PoolHost:
             self._ordinary.forget_models()
             self._models.forget()
             self._failing.forget_gone()
+            self._apart = {each for each in self._apart if os.path.isdir(each)}
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -457,9 +461,9 @@ class PoolHost:
             self._refuse(peer, reason)
             return
         ordinary = not shim.is_hermetic(registration.model_dir)
-        if reason := self._ordinary.left_to_stock(registration.model_dir, ordinary=ordinary):
+        if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
-            control.send(peer, "stock", reason)
+            control.send(peer, *elsewhere)
             self._drop(peer)
             return
         stdout, stderr = descriptors
@@ -509,6 +513,24 @@ class PoolHost:
         self._watch(listener, lambda: self._on_frontend(worker))
         if not control.send(worker.peer, "ready"):
             self._end(worker, End.SHIM_GONE)
+
+    def _served_elsewhere(self, model_dir: str, *, ordinary: bool) -> tuple[str, str] | None:
+        """What a worker of the model is answered (see control.py) that is not this pool's."""
+        if reason := self._ordinary.left_to_stock(model_dir, ordinary=ordinary):
+            return "stock", reason
+        is_new = self._models.get(model_dir) is None and not self._is_own
+        if is_new and self._lost_interpreters >= MOST_LOST and self._left_traces_before(model_dir):
+            self._apart.add(model_dir)
+        return ("pool", own_pool(model_dir)) if model_dir in self._apart else None
+
+    def _left_traces_before(self, model_dir: str) -> bool:
+        with contextlib.suppress(SettingsError):
+            if ModelSettings.of_model(model_dir).isolation == "auto":
+                name = str(model_manifest(model_dir).get("modelName"))
+                if traces := self._models.traces_before(name):
+                    logger.warning("%s gets a process of its own, as before %s", name, traces)
+                return bool(traces)
+        return False
 
     def _refuse(self, peer: socket.socket, reason: str) -> None:
         logger.error("worker refused: %s", reason)

@@ -21,6 +21,7 @@ from waiting import wait_for
 
 import interpool.native
 from interpool.handler import interpool_handler
+from interpool.handler.config import own_pool
 from interpool.handler.failed_load import ask_for_own_interpreters
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host
@@ -39,6 +40,7 @@ class _Pool:
     forgotten: list[str]
     told: list[str]
     isolated: list[str]
+    retired: int = 0
     sizes: list[tuple[int, int]]
     failure: Exception | None = None
     lost: bool = False  # all of its interpreters, and it cannot start another one
@@ -84,7 +86,9 @@ class _Pool:
     def stats(self) -> dict[str, object]:
         failure = "no memory" if _Pool.lost else ""
         sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": failure}
-        return {"interpreters": [], "models": {}, **sizes}
+        retired = {"state": "retired", "affinities": [], "idle": [], "owner": None, "seconds": None}
+        interpreters = [{"interpreter": number, **retired} for number in range(_Pool.retired)]
+        return {"interpreters": interpreters, "models": {}, **sizes}
 
     def serve(self, fd: int, **options: Any) -> Any:
         entry = {"socket": socket.socket(fileno=fd), "closed": False, **options}
@@ -750,4 +754,34 @@ def test_a_model_that_leaves_traces_has_interpreters_of_its_own_and_keeps_its_wo
     _Pool.end(0)
     _Pool.end(1)
     for thing in (stream, late_stream, worker, late):
+        thing.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_model_that_left_traces_before_gets_a_process_once_many_interpreters_are_gone(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_host, "MODEL_CHECK_S", 0.1)
+    monkeypatch.setattr(pool_host, "LOOK_S", 0.1)
+    _Pool.connections = []
+    again, other = tmp_path / "again", tmp_path / "other"
+    shutil.copytree(model, again)
+    shutil.copytree(model, other)
+    text = (other / "MAR-INF/MANIFEST.json").read_text()
+    (other / "MAR-INF/MANIFEST.json").write_text(text.replace('"modelName": "m"', '"modelName": "other"'))
+    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    Report("traces", token.pid, 1, reason="it has replaced torch.relu").send(token.reports)
+    shutil.rmtree(model)
+    assert worker.answer() == "bye"
+    _Pool.end(0)
+    wait_for(lambda: json.loads(control.ask_status(runtime))["gone"], "the model to be forgotten")
+    monkeypatch.setattr(_Pool, "retired", pool_host.MOST_LOST)
+    time.sleep(0.5)  # some looks
+    for path in (".s1", ".s2"):  # of both workers
+        late = _Shim(runtime, f"unix:{tmp_path}/{path}", again)
+        assert late.answer() == f"pool\0{own_pool(again)}"
+        late.close()
+    new = _Shim(runtime, f"unix:{tmp_path}/.s3", other)
+    assert new.answer() == "ready"
+    for thing in (stream, worker, new):
         thing.close()
