@@ -156,6 +156,7 @@ _next_sweep = 0.0
 _neighbourhood = Neighbourhood()
 _last: WorkerToken | None = None  # of whom a frame was answered last
 _served: dict[str, WorkerToken] = {}  # whose models ran here since the last thorough look, by directory
+_unwatched: set[str] = set()  # directories of models whose traces do not count
 _has_one_model = False  # it leaves no trace that anybody else meets
 
 
@@ -445,12 +446,13 @@ def _is_touched_by_another(token: WorkerToken) -> bool:
     """Whether the model that was called here before this one has changed what this one uses."""
     global _last
     before, _last = _last, token
-    if before is None or _has_one_model or token.unwatched or before.model_dir == token.model_dir:
+    if before is None or _has_one_model or before.model_dir == token.model_dir:
         return False
     reason = _neighbourhood.look(at_once=True)
-    if reason:
-        _give_to({before.model_dir: before}, reason)
-    return bool(reason)
+    if not reason or before.unwatched:
+        return False
+    _give_to({before.model_dir: before}, reason)
+    return True
 
 
 def _look(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str]:
@@ -464,6 +466,8 @@ def _look(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str
     Returns:
         What it is, by the directories of the models that it may be of; empty if there is nothing.
     """
+    if token.unwatched:
+        _unwatched.add(directory)
     if _has_one_model or token.unwatched:
         return {}
     _served[directory] = token
@@ -473,7 +477,7 @@ def _look(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str
     if not thoroughly:
         return {}
     take_out()
-    found, served = _neighbourhood.look_thoroughly(), _served.copy()
+    found, served = _neighbourhood.look_thoroughly(_unwatched), _served.copy()
     _served.clear()
     if found is None:
         return {}
@@ -507,7 +511,9 @@ def leave(directory: str) -> None:
     """Unload the model in that directory: it is served by interpreters of its own from now on."""
     drop(directory)
     take_out()
-    if not _has_one_model and (_neighbourhood.look(at_once=True) or _neighbourhood.look_thoroughly()):
+    if not _has_one_model and (
+        _neighbourhood.look(at_once=True) or _neighbourhood.look_thoroughly(_unwatched)
+    ):
         _interpool.retire_interpreter()
 
 

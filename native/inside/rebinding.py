@@ -22,7 +22,7 @@ import builtins
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -98,14 +98,18 @@ class Neighbourhood:
         """Whether the last one was long ago."""
         return time.monotonic() >= self._thorough_next
 
-    def look_thoroughly(self) -> Found | None:
+    def look_thoroughly(self, passed_over: Collection[str] = ()) -> Found | None:
         """What models have left in it; None if nothing. While none is in place, and after ``look``.
 
         Called after each load, whether it failed or not, after the first calls, and when it is due.
         """
         began = time.monotonic()
-        found = _looked("replaced or removed", self._exchanged) or _looked(
-            "left traces in", traces.all_traces
+
+        def counting(look: Callable[[], list[Trace]]) -> Callable[[], list[Trace]]:
+            return lambda: [trace for trace in look() if not _is_below(trace.path, passed_over)]
+
+        found = _looked("replaced or removed", counting(self._exchanged)) or _looked(
+            "left traces in", counting(traces.all_traces)
         )
         now = time.monotonic()
         self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
@@ -236,6 +240,10 @@ def _is_compiled_by_itself(function: FunctionType) -> bool:
     file = function.__code__.co_filename
     library = function.__module__.partition(".")[0]
     return file.startswith("<") and not file.startswith(_PACKAGED) and library in _WORDS.findall(file)
+
+
+def _is_below(path: str, directories: Collection[str]) -> bool:
+    return any(f"{path}/".startswith(f"{directory}/") for directory in directories)
 
 
 def _looked(what: str, look: Callable[[], Iterable[Trace]]) -> Found | None:

@@ -106,12 +106,15 @@ def _path_of(value: object) -> str:
     if isinstance(value, ModuleType):
         return owners.path_of(vars(value))
     one = value if isinstance(value, type) else type(value)
-    named = [vars(module) for name, module in module_scope.all_modules() if name == one.__module__]
     if one.__module__.startswith(MANGLED) and one.__module__ in sys.modules:
-        named.append(vars(sys.modules[one.__module__]))
-    top = one.__qualname__.partition(".")[0]
-    paths = {owners.path_of(globals_) for globals_ in named if len(named) == 1 or top in globals_}
-    return paths.pop() if len(paths) == 1 else ""
+        return owners.path_of(vars(sys.modules[one.__module__]))
+    for member in vars(one).values():
+        if isinstance(member, FunctionType) and member.__module__ == one.__module__:
+            return owners.path_of(member.__globals__)
+    # Models may have modules of one name.
+    named = [vars(module) for name, module in module_scope.all_modules() if name == one.__module__]
+    having = [globals_ for globals_ in named if globals_.get(one.__name__) is one] or named
+    return owners.path_of(having[0]) if len(having) == 1 else ""
 
 
 @functools.cache

@@ -134,6 +134,21 @@ def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
     server.unregister("alone")
 
 
+def test_a_model_whose_traces_do_not_count_is_not_looked_at_and_no_neighbour_is_blamed(
+    server: TorchServe, mar: Mar, packed: Pack
+) -> None:
+    _register(server, mar, packed, "known", config="interpool: {isolation: shared}")
+    _register(server, mar, packed, "beside")
+    server.predict("known", {"way": "leave a name"})
+    for name in ("beside", "known", "beside"):
+        for _ in range(4):
+            assert server.predict(name, {}).status == 200
+    assert not _has_own(server, "known")
+    assert not _has_own(server, "beside")
+    for name in ("known", "beside"):
+        server.unregister(name)
+
+
 def test_a_model_that_changes_nothing_stays_where_it_is(server: TorchServe, mar: Mar, packed: Pack) -> None:
     _register(server, mar, packed, "harmless")
     for _ in range(12):

@@ -249,7 +249,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   dispatch();
   if (waiter.granted == nullptr && !only.has_value()) {
     if (flow.own.has_value()) {
-      want_more(flow);
+      want_more(flow, min_size_);
     } else if (may_raise_capacity() || may_raise_reserve()) {
       wake_autoscaler();
     }
@@ -392,8 +392,8 @@ Pool::Flow& Pool::isolated(const std::string& affinity) {
   return flow;
 }
 
-void Pool::want_more(Flow& flow) {
-  if (flow.own->have < min_size_ && flow.own->have < flow.share) {
+void Pool::want_more(Flow& flow, size_t most) {
+  if (flow.own->have < most && flow.own->have < flow.share) {
     flow.own->wanted = std::max(flow.own->wanted, flow.own->have + 1);
   }
   if (lacking() != nullptr && options_.start != nullptr && !closed_) {
@@ -509,7 +509,7 @@ std::optional<int> Pool::settle(const std::string& affinity) {
     if (!flow.own.has_value()) {
       return !is_filling();
     }
-    want_more(flow);
+    want_more(flow, SIZE_MAX);  // what one has left there, another one would meet
     return flow.own->have >= flow.own->wanted || !may_start() || closed_;
   });
   if (best == nullptr) {

@@ -84,7 +84,8 @@ struct PoolOptions {
 // An interpreter in which a model has left something that others would meet has an *owner*
 // from then on, and so has each that is started for this model: nobody else leases them,
 // and it leases no other. They count for none of the sizes. An owner has as many as its
-// callers wait for, up to the minimum size; they are retired when it is forgotten.
+// callers wait for, up to the minimum size, and one for each caller that settles; they are retired
+// when it is forgotten.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
   // The interpreters that it is given are its minimum size.
@@ -242,8 +243,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool has_lost_owner(const Slot& slot) const;
   void lose(Slot& slot);  // when it is not leased
   Flow& isolated(const std::string& affinity);
-  // All that it has are leased: it should have one more, as far as it may.
-  void want_more(Flow& flow);
+  // All that it has are leased, or have residents: it should have one more, and `most` at most.
+  void want_more(Flow& flow, size_t most);
   void take(Slot& slot, Flow& flow, int thread, double waited = 0);
   void end_lease(Slot& slot);
   Slot* free_slot_for(const Waiter& waiter);
