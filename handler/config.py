@@ -109,11 +109,13 @@ from pydantic import (
     model_validator,
 )
 
-from interpool.handler.errors import SettingsError
+from interpool.handler.errors import NameRefused, SettingsError
 from interpool.handler.frontend.shim import DEFAULT_POOL
 from interpool.handler.torchserve import KEEPS_STATE, MANIFEST, STARTUP_TIMEOUT
 from interpool.native.archive.bounded import read_json, read_yaml
+from interpool.native.archive.manifest_names import require_inside
 from interpool.native.archive.typed_json import shown
+from interpool.native.errors import StructureError
 
 OWN_POOL = "own-"  # and more: the names of pools that serve one model
 
@@ -282,7 +284,12 @@ def own_pool(model_dir: str | Path) -> str:
 
 
 def model_manifest(model_dir: str | Path) -> dict[str, Any]:
-    """The model's part of an extracted archive's manifest; raises SettingsError."""
+    """The model's part of an extracted archive's manifest, whose names stay inside the directory.
+
+    Raises:
+        NameRefused: one leads out.
+        SettingsError: it cannot be read.
+    """
     path = Path(model_dir) / MANIFEST
     try:
         model = read_json(path)["model"]
@@ -290,7 +297,22 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
     if not isinstance(model, dict):
         raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {shown(model)}")
+    try:
+        require_inside(model, path, model_dir)
+    except StructureError as error:
+        raise NameRefused(str(error)) from None
     return model
+
+
+def is_refused(model_dir: str | Path) -> bool:
+    """Whether nobody is to serve a model, as a name in its manifest leads out of its directory."""
+    try:
+        model_manifest(model_dir)
+    except NameRefused:
+        return True
+    except SettingsError:
+        return False
+    return False
 
 
 def model_configuration(model_dir: str | Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ ServeError
 ├── OverlayError      no overlay for the installed TorchServe can be made
 ├── HostStartError    the pool host cannot start
 ├── SettingsError     a setting is unknown or has a value that it cannot have
+│   └── NameRefused   a name in an archive's manifest leads out of the model's directory
 ├── WorkerRefused     the pool host does not take this worker
 ├── NotPoolable       an ordinary archive's model needs a process of its own
 ├── InputError        a request's input cannot be used
@@ -51,6 +52,10 @@ class HostStartError(ServeError):
 
 class SettingsError(ServeError):
     """A setting is unknown or has a value that it cannot have."""
+
+
+class NameRefused(SettingsError):
+    """A name in an archive's manifest leads out of the model's directory."""
 
 
 class WorkerRefused(ServeError):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from interpool.native.archive.manifest_names import RULE, require_inside
 from interpool.native.archive.zip_structure import MOST_RATIO
 from interpool.native.errors import ArchiveError, ManifestError, StructureError
 
@@ -229,6 +230,8 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
         raise ManifestError(f"{path}: its {MAR_MANIFEST} is not JSON ({error})", "mar") from None
     if not isinstance(manifest, dict):
         raise ManifestError(f"{path}: its {MAR_MANIFEST} is not a JSON object", "mar")
+    if isinstance(model := manifest.get("model"), dict):
+        require_inside(model, f"{path}: {MAR_MANIFEST}", path if path.is_dir() else None)
     return manifest
 
 
@@ -238,7 +241,7 @@ def _serialized_file(manifest: dict[str, Any], path: Path) -> str:
     if not isinstance(name, str) or not name:
         raise ManifestError(f"{path}: its {MAR_MANIFEST} names no serialized file in it", "mar")
     if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
-        raise StructureError(f"{path}: its serialized file's name {name!r} is a path, not a name", "mar-path")
+        raise StructureError(f"{path}: its serialized file's name {name!r} is a path, not a name", RULE)
     return name
 
 

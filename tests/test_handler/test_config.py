@@ -14,8 +14,10 @@ import yaml
 from paths import ROOT
 
 from interpool.handler.admission import Admission
-from interpool.handler.config import HostSettings, ModelSettings, startup_timeout
-from interpool.handler.errors import SettingsError
+from interpool.handler.config import HostSettings, ModelSettings, is_refused, startup_timeout
+from interpool.handler.errors import NameRefused, SettingsError, load_failure_code
+from interpool.handler.pooling import obstacles
+from interpool.native.archive.manifest_names import NAMES
 
 SAMPLE = ROOT / "configs" / "model-config.yaml"
 
@@ -89,6 +91,39 @@ def test_how_long_a_load_may_take_is_what_torchserve_reads(
 def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"MANIFEST.json is not a TorchServe manifest"):
         ModelSettings.of_model(tmp_path)
+
+
+def _named(directory: Path, **names: object) -> Path:
+    (directory / "MAR-INF").mkdir(parents=True)
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": {"modelName": "m", **names}}))
+    return directory
+
+
+@pytest.mark.parametrize("key", NAMES)
+@pytest.mark.parametrize("name", ["../secret.yaml", "/etc/hostname", "a/../../secret.yaml", "link.yaml"])
+def test_no_name_in_a_manifest_leads_out_of_the_models_directory(tmp_path: Path, key: str, name: str) -> None:
+    (tmp_path / "secret.yaml").write_text("interpool: {pool: stolen}")
+    model = _named(tmp_path / "model", **{key: name})
+    (model / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    assert is_refused(model)
+    for read in (ModelSettings.of_model, startup_timeout, obstacles):
+        with pytest.raises(NameRefused) as caught:
+            read(model)
+        said = str(caught.value)
+        assert f"{model}/MAR-INF/MANIFEST.json: its {key} {name!r}" in said
+        assert "Put the file into the model's directory" in said
+        assert load_failure_code(caught.value) == 400
+
+
+def test_names_below_the_directory_are_taken_and_so_are_links_that_stay_there(tmp_path: Path) -> None:
+    model = _named(tmp_path / "model", configFile="conf/now.yaml", handler="deep/handler.py:handle")
+    (model / "conf").mkdir()
+    (model / "conf" / "of_today.yaml").write_text("interpool: {pool: mine}")
+    (model / "conf" / "now.yaml").symlink_to("of_today.yaml")
+    linked = tmp_path / "linked"  # as TorchServe has a no-archive model
+    linked.symlink_to(model)
+    assert ModelSettings.of_model(linked).pool == "mine"
+    assert not is_refused(linked)
 
 
 def test_the_environment_configures_the_host() -> None:
