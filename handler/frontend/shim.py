@@ -302,7 +302,9 @@ def is_hermetic(model_dir: str) -> bool:
             manifest = b"".join(file.read(TEXT_LIMIT).split())
     except OSError:
         return False
-    return b'"handler":"' + HANDLER_STEM.encode() in manifest
+    _, _, named = manifest.partition(b'"handler":"' + HANDLER_STEM.encode())
+    # Before the name's end, or that of a function in the file.
+    return named.removeprefix(b".py")[:1] in (b'"', b":")
 
 
 def is_pooled(cwd: str, environment: dict[str, str], record: dict[str, str]) -> bool:

@@ -49,7 +49,7 @@ class ServedModel:
     """One registered model: what became of its workers and its loads.
 
     Attributes:
-        name: its archive's name and version.
+        name: the name that it is registered by, and its version; until its first load its archive's.
         loads: how often an interpreter loaded it.
         load_s: seconds that this took, together.
         failed_loads: how often that failed.

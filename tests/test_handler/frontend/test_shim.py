@@ -36,6 +36,9 @@ def _manifest(directory: Path, **model: str) -> Path:
         ("interpool_handler.py:handle", True),
         ("image_classifier", False),
         ("my_interpool_handler.py", False),
+        ("interpool_handler_v2.py", False),
+        ("interpool_handler_v2.py:handle", False),
+        ("interpool_handler.pyx", False),
     ],
 )
 def test_a_model_is_hermetic_by_its_handler(tmp_path: Path, handler: str, hermetic: bool) -> None:
