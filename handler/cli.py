@@ -424,6 +424,20 @@ def cmake_dir() -> None:
     click.echo(Path(str(interpool.native.__file__)).parent / "lib" / "cmake" / "interpool")
 
 
+def _settings_check() -> Check:
+    """Whether a server with this environment would start."""
+    from interpool.handler.config import HostSettings
+    from interpool.handler.errors import SettingsError
+    from interpool.native.diagnostics.doctor import Check
+
+    try:
+        HostSettings.of_environment()
+    except SettingsError as error:
+        return Check("settings", False, str(error), "correct the variable, or unset it")
+    given = sorted(name for name in os.environ if name in shim.SETTINGS)
+    return Check("settings", True, f"the environment sets {', '.join(given) or 'none'}")
+
+
 @main.command()
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
 @click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
@@ -464,7 +478,7 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
     elif mar:
         checks = mar_checks(mar)
     else:
-        checks = (*native_checks(), *serving_checks())
+        checks = (*native_checks(), *serving_checks(), _settings_check())
     for check in checks:
         failed += not check.ok
         click.echo(f"{check.mark:4}  {check.name}: {check.detail}")

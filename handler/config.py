@@ -64,6 +64,9 @@ variable                        default         meaning
                                                 longest are removed sooner; 0: any size
 =============================== ==============  =================================================
 
+Another variable whose name begins with ``INTERPOOL_`` is refused, unless it is one of those that
+``handler/frontend/shim.py`` lists, or Kubernetes sets it for a service.
+
 A pool grows while requests wait and most running calls wait for something other than the CPU, and
 for a model that would otherwise wait for the end of other models' calls.
 Where somebody names a number of interpreters, the pool has exactly that many unless a maximum is
@@ -110,7 +113,7 @@ from pydantic import (
 )
 
 from interpool.handler.errors import NameRefused, SettingsError
-from interpool.handler.frontend.shim import DEFAULT_POOL
+from interpool.handler.frontend.shim import DEFAULT_POOL, unknown_variables
 from interpool.handler.torchserve import KEEPS_STATE, MANIFEST, STARTUP_TIMEOUT
 from interpool.native.archive.bounded import read_json, read_yaml
 from interpool.native.archive.manifest_names import require_inside
@@ -247,7 +250,9 @@ class HostSettings(BaseModel):
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """The host's settings; raises SettingsError."""
+        """The host's settings; raises SettingsError, also for a variable that interpool does not know."""
+        if wrong := unknown_variables(dict(environment)):
+            raise SettingsError(f"environment: {wrong}")
         # An empty variable counts as unset, except for the one whose absence would turn checks off.
         given = {
             name: value for name, value in environment.items() if value or name == "INTERPOOL_SIGNATURE_KEYS"

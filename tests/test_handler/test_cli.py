@@ -91,6 +91,15 @@ def test_a_runtime_directory_that_is_another_for_each_process_is_refused(
     assert f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {place!r}" in said
 
 
+@pytest.mark.parametrize("command", ["serve", "doctor"])
+def test_a_variable_that_nobody_reads_keeps_the_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("INTERPOOL_SIGNATURE_KEY", "/k.pem")
+    assert "INTERPOOL_SIGNATURE_KEY (is it INTERPOOL_SIGNATURE_KEYS?)" in refused(monkeypatch, command)
+
+
 def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
