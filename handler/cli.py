@@ -104,10 +104,10 @@ def _server_side() -> object:
     """What the archiver, a layer below, asks its context for."""
     from interpool.archiver_ext.commands.server_side import ServerSide
 
-    def check_config(file: Path) -> None:
+    def check_config(file: Path, shown_as: str) -> None:
         from interpool.handler.config import ModelSettings
 
-        ModelSettings.of_file(file)
+        ModelSettings.of_file(file, shown_as)
 
     return ServerSide(str(_handler_file()), check_config, running_addresses)
 

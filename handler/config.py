@@ -199,17 +199,18 @@ class ModelSettings(BaseModel):
         return cls.of_file(file) if file else cls()
 
     @classmethod
-    def of_file(cls, file: Path) -> Self:
-        """The settings in a model's configuration file; raises SettingsError."""
-        document = _read_yaml(file)
+    def of_file(cls, file: Path, shown_as: str = "") -> Self:
+        """The settings in a model's configuration file, with its name for messages; raises SettingsError."""
+        name = shown_as or str(file)
+        document = _read_yaml(file, name)
         section = document.get("interpool", {})
         if not isinstance(section, dict | None):
-            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {shown(section)}")
+            raise SettingsError(f"{name}: `interpool:` must hold settings by name, not {shown(section)}")
         usual = {"state": "worker"} if any(document.get(key) for key in KEEPS_STATE) else {}
         try:
             return cls.model_validate({**usual, **(section or {})})
         except ValidationError as error:
-            raise SettingsError(f"{file}: {_explain(error, 'interpool.', cls)}") from None
+            raise SettingsError(f"{name}: {_explain(error, 'interpool.', cls)}") from None
 
 
 class HostSettings(BaseModel):
@@ -323,7 +324,7 @@ def is_refused(model_dir: str | Path) -> bool:
 def model_configuration(model_dir: str | Path) -> dict[str, Any]:
     """What a model's configuration file says to TorchServe, {} if it has none; raises SettingsError."""
     file = _configuration_file(model_dir)
-    return _read_yaml(file) if file else {}
+    return _read_yaml(file, str(file)) if file else {}
 
 
 def startup_timeout(model_dir: str | Path) -> int | None:
@@ -341,11 +342,11 @@ def _configuration_file(model_dir: str | Path) -> Path | None:
     return Path(model_dir) / str(name) if name else None
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def _read_yaml(file: Path, shown_as: str) -> dict[str, Any]:
     try:
         document = read_yaml(file)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{file} cannot be read: {error}") from error
+        raise SettingsError(f"{shown_as} cannot be read: {error}") from error
     return document if isinstance(document, dict) else {}
 
 

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 from rich.tree import Tree
 
-from interpool.archiver_ext.commands.server_side import addresses
+from interpool.archiver_ext.commands.server_side import ServerSide, addresses
 from interpool.archiver_ext.commands.showing import (
     modules_table,
     output,
@@ -50,7 +50,8 @@ def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
             raise click.UsageError(f"{archive} holds no request: pack it with example inputs")
         sys.stdout.buffer.write(content)
         return
-    found = inspect_archive(archive)
+    server = click.get_current_context().find_object(ServerSide)
+    found = inspect_archive(archive, server.check_config if server else None)
     if as_json:
         click.echo(json.dumps(found.as_dict()))
     else:

@@ -333,7 +333,7 @@ def _refusal(batch: Batch, text: str, code: int) -> bytes:
 
 
 def try_to_load(worker: str, fd: int) -> tuple[str, str, str]:
-    """Load an ordinary model for a worker whose load command waits in its socket, and is left there.
+    """Load a model for a worker whose load command waits in its socket, and is left there.
 
     Args:
         worker: the host's WorkerToken for the worker, as text.
