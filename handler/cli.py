@@ -66,7 +66,7 @@ OTHER, REFUSED, NOT_PACKED, NOT_SERVED = 1, 3, 4, 5
 EXIT_STATUS = """\b
 Exit status:
   0  done
-  1  something else went wrong, or a check of `doctor` failed
+  1  something else went wrong, or `doctor` says FAIL (with WARN alone it is 0)
   2  the command line makes no sense
   3  the archive is refused: damaged, unsigned, not what its manifest says, ...
   4  what was asked for cannot be packed, or wrapped

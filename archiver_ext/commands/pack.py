@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +32,8 @@ from interpool.native.archive.format import Batches, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_IN_A_PLAN = ("intern", "extern", "mock", "deny", "data", "batches", "grad", "train_mode")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -132,8 +136,24 @@ def plan_command(
         click.echo(json.dumps(report.as_dict()))
         return
     _show_report(console, report, verbose)
-    where = f"--plan {output} " if output is not None else ""
-    console.print(f"next: interpool pack {spec} {where}-o model.ptpkg", markup=False, highlight=False)
+    console.print(f"next: {_next_command(spec, output)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _next_command(spec: str, plan_file: Path | None) -> str:
+    """``interpool pack`` with the options that were given, as far as the plan does not hold them."""
+    context = click.get_current_context()
+    left_out = {"output", "verbose", "as_json", *(_IN_A_PLAN if plan_file is not None else ())}
+    words = ["interpool", "pack", spec]
+    for option in context.command.params:
+        name = str(option.name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or not given or name in left_out:
+            continue
+        value = context.params[name]
+        for each in value if option.multiple else [value]:
+            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(each)]
+    words += ["--plan", str(plan_file)] if plan_file is not None else []
+    return shlex.join([*words, "-o", "model.ptpkg"])
 
 
 def _beside(message: str, output: Path) -> str:

@@ -131,10 +131,11 @@ def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | No
             )
         check_digests(str(request.package), opened.file, opened.records, opened.manifest)
     checked = time.monotonic()
-    with workdir_for(target) as workdir:
+    real = Path(os.path.realpath(target))  # a link stays one
+    with workdir_for(real) as workdir:
         made = _archived(request, name, workdir)
         size = sum(file.stat().st_size for file in (made.rglob("*") if made.is_dir() else [made]))
-        _put(made, target, workdir)
+        _put(made, real, workdir)
     return MarReport(
         output=target.absolute(),
         model_name=name,

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from test_archiver_ext.conftest import Write
 
 WANDB = Proposal("wandb.**", "mock", "never ran", "mypkg/m.py:9: import wandb")
+(PLAN,) = [command for command in commands if command.name == "plan"]
 (PACK,) = [command for command in commands if command.name == "pack"]
 
 SOURCE = {
@@ -102,6 +105,41 @@ def test_summary_counts_and_says_why() -> None:
     assert said.count("data: ") == 100
     assert "lazy import: mypkg/m.py:6: import later_still" in said
     assert "every server has them" not in said
+
+
+def test_packing_through_a_link_writes_what_it_leads_to(project: Write, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    link = tmp_path / "current.ptpkg"
+    link.symlink_to("deep/v1.ptpkg")
+    args = ["mypkg.m:build", "-o", str(link), "--root", str(project(SOURCE)), "--no-inputs"]
+    assert CliRunner().invoke(PACK, [*args, "--extern", "annotated_*"]).exit_code == 0
+    assert link.is_symlink()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["v1.ptpkg"]
+    assert zipfile.is_zipfile(link)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--extern", "annotated_*"], "--root {root} --no-inputs --extern 'annotated_*' -o model.ptpkg"),
+        (
+            ["--extern", "annotated_*", "-o", "{plan}"],
+            "--root {root} --no-inputs --plan {plan} -o model.ptpkg",
+        ),
+    ],
+)
+def test_plans_next_command_packs_what_was_planned(
+    project: Write, tmp_path: Path, given: list[str], expected: str
+) -> None:
+    places = {"root": str(project(SOURCE)), "plan": str(tmp_path / "my plan.toml")}
+    args = ["mypkg.m:build", "--root", places["root"], "--no-inputs", *given]
+    done = CliRunner().invoke(PLAN, [each.format(**places) for each in args])
+    (said,) = [line for line in done.output.splitlines() if line.startswith("next: ")]
+    quoted = {name: shlex.quote(place) for name, place in places.items()}
+    assert said == f"next: interpool pack mypkg.m:build {expected.format(**quoted)}"
+    words = shlex.split(said.removeprefix("next: interpool pack "))
+    words[-1] = str(tmp_path / "model.ptpkg")
+    assert CliRunner().invoke(PACK, words).exit_code == 0
 
 
 @pytest.mark.parametrize("option", ["--rtol", "--atol"])
