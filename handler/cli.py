@@ -24,6 +24,7 @@ from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install
 
 if TYPE_CHECKING:
+    from interpool.handler.host.model_view import ModelView
     from interpool.native.diagnostics.doctor import Check
 METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 START_AHEAD = "INTERPOOL_START_AHEAD"
@@ -130,18 +131,21 @@ def serve(ctx: click.Context) -> None:
     --foreground the server goes on in the background, and `interpool serve --stop` stops it.
     """
     from interpool.handler.config import HostSettings
-    from interpool.handler.frontend.doctor import java_hint, java_path
+    from interpool.handler.frontend.doctor import java_path, missing_java
     from interpool.handler.frontend.overlay import overlay
 
-    home = overlay()
     asked = set(ctx.args)
+    if packages := [word for word in ctx.args if word.endswith(".ptpkg")]:
+        package = packages[0].rpartition("=")[2]
+        raise click.UsageError(
+            f"TorchServe takes no {package}: wrap it first, with `interpool archive {package} --export-path "
+            "MODEL_STORE`, and name the .mar"
+        )
+    home = overlay()
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
-            _fail(
-                "TorchServe needs Java, and there is none "
-                f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; {java_hint()}",
-                NOT_SERVED,
-            )
+            missing = missing_java()
+            _fail(f"TorchServe needs Java: {missing.detail}\n  What to do: {missing.hint}", NOT_SERVED)
         if importlib.util.find_spec("yaml") is None:
             _fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
         # What each worker would need, and TorchServe would only say that it failed to start.
@@ -316,6 +320,30 @@ def _pools(stacks: bool = False) -> list[dict[str, Any]]:
     return pools
 
 
+def _unserved(name: str, pools: list[dict[str, Any]], found: list[tuple[dict[str, Any], ModelView]]) -> str:
+    from interpool.handler.host.model_view import models_of
+
+    why = "".join(f"; it could not be loaded: {view.reason}" for _, view in found if view.reason)
+    what = "any model" if name == "*" else f"a model {name!r}"
+    here = sorted(
+        {f"{view.name}/{view.version}" for pool in pools for view in models_of(pool) if view.registered}
+    )
+    others = f" (served: {', '.join(here)})" if here else ""
+    return f"no pool serves {what}{others}{why}"
+
+
+def _register_advice(name: str) -> str:
+    """What to do about a model that no pool serves."""
+    management = running_addresses()[1]
+    if running_frontend() is None:
+        return "  What to do: start a server, `interpool serve --model-store DIR --models NAME.mar`"
+    mar = "NAME.mar" if name == "*" else f"{name.partition('/')[0]}.mar"
+    return (
+        f"  What to do: `curl {management}/models` lists all that TorchServe has. "
+        f'Register a model: curl -X POST "{management}/models?url={mar}&initial_workers=1&synchronous=true"'
+    )
+
+
 def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
     from interpool.handler.host.model_view import models_of, why_not_ready
@@ -323,9 +351,7 @@ def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: st
     found = [(pool, view) for pool in pools for view in models_of(pool) if view.is_called(name)]
     registered = [(pool, view) for pool, view in found if view.registered]
     if not registered:
-        why = "".join(f"; it could not be loaded: {view.reason}" for _, view in found if view.reason)
-        what = "any model" if name == "*" else f"a model {name!r}"
-        _fail(f"no pool serves {what}{why}" if pools else nobody, NOT_SERVED)
+        _fail(f"{_unserved(name, pools, found) if pools else nobody}\n{_register_advice(name)}", NOT_SERVED)
     failed = False
     for pool, view in registered:
         reasons = why_not_ready(pool, view, patience_s)

@@ -100,6 +100,30 @@ def test_a_variable_that_nobody_reads_keeps_the_server_from_starting(
     assert "INTERPOOL_SIGNATURE_KEY (is it INTERPOOL_SIGNATURE_KEYS?)" in refused(monkeypatch, command)
 
 
+def test_a_java_home_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
+    monkeypatch.setenv("PATH", str(java.parent), prepend=os.pathsep)
+    for home, what in ((tmp_path / "none", "does not exist"), (java.parent, "holds no bin/java")):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        for command, status in (("serve", 5), ("doctor", 1)):
+            with patch("os.execv") as started:
+                done = run(command)
+            assert (started.called, done.exit_code) == (False, status)
+            assert f"JAVA_HOME is {home}, which {what}" in done.output
+            assert f"correct JAVA_HOME, or unset it: {java} is on PATH" in done.output
+
+
+def test_a_package_is_no_model_for_torchserve() -> None:
+    for args in (["--models", "m=store/m.ptpkg"], ["--models", "store/m.ptpkg"]):
+        done = run("serve", *args)
+        assert done.exit_code == 2
+        assert "`interpool archive store/m.ptpkg --export-path MODEL_STORE`" in done.output
+
+
 def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
