@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import math
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from interpool.archiver_ext.commands.json_output import JSON, print_error, print_json
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import HOME_VARIABLE, running_addresses, running_frontend
@@ -29,8 +29,19 @@ if TYPE_CHECKING:
 METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 START_AHEAD = "INTERPOOL_START_AHEAD"
 
+_ERRORS_AS_JSON = "interpool.errors_as_json"
+_HELP = {"help_option_names": ["-h", "--help"]}
+
 # What the torchserve command does.
 _START = "from ts.model_server import start; sys.exit(start())"
+
+
+class _CommandFailed(Exception):
+    """A command ends with a message and an exit status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Commands(click.Group):
@@ -39,6 +50,11 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
         return sorted({*super().list_commands(ctx), *self._archiver()})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note whether errors are to be JSON: before what may be wrong with the subcommand's own options."""
+        ctx.meta[_ERRORS_AS_JSON] = "--json" in args and args[0] != "serve"  # which passes its options on
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of that name."""
@@ -51,8 +67,18 @@ class Commands(click.Group):
         """Run it; an error of interpool's is a message and an exit status, not a traceback."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            if ctx.meta[_ERRORS_AS_JSON]:
+                print_error(ctx, status=error.exit_code, message=error.format_message())
+            raise
+        except _CommandFailed as error:
+            said, status, facts = str(error), error.status, {"message": str(error)}
         except InterpoolError as error:
-            _fail(str(error), exit_status(error))
+            said, status, facts = str(error), exit_status(error), _facts_of(error)
+        if ctx.meta[_ERRORS_AS_JSON]:
+            print_error(ctx, status=status, **facts)
+        click.echo(f"interpool: {said}", err=True)
+        sys.exit(status)
 
     @staticmethod
     def _archiver() -> dict[str, click.Command]:
@@ -92,9 +118,19 @@ def exit_status(error: InterpoolError) -> int:
     return next((status for kind, status in table if isinstance(error, kind)), OTHER)
 
 
+def _facts_of(error: InterpoolError) -> dict[str, str]:
+    """The parts of an error's text."""
+    from interpool.archiver_ext.errors import PackError
+
+    if isinstance(error, PackError):
+        return {"message": error.message, "traceback": error.user_traceback}
+    if isinstance(error, ArchiveError):
+        return {"message": error.message, "rule": error.rule}
+    return {"message": str(error)}
+
+
 def _fail(message: str, status: int) -> NoReturn:
-    click.echo(f"interpool: {message}", err=True)
-    sys.exit(status)
+    raise _CommandFailed(message, status)
 
 
 def _handler_file() -> Path:
@@ -113,13 +149,14 @@ def _server_side() -> object:
     return ServerSide(str(_handler_file()), check_config, running_addresses)
 
 
-@click.group(cls=Commands, epilog=EXIT_STATUS)
+@click.group("interpool", cls=Commands, epilog=EXIT_STATUS, context_settings=_HELP)
 @click.version_option(package_name="interpool")
 def main() -> None:
     """Serve ordinary PyTorch models from one process of many private interpreters."""
 
 
 @main.command(
+    short_help="Run torchserve with the overlay",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
 )
@@ -142,6 +179,8 @@ def serve(ctx: click.Context) -> None:
             "MODEL_STORE`, and name the .mar"
         )
     home = overlay()
+    if asked & {"--help", "-h"}:
+        click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
             missing = missing_java()
@@ -225,7 +264,7 @@ def _start_exporter(address: str, foreground: bool) -> None:
         click.echo(f"interpool: the pools' metrics are at {url_of(listener)}")
 
 
-@main.command()
+@main.command(short_help="Serve the pools' metrics to Prometheus")
 @click.option(
     "--listen",
     "address",
@@ -249,22 +288,31 @@ def exporter(address: str) -> None:
             serve_metrics(listener, until=lambda: False)
 
 
-@main.command()
-def home() -> None:
+@main.command(short_help="Print the overlay's path, for TS_MODEL_SERVER_HOME")
+@JSON
+def home(as_json: bool) -> None:
     """Print the overlay's path, for TS_MODEL_SERVER_HOME."""
     from interpool.handler.frontend.overlay import overlay
 
-    click.echo(overlay())
+    _print_path(overlay(), as_json)
 
 
-@main.command()
-def handler() -> None:
+@main.command(short_help="Print the handler file's path, for torch-model-archiver")
+@JSON
+def handler(as_json: bool) -> None:
     """Print the handler file's path, for torch-model-archiver --handler."""
-    click.echo(_handler_file())
+    _print_path(_handler_file(), as_json)
 
 
-@main.command(epilog=CHECK_STATUS)
-@click.option("--json", "as_json", is_flag=True, help="print the hosts' own answers")
+def _print_path(path: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": str(path)})
+    else:
+        click.echo(path)
+
+
+@main.command(epilog=CHECK_STATUS, short_help="Show the live pools, or whether a model is ready")
+@JSON
 @click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
 @click.option("--watch", is_flag=True, help="show it again every second, until interrupted")
 @click.option("--times", type=click.IntRange(min=1), help="with --watch: this often, instead of for ever")
@@ -280,18 +328,21 @@ def handler() -> None:
 def status(
     as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
 ) -> None:
-    """Show the live pools: interpreters, models, workers, memory."""
+    """Show the live pools: interpreters, models, workers, memory.
+
+    --json gives a list of the hosts' own answers; with --check, an object.
+    """
     from interpool.handler.host.status import describe_pool
 
-    if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
-        raise click.UsageError("only --json and --stacks go together")
+    if stacks + watch + (check is not None) > 1 or (as_json and watch):
+        raise click.UsageError("--stacks, --watch and --check are different questions; --watch gives no JSON")
     try:
         nobody = f"no pool host is running (looked in {shim.runtime_base()})"
     except shim.Refused:
         _require_runtime_directory()
         raise
     if check is not None:
-        _check(check, _pools(), patience, nobody)
+        _check(check, _pools(), patience, nobody, as_json)
         return
     if watch:
         from interpool.handler.host.status import live_pools
@@ -301,7 +352,7 @@ def status(
         return
     pools = _pools(stacks)
     if as_json:
-        click.echo(json.dumps(pools, indent=2))
+        print_json(pools)
     elif not pools:
         click.echo(nobody)
     for pool in [] if as_json else pools:
@@ -344,7 +395,7 @@ def _register_advice(name: str) -> str:
     )
 
 
-def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
+def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str, as_json: bool) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
     from interpool.handler.host.model_view import models_of, why_not_ready
 
@@ -352,17 +403,26 @@ def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: st
     registered = [(pool, view) for pool, view in found if view.registered]
     if not registered:
         _fail(f"{_unserved(name, pools, found) if pools else nobody}\n{_register_advice(name)}", NOT_SERVED)
-    failed = False
-    for pool, view in registered:
-        reasons = why_not_ready(pool, view, patience_s)
-        failed = failed or bool(reasons)
-        said = "not ready: " + "; ".join(reasons) if reasons else "ready"
-        click.echo(f"{view.name}/{view.version} in pool {pool['pool']!r}: {said}")
-    if failed:
+    models = [
+        {
+            "model": view.name,
+            "version": view.version,
+            "pool": pool["pool"],
+            "reasons": why_not_ready(pool, view, patience_s),
+        }
+        for pool, view in registered
+    ]
+    ready = not any(each["reasons"] for each in models)
+    if as_json:
+        print_json({"ready": ready, "models": models})
+    for each in [] if as_json else models:
+        said = "not ready: " + "; ".join(each["reasons"]) if each["reasons"] else "ready"
+        click.echo(f"{each['model']}/{each['version']} in pool {each['pool']!r}: {said}")
+    if not ready:
         sys.exit(OTHER)
 
 
-@main.command()
+@main.command(short_help="Make private copies for C++ programs, ahead of them")
 @click.option("--slots", type=click.IntRange(1, 999), default=os.cpu_count() or 1, show_default="cores")
 @click.option("--import", "imports", multiple=True, metavar="NAME", help="a module that models will need")
 @click.option("--output", type=click.Path(path_type=Path), help="where programs look, by default")
@@ -372,7 +432,10 @@ def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: st
     metavar="DIR",
     help="write all that such a program needs to DIR, Python and torch included, to be moved anywhere",
 )
-def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: Path | None) -> None:
+@JSON
+def prepare(
+    slots: int, imports: tuple[str, ...], output: Path | None, bundle: Path | None, as_json: bool
+) -> None:
     """Make the private copies that a C++ program without a Python needs, ahead of it."""
     if bundle is not None:
         from interpool.native.bundle.make import make_bundle
@@ -380,6 +443,10 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
         if output is not None:
             raise click.UsageError("--bundle and --output are different things to make")
         made = make_bundle(bundle, slots, imports)
+        if as_json:
+            facts = {"bundle": str(bundle), "slots": slots, "copies": made.copies, "bytes": made.size}
+            print_json({**facts, "unlicensed": [*made.unlicensed]})
+            return
         size = made.size // 1_000_000
         click.echo(f"{bundle}: {made.copies} copies for {slots} interpreters, {size} MB in all")
         if made.unlicensed:
@@ -391,10 +458,13 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
 
     file = output or default_file()
     copies = make(file, slots, imports)
+    if as_json:
+        print_json({"file": str(file), "slots": slots, "copies": copies})
+        return
     click.echo(f"{file}: {copies} copies for {slots} interpreters")
 
 
-@main.command()
+@main.command(short_help="Show the cache of private copies, or clean it")
 @click.option("--remove", is_flag=True, help="remove now what no process has used for so long")
 @click.option(
     "--unused-for",
@@ -402,7 +472,7 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
     metavar="DAYS",
     help="with --remove: 0 is all that no process uses now  [default: by the cache's own limits]",
 )
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@JSON
 def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     """Show the cache of private copies, or remove what is not used any more.
 
@@ -433,7 +503,7 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
         bounds = {"days": own.unused_s / DAY_S, "bytes": own.size}
         kept = {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
         report = {"cache": str(root), "bytes": total, "limits": kept, "sets": sets}
-        click.echo(json.dumps({**report, "removed": removed, "removed_bytes": freed}, indent=2))
+        print_json({**report, "removed": removed, "removed_bytes": freed})
         return
     click.echo(f"{root}: {size(total)}; {rule(own)}")
     for line in describe(found) if found else ():
@@ -442,12 +512,13 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
         click.echo(f"removed: {size(max(0, freed))}")
 
 
-@main.command("cmake-dir")
-def cmake_dir() -> None:
+@main.command("cmake-dir", short_help="Print the folder of interpool-config.cmake")
+@JSON
+def cmake_dir(as_json: bool) -> None:
     """Print the folder of interpool-config.cmake, for CMake's interpool_DIR."""
     import interpool.native
 
-    click.echo(Path(str(interpool.native.__file__)).parent / "lib" / "cmake" / "interpool")
+    _print_path(Path(str(interpool.native.__file__)).parent / "lib" / "cmake" / "interpool", as_json)
 
 
 def _settings_check() -> Check:
@@ -464,13 +535,17 @@ def _settings_check() -> Check:
     return Check("settings", True, f"the environment sets {', '.join(given) or 'none'}")
 
 
-@main.command()
+@main.command(short_help="Check this machine, a library or an archive")
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
 @click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
 @click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
 @click.argument("names", nargs=-1, metavar="[--imports MODULE... | --run MODULE:FUNCTION...]")
-def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -> None:
+@JSON
+def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     """Check whether this machine can do it; every line says how to fix what is wrong.
+
+    It ends with 1 if a line says FAIL, which something does not work with. WARN says what to know about
+    something that works, and fails nothing.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
     interpreters at once, in a process of its own: a crash is a line of the answer. It says no
@@ -480,8 +555,9 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
     interpreters and in the host program at once, again and again, and compares what it answers
     with an ordinary Python's.
 
-    `interpool doctor --mar model.mar` tries whether a pool can serve an archive that was made
-    without interpool, as a server with INTERPOOL_ORDINARY_ARCHIVES=pool does.
+    `interpool doctor --mar model.mar` tries whether a pool can serve an archive, as a server with this
+    environment does when it is registered: a .mar, a .tar.gz, a directory or a .ptpkg; one that was made
+    without interpool as with INTERPOOL_ORDINARY_ARCHIVES=pool.
     """
     from interpool.handler.frontend.doctor import checks as serving_checks
     from interpool.handler.host.mar_trial import checks as mar_checks
@@ -495,7 +571,6 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
         raise click.UsageError("--imports and the modules' names go together; so do --run and functions'")
     if run and (bad := [name for name in names if not all(name.partition(":"))]):
         raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
-    failed = 0
     checks: Iterable[Check]
     if imports:
         checks = import_checks(names)
@@ -505,9 +580,19 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
         checks = mar_checks(mar)
     else:
         checks = (*native_checks(), *serving_checks(), _settings_check())
+    made = []
     for check in checks:
-        failed += not check.ok
+        made.append(check)
+        if as_json:
+            continue
         click.echo(f"{check.mark:4}  {check.name}: {check.detail}")
         if check.hint:
             click.echo(f"      fix: {check.hint}")
-    sys.exit(1 if failed else 0)
+    ok = all(check.ok for check in made)
+    if as_json:
+        answers = [
+            {"name": check.name, "answer": check.mark, "detail": check.detail, "fix": check.hint}
+            for check in made
+        ]
+        print_json({"ok": ok, "checks": answers})
+    sys.exit(0 if ok else OTHER)

@@ -14,6 +14,7 @@ from interpool.archiver_ext import PackError, PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.handler.cli import main
 from interpool.native.archive.format import SERVED_PLAINLY
 
 if TYPE_CHECKING:
@@ -169,10 +170,9 @@ def test_refusal_is_left_to_the_command_group(tmp_path: Path) -> None:
 
 
 def test_json_says_on_failure_what_failed(tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        PACK, ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path), "--json"]
-    )
-    assert isinstance(result.exception, PackError)
+    args = ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path)]
+    result = CliRunner().invoke(main, ["pack", *args, "--json"])
     failed = json.loads(result.stdout)["error"]
-    assert failed == {"message": result.exception.message, "traceback": ""}
+    assert (failed.keys(), failed["status"]) == ({"message", "status"}, 4)
     assert "there is no module 'nopkg'" in failed["message"]
+    assert failed["message"] in result.stderr

@@ -24,6 +24,8 @@ from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import STAGES, report_of, verify_archive
 from interpool.handler import interpool_handler
+from interpool.handler.cli import main
+from interpool.native import errors
 from interpool.native.errors import (
     ArchiveError,
     DigestError,
@@ -147,13 +149,14 @@ def test_a_refusal_names_its_stage_and_rule_and_runs_nothing(
         keys = ["--key", make_keys(tmp_path)[1]]
         if damage == "stranger":
             sign_archive(archive, make_keys(tmp_path, "stranger")[0])
-    done = verify(archive, *keys, "--json")
-    assert done.exit_code != 0
-    assert isinstance(done.exception, error)
+    assert isinstance(verify(archive, *keys).exception, error)
+    done = CliRunner().invoke(main, ["verify", *map(str, (archive, *keys)), "--json"])
+    assert done.exit_code == 3
     report = json.loads(done.stdout)
+    assert report["refusal"]["message"].startswith(report["error"]["message"])
     assert not report["verified"]
     assert report["stages"][-1]["name"] == stage
-    assert report["refusal"]["error"] == type(done.exception).__name__
+    assert issubclass(getattr(errors, report["refusal"]["error"]), error)
     assert str(archive) in report["refusal"]["message"]
     if rule is not None:
         assert report["refusal"]["rule"] == rule
