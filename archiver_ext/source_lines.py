@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import linecache
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+
+_END = re.compile(r"\r\n|\r|\n")
+
+
+def lines_of(source: str) -> list[str]:
+    """A source's lines, ended where Python's own line numbers have their ends, and nowhere else.
+
+    ``str.splitlines`` ends lines at form feeds, too.
+    """
+    return _END.split(source)
 
 
 def source_line(path: object, line: int | None, text: str | None) -> str:

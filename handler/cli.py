@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import math
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from interpool.archiver_ext.commands.json_output import JSON, print_error, print_json
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import HOME_VARIABLE, running_addresses, running_frontend
@@ -28,8 +28,19 @@ if TYPE_CHECKING:
 METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 START_AHEAD = "INTERPOOL_START_AHEAD"
 
+_ERRORS_AS_JSON = "interpool.errors_as_json"
+_HELP = {"help_option_names": ["-h", "--help"]}
+
 # What the torchserve command does.
 _START = "from ts.model_server import start; sys.exit(start())"
+
+
+class _CommandFailed(Exception):
+    """A command ends with a message and an exit status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Commands(click.Group):
@@ -38,6 +49,11 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
         return sorted({*super().list_commands(ctx), *self._archiver()})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note whether errors are to be JSON: before what may be wrong with the subcommand's own options."""
+        ctx.meta[_ERRORS_AS_JSON] = "--json" in args and args[0] != "serve"  # which passes its options on
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of that name."""
@@ -50,8 +66,18 @@ class Commands(click.Group):
         """Run it; an error of interpool's is a message and an exit status, not a traceback."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            if ctx.meta[_ERRORS_AS_JSON]:
+                print_error(ctx, status=error.exit_code, message=error.format_message())
+            raise
+        except _CommandFailed as error:
+            said, status, facts = str(error), error.status, {"message": str(error)}
         except InterpoolError as error:
-            _fail(str(error), exit_status(error))
+            said, status, facts = str(error), exit_status(error), _facts_of(error)
+        if ctx.meta[_ERRORS_AS_JSON]:
+            print_error(ctx, status=status, **facts)
+        click.echo(f"interpool: {said}", err=True)
+        sys.exit(status)
 
     @staticmethod
     def _archiver() -> dict[str, click.Command]:
@@ -66,7 +92,7 @@ OTHER, REFUSED, NOT_PACKED, NOT_SERVED = 1, 3, 4, 5
 EXIT_STATUS = """\b
 Exit status:
   0  done
-  1  something else went wrong, or a check of `doctor` failed
+  1  something else went wrong, or `doctor` says FAIL (with WARN alone it is 0)
   2  the command line makes no sense
   3  the archive is refused: damaged, unsigned, not what its manifest says, ...
   4  what was asked for cannot be packed, or wrapped
@@ -91,9 +117,19 @@ def exit_status(error: InterpoolError) -> int:
     return next((status for kind, status in table if isinstance(error, kind)), OTHER)
 
 
+def _facts_of(error: InterpoolError) -> dict[str, str]:
+    """The parts of an error's text."""
+    from interpool.archiver_ext.errors import PackError
+
+    if isinstance(error, PackError):
+        return {"message": error.message, "traceback": error.user_traceback}
+    if isinstance(error, ArchiveError):
+        return {"message": error.message, "rule": error.rule}
+    return {"message": str(error)}
+
+
 def _fail(message: str, status: int) -> NoReturn:
-    click.echo(f"interpool: {message}", err=True)
-    sys.exit(status)
+    raise _CommandFailed(message, status)
 
 
 def _handler_file() -> Path:
@@ -104,21 +140,22 @@ def _server_side() -> object:
     """What the archiver, a layer below, asks its context for."""
     from interpool.archiver_ext.commands.server_side import ServerSide
 
-    def check_config(file: Path) -> None:
+    def check_config(file: Path, shown_as: str) -> None:
         from interpool.handler.config import ModelSettings
 
-        ModelSettings.of_file(file)
+        ModelSettings.of_file(file, shown_as)
 
     return ServerSide(str(_handler_file()), check_config, running_addresses)
 
 
-@click.group(cls=Commands, epilog=EXIT_STATUS)
+@click.group("interpool", cls=Commands, epilog=EXIT_STATUS, context_settings=_HELP)
 @click.version_option(package_name="interpool")
 def main() -> None:
     """Serve ordinary PyTorch models from one process of many private interpreters."""
 
 
 @main.command(
+    short_help="Run torchserve with the overlay",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
 )
@@ -131,19 +168,24 @@ def serve(ctx: click.Context) -> None:
     `interpool serve --stop`; with --no-wait it returns at once.
     """
     from interpool.handler.config import HostSettings
-    from interpool.handler.frontend.doctor import java_hint, java_path
+    from interpool.handler.frontend.doctor import java_path, missing_java
     from interpool.handler.frontend.overlay import overlay
 
-    home = overlay()
     asked = set(ctx.args)
+    if packages := [word for word in ctx.args if word.endswith(".ptpkg")]:
+        package = packages[0].rpartition("=")[2]
+        raise click.UsageError(
+            f"TorchServe takes no {package}: wrap it first, with `interpool archive {package} --export-path "
+            "MODEL_STORE`, and name the .mar"
+        )
     ctx.args = [argument for argument in ctx.args if argument != "--no-wait"]
+    home = overlay()
+    if asked & {"--help", "-h"}:
+        click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
-            _fail(
-                "TorchServe needs Java, and there is none "
-                f"{'in JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on PATH'}; {java_hint()}",
-                NOT_SERVED,
-            )
+            missing = missing_java()
+            _fail(f"TorchServe needs Java: {missing.detail}\n  What to do: {missing.hint}", NOT_SERVED)
         if importlib.util.find_spec("yaml") is None:
             _fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
         # What each worker would need, and TorchServe would only say that it failed to start.
@@ -237,7 +279,7 @@ def _start_exporter(address: str, foreground: bool) -> None:
         click.echo(f"interpool: the pools' metrics are at {url_of(listener)}")
 
 
-@main.command()
+@main.command(short_help="Serve the pools' metrics to Prometheus")
 @click.option(
     "--listen",
     "address",
@@ -261,22 +303,31 @@ def exporter(address: str) -> None:
             serve_metrics(listener, until=lambda: False)
 
 
-@main.command()
-def home() -> None:
+@main.command(short_help="Print the overlay's path, for TS_MODEL_SERVER_HOME")
+@JSON
+def home(as_json: bool) -> None:
     """Print the overlay's path, for TS_MODEL_SERVER_HOME."""
     from interpool.handler.frontend.overlay import overlay
 
-    click.echo(overlay())
+    _print_path(overlay(), as_json)
 
 
-@main.command()
-def handler() -> None:
+@main.command(short_help="Print the handler file's path, for torch-model-archiver")
+@JSON
+def handler(as_json: bool) -> None:
     """Print the handler file's path, for torch-model-archiver --handler."""
-    click.echo(_handler_file())
+    _print_path(_handler_file(), as_json)
 
 
-@main.command(epilog=CHECK_STATUS)
-@click.option("--json", "as_json", is_flag=True, help="print the hosts' own answers")
+def _print_path(path: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": str(path)})
+    else:
+        click.echo(path)
+
+
+@main.command(epilog=CHECK_STATUS, short_help="Show the live pools, or whether a model is ready")
+@JSON
 @click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
 @click.option("--watch", is_flag=True, help="show it again every second, until interrupted")
 @click.option("--times", type=click.IntRange(min=1), help="with --watch: this often, instead of for ever")
@@ -292,18 +343,21 @@ def handler() -> None:
 def status(
     as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
 ) -> None:
-    """Show the live pools: interpreters, models, workers, memory."""
+    """Show the live pools: interpreters, models, workers, memory.
+
+    --json gives a list of the hosts' own answers; with --check, an object.
+    """
     from interpool.handler.host.status import describe_pool
 
-    if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
-        raise click.UsageError("only --json and --stacks go together")
+    if stacks + watch + (check is not None) > 1 or (as_json and watch):
+        raise click.UsageError("--stacks, --watch and --check are different questions; --watch gives no JSON")
     try:
         nobody = f"no pool host is running (looked in {shim.runtime_base()})"
     except shim.Refused:
         _require_runtime_directory()
         raise
     if check is not None:
-        _check(check, _pools(), patience, nobody)
+        _check(check, _pools(), patience, nobody, as_json)
         return
     if watch:
         from interpool.handler.host.status import live_pools
@@ -313,7 +367,7 @@ def status(
         return
     pools = _pools(stacks)
     if as_json:
-        click.echo(json.dumps(pools, indent=2))
+        print_json(pools)
     elif not pools:
         click.echo(nobody)
     for pool in [] if as_json else pools:
@@ -332,21 +386,36 @@ def _pools(stacks: bool = False) -> list[dict[str, Any]]:
     return pools
 
 
-def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
+def _register_advice(name: str) -> str:
+    """What to do about a model that no pool serves."""
+    management = running_addresses()[1]
+    if running_frontend() is None:
+        return "  What to do: start a server, `interpool serve --model-store DIR --models NAME.mar`"
+    mar = "NAME.mar" if name == "*" else f"{name.partition('/')[0]}.mar"
+    return (
+        f"  What to do: `curl {management}/models` lists all that TorchServe has. "
+        f'Register a model: curl -X POST "{management}/models?url={mar}&initial_workers=1&synchronous=true"'
+    )
+
+
+def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str, as_json: bool) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
-    from interpool.handler.host.readiness import readiness, why_absent
+    from interpool.handler.host.readiness import answer_of, readiness, why_absent
 
     found = readiness(pools, name, patience_s)
     if not found:
-        _fail(why_absent(pools, name) if pools else nobody, NOT_SERVED)
-    for one in found:
+        _fail(f"{why_absent(pools, name) if pools else nobody}\n{_register_advice(name)}", NOT_SERVED)
+    ready = not any(one.reasons for one in found)
+    if as_json:
+        print_json(answer_of(found))
+    for one in [] if as_json else found:
         said = "not ready: " + "; ".join(one.reasons) if one.reasons else "ready"
-        click.echo(f"{one.model} in pool {one.pool!r}: {said}")
-    if any(one.reasons for one in found):
+        click.echo(f"{one.model}/{one.version} in pool {one.pool!r}: {said}")
+    if not ready:
         sys.exit(OTHER)
 
 
-@main.command()
+@main.command(short_help="Make private copies for C++ programs, ahead of them")
 @click.option("--slots", type=click.IntRange(1, 999), default=os.cpu_count() or 1, show_default="cores")
 @click.option("--import", "imports", multiple=True, metavar="NAME", help="a module that models will need")
 @click.option("--output", type=click.Path(path_type=Path), help="where programs look, by default")
@@ -356,7 +425,10 @@ def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: st
     metavar="DIR",
     help="write all that such a program needs to DIR, Python and torch included, to be moved anywhere",
 )
-def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: Path | None) -> None:
+@JSON
+def prepare(
+    slots: int, imports: tuple[str, ...], output: Path | None, bundle: Path | None, as_json: bool
+) -> None:
     """Make the private copies that a C++ program without a Python needs, ahead of it."""
     if bundle is not None:
         from interpool.native.bundle.make import make_bundle
@@ -364,6 +436,10 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
         if output is not None:
             raise click.UsageError("--bundle and --output are different things to make")
         made = make_bundle(bundle, slots, imports)
+        if as_json:
+            facts = {"bundle": str(bundle), "slots": slots, "copies": made.copies, "bytes": made.size}
+            print_json({**facts, "unlicensed": [*made.unlicensed]})
+            return
         size = made.size // 1_000_000
         click.echo(f"{bundle}: {made.copies} copies for {slots} interpreters, {size} MB in all")
         if made.unlicensed:
@@ -375,10 +451,13 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
 
     file = output or default_file()
     copies = make(file, slots, imports)
+    if as_json:
+        print_json({"file": str(file), "slots": slots, "copies": copies})
+        return
     click.echo(f"{file}: {copies} copies for {slots} interpreters")
 
 
-@main.command()
+@main.command(short_help="Show the cache of private copies, or clean it")
 @click.option("--remove", is_flag=True, help="remove now what no process has used for so long")
 @click.option(
     "--unused-for",
@@ -386,7 +465,7 @@ def prepare(slots: int, imports: tuple[str, ...], output: Path | None, bundle: P
     metavar="DAYS",
     help="with --remove: 0 is all that no process uses now  [default: by the cache's own limits]",
 )
-@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+@JSON
 def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     """Show the cache of private copies, or remove what is not used any more.
 
@@ -417,7 +496,7 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
         bounds = {"days": own.unused_s / DAY_S, "bytes": own.size}
         kept = {name: bound if math.isfinite(bound) else None for name, bound in bounds.items()}
         report = {"cache": str(root), "bytes": total, "limits": kept, "sets": sets}
-        click.echo(json.dumps({**report, "removed": removed, "removed_bytes": freed}, indent=2))
+        print_json({**report, "removed": removed, "removed_bytes": freed})
         return
     click.echo(f"{root}: {size(total)}; {rule(own)}")
     for line in describe(found) if found else ():
@@ -426,21 +505,40 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
         click.echo(f"removed: {size(max(0, freed))}")
 
 
-@main.command("cmake-dir")
-def cmake_dir() -> None:
+@main.command("cmake-dir", short_help="Print the folder of interpool-config.cmake")
+@JSON
+def cmake_dir(as_json: bool) -> None:
     """Print the folder of interpool-config.cmake, for CMake's interpool_DIR."""
     import interpool.native
 
-    click.echo(Path(str(interpool.native.__file__)).parent / "lib" / "cmake" / "interpool")
+    _print_path(Path(str(interpool.native.__file__)).parent / "lib" / "cmake" / "interpool", as_json)
 
 
-@main.command()
+def _settings_check() -> Check:
+    """Whether a server with this environment would start."""
+    from interpool.handler.config import HostSettings
+    from interpool.handler.errors import SettingsError
+    from interpool.native.diagnostics.doctor import Check
+
+    try:
+        HostSettings.of_environment()
+    except SettingsError as error:
+        return Check("settings", False, str(error), "correct the variable, or unset it")
+    given = sorted(name for name in os.environ if name in shim.SETTINGS)
+    return Check("settings", True, f"the environment sets {', '.join(given) or 'none'}")
+
+
+@main.command(short_help="Check this machine, a library or an archive")
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
 @click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
 @click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
 @click.argument("names", nargs=-1, metavar="[--imports MODULE... | --run MODULE:FUNCTION...]")
-def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -> None:
+@JSON
+def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], as_json: bool) -> None:
     """Check whether this machine can do it; every line says how to fix what is wrong.
+
+    It ends with 1 if a line says FAIL, which something does not work with. WARN says what to know about
+    something that works, and fails nothing.
 
     `interpool doctor --imports numpy my_extension` imports each module into two private
     interpreters at once, in a process of its own: a crash is a line of the answer. It says no
@@ -450,8 +548,9 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
     interpreters and in the host program at once, again and again, and compares what it answers
     with an ordinary Python's.
 
-    `interpool doctor --mar model.mar` tries whether a pool can serve an archive that was made
-    without interpool, as a server with INTERPOOL_ORDINARY_ARCHIVES=pool does.
+    `interpool doctor --mar model.mar` tries whether a pool can serve an archive, as a server with this
+    environment does when it is registered: a .mar, a .tar.gz, a directory or a .ptpkg; one that was made
+    without interpool as with INTERPOOL_ORDINARY_ARCHIVES=pool.
     """
     from interpool.handler.frontend.doctor import checks as serving_checks
     from interpool.handler.host.mar_trial import checks as mar_checks
@@ -465,7 +564,6 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
         raise click.UsageError("--imports and the modules' names go together; so do --run and functions'")
     if run and (bad := [name for name in names if not all(name.partition(":"))]):
         raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
-    failed = 0
     checks: Iterable[Check]
     if imports:
         checks = import_checks(names)
@@ -474,10 +572,20 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...]) -
     elif mar:
         checks = mar_checks(mar)
     else:
-        checks = (*native_checks(), *serving_checks())
+        checks = (*native_checks(), *serving_checks(), _settings_check())
+    made = []
     for check in checks:
-        failed += not check.ok
+        made.append(check)
+        if as_json:
+            continue
         click.echo(f"{check.mark:4}  {check.name}: {check.detail}")
         if check.hint:
             click.echo(f"      fix: {check.hint}")
-    sys.exit(1 if failed else 0)
+    ok = all(check.ok for check in made)
+    if as_json:
+        answers = [
+            {"name": check.name, "answer": check.mark, "detail": check.detail, "fix": check.hint}
+            for check in made
+        ]
+        print_json({"ok": ok, "checks": answers})
+    sys.exit(0 if ok else OTHER)

@@ -67,6 +67,9 @@ variable                        default         meaning
                                                 longest are removed sooner; 0: any size
 =============================== ==============  =================================================
 
+Another variable whose name begins with ``INTERPOOL_`` is refused, unless it is one of those that
+``handler/frontend/shim.py`` lists, or Kubernetes sets it for a service.
+
 A pool grows while requests wait and most running calls wait for something other than the CPU, and
 for a model that would otherwise wait for the end of other models' calls.
 Where somebody names a number of interpreters, the pool has exactly that many unless a maximum is
@@ -112,11 +115,13 @@ from pydantic import (
     model_validator,
 )
 
-from interpool.handler.errors import SettingsError
-from interpool.handler.frontend.shim import DEFAULT_POOL
+from interpool.handler.errors import NameRefused, SettingsError
+from interpool.handler.frontend.shim import DEFAULT_POOL, unknown_variables
 from interpool.handler.torchserve import KEEPS_STATE, MANIFEST, STARTUP_TIMEOUT
 from interpool.native.archive.bounded import read_json, read_yaml
+from interpool.native.archive.manifest_names import require_inside
 from interpool.native.archive.typed_json import shown
+from interpool.native.errors import StructureError
 
 OWN_POOL = "own-"  # and more: the names of pools that serve one model
 
@@ -197,17 +202,18 @@ class ModelSettings(BaseModel):
         return cls.of_file(file) if file else cls()
 
     @classmethod
-    def of_file(cls, file: Path) -> Self:
-        """The settings in a model's configuration file; raises SettingsError."""
-        document = _read_yaml(file)
+    def of_file(cls, file: Path, shown_as: str = "") -> Self:
+        """The settings in a model's configuration file, with its name for messages; raises SettingsError."""
+        name = shown_as or str(file)
+        document = _read_yaml(file, name)
         section = document.get("interpool", {})
         if not isinstance(section, dict | None):
-            raise SettingsError(f"{file}: `interpool:` must hold settings by name, not {shown(section)}")
+            raise SettingsError(f"{name}: `interpool:` must hold settings by name, not {shown(section)}")
         usual = {"state": "worker"} if any(document.get(key) for key in KEEPS_STATE) else {}
         try:
             return cls.model_validate({**usual, **(section or {})})
         except ValidationError as error:
-            raise SettingsError(f"{file}: {_explain(error, 'interpool.', cls)}") from None
+            raise SettingsError(f"{name}: {_explain(error, 'interpool.', cls)}") from None
 
 
 class HostSettings(BaseModel):
@@ -252,7 +258,9 @@ class HostSettings(BaseModel):
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """The host's settings; raises SettingsError."""
+        """The host's settings; raises SettingsError, also for a variable that interpool does not know."""
+        if wrong := unknown_variables(dict(environment)):
+            raise SettingsError(f"environment: {wrong}")
         # An empty variable counts as unset, except for the one whose absence would turn checks off.
         given = {
             name: value for name, value in environment.items() if value or name == "INTERPOOL_SIGNATURE_KEYS"
@@ -289,7 +297,12 @@ def own_pool(model_dir: str | Path) -> str:
 
 
 def model_manifest(model_dir: str | Path) -> dict[str, Any]:
-    """The model's part of an extracted archive's manifest; raises SettingsError."""
+    """The model's part of an extracted archive's manifest, whose names stay inside the directory.
+
+    Raises:
+        NameRefused: one leads out.
+        SettingsError: it cannot be read.
+    """
     path = Path(model_dir) / MANIFEST
     try:
         model = read_json(path)["model"]
@@ -297,13 +310,28 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
     if not isinstance(model, dict):
         raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {shown(model)}")
+    try:
+        require_inside(model, path, model_dir)
+    except StructureError as error:
+        raise NameRefused(str(error)) from None
     return model
+
+
+def is_refused(model_dir: str | Path) -> bool:
+    """Whether nobody is to serve a model, as a name in its manifest leads out of its directory."""
+    try:
+        model_manifest(model_dir)
+    except NameRefused:
+        return True
+    except SettingsError:
+        return False
+    return False
 
 
 def model_configuration(model_dir: str | Path) -> dict[str, Any]:
     """What a model's configuration file says to TorchServe, {} if it has none; raises SettingsError."""
     file = _configuration_file(model_dir)
-    return _read_yaml(file) if file else {}
+    return _read_yaml(file, str(file)) if file else {}
 
 
 def startup_timeout(model_dir: str | Path) -> int | None:
@@ -321,11 +349,11 @@ def _configuration_file(model_dir: str | Path) -> Path | None:
     return Path(model_dir) / str(name) if name else None
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def _read_yaml(file: Path, shown_as: str) -> dict[str, Any]:
     try:
         document = read_yaml(file)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{file} cannot be read: {error}") from error
+        raise SettingsError(f"{shown_as} cannot be read: {error}") from error
     return document if isinstance(document, dict) else {}
 
 

@@ -5,6 +5,7 @@ ServeError
 ├── HostStartError    the pool host cannot start
 ├── ServerEnded       TorchServe has ended while it was starting
 ├── SettingsError     a setting is unknown or has a value that it cannot have
+│   └── NameRefused   a name in an archive's manifest leads out of the model's directory
 ├── WorkerRefused     the pool host does not take this worker
 ├── NotPoolable       an ordinary archive's model needs a process of its own
 ├── InputError        a request's input cannot be used
@@ -56,6 +57,10 @@ class ServerEnded(ServeError):
 
 class SettingsError(ServeError):
     """A setting is unknown or has a value that it cannot have."""
+
+
+class NameRefused(SettingsError):
+    """A name in an archive's manifest leads out of the model's directory."""
 
 
 class WorkerRefused(ServeError):

@@ -30,6 +30,7 @@ class Report:
         interpreter: where, by number.
         seconds: how long the load took.
         reason: why it failed, or ended; or what the traces are.
+        model: the name that the worker's model is registered by, "" if this report does not say.
     """
 
     kind: Kind
@@ -37,6 +38,7 @@ class Report:
     interpreter: int
     seconds: float = 0.0
     reason: str = ""
+    model: str = ""
 
     def send(self, descriptor: int) -> None:
         """Tell the host; for a thread inside an interpreter. Never raises, never waits."""

@@ -66,6 +66,25 @@ def adapter_query(rule: dict[str, Any]) -> str:
     )
 
 
+def test_what_the_security_page_says_of_torchserve_is_what_is_installed() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## TorchServe itself")[2]
+    with zipfile.ZipFile(installed_ts() / "frontend" / "model-server.jar") as jar:
+        netty = jar.read("META-INF/io.netty.versions.properties").decode()
+        manager = jar.read("org/pytorch/serve/util/ConfigManager.class").decode("latin-1")
+        tokens = "".join(
+            jar.read(name).decode("latin-1") for name in jar.namelist() if "TokenAuthorization" in name
+        )
+        assert any("grpc/netty/shaded" in name for name in jar.namelist())
+    version = re.search(r"^netty-transport\.version=(.*)$", netty, re.MULTILINE)
+    assert version is not None
+    assert f"netty {version[1]}, made on 13 October 2020" in page
+    assert "buildDate=2020-10-13" in netty
+    assert "`file://.*\\|http(s)?://.*` unless set" in page
+    for word in ("file://.*|http(s)?://.*", "token_expiration_min", "grpc_management_address"):
+        assert word in manager
+    assert "key_file.json" in tokens
+
+
 # ---- config.properties ---------------------------------------------------------------------------
 
 

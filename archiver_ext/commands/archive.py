@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
+from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.server_side import ServerSide, addresses
 from interpool.archiver_ext.commands.showing import show_request
 from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
@@ -18,7 +18,7 @@ _RUNTIMES = ("python", "python3", "LSP")
 _FILE = click.Path(path_type=Path)
 
 
-@click.command("archive")
+@click.command("archive", short_help="Wrap a hermetic archive into a .mar for TorchServe")
 @click.argument("package", required=False, type=_FILE)
 @click.option("--serialized-file", type=_FILE, help="the hermetic archive, if it is not named by itself")
 @click.option("--model-name", default="", help="default: the archive's file name without its suffix")
@@ -51,7 +51,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("-c", "--config-file", type=_FILE, help="model-config.yaml")
 @click.option("--runtime", type=click.Choice(_RUNTIMES), default="python", show_default=True)
 @click.option("-f", "--force", is_flag=True, help="replace what is there")
-@click.option("--json", "as_json", is_flag=True, help="print the report as JSON")
+@JSON
 def archive_command(
     package: Path | None,
     serialized_file: Path | None,
@@ -99,7 +99,7 @@ def archive_command(
     with console.status(f"wrapping {named}"):
         report = make_mar(request, server.check_config if server else None)
     if as_json:
-        click.echo(json.dumps(report.as_dict()))
+        print_json(report.as_dict())
     else:
         _show(console, report)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ import click
 from rich.table import Table
 from rich.tree import Tree
 
-from interpool.archiver_ext.commands.server_side import addresses
+from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.server_side import ServerSide, addresses
 from interpool.archiver_ext.commands.showing import (
     modules_table,
     output,
@@ -35,9 +35,9 @@ _TENSORS_SHOWN = 2
 _ENTRIES_SHOWN = 12
 
 
-@click.command("inspect")
+@click.command("inspect", short_help="Say what is in an archive, without running it")
 @click.argument("archive", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
+@JSON
 @click.option("--request", "body", is_flag=True, help="print the body of the request that works, and no more")
 def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
     """Say what is in an archive: m.ptpkg, or the .mar around it in any format.
@@ -50,9 +50,10 @@ def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
             raise click.UsageError(f"{archive} holds no request: pack it with example inputs")
         sys.stdout.buffer.write(content)
         return
-    found = inspect_archive(archive)
+    server = click.get_current_context().find_object(ServerSide)
+    found = inspect_archive(archive, server.check_config if server else None)
     if as_json:
-        click.echo(json.dumps(found.as_dict()))
+        print_json(found.as_dict())
     else:
         _show(output(), found)
 

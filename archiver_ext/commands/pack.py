@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
+from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.commands.showing import (
     data_lines,
@@ -29,7 +30,9 @@ from interpool.archiver_ext.packing.settling import NotHeldError
 from interpool.native.archive.format import Batches, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+_IN_A_PLAN = ("intern", "extern", "mock", "deny", "data", "batches", "grad", "train_mode")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -79,14 +82,14 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--rtol", type=TOLERANCE, default=RTOL, show_default=True, help="of the self-test"),
         click.option("--atol", type=TOLERANCE, default=ATOL, show_default=True, help="of the self-test"),
         click.option("-v", "--verbose", is_flag=True, help="show every module, data file and lazy import"),
-        click.option("--json", "as_json", is_flag=True, help="print the report, or what failed, as JSON"),
+        JSON,
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-@click.command("plan")
+@click.command("plan", short_help="Say what pack would do with a model, and why")
 @click.argument("spec")
 @click.option("-o", "--output", type=_FILE, help="write the plan to this file, for pack --plan")
 @_common
@@ -111,7 +114,7 @@ def plan_command(
     the model, to change, and to give to `interpool pack --plan`.
     """
     console = Console(stderr=as_json)
-    with _failures_as_json(as_json), console.status(f"planning {spec}") as status:
+    with console.status(f"planning {spec}") as status:
         try:
             report = propose(
                 spec,
@@ -129,11 +132,27 @@ def plan_command(
     if output is not None:
         write_plan(report.plan, output)
     if as_json:
-        click.echo(json.dumps(report.as_dict()))
+        print_json(report.as_dict())
         return
     _show_report(console, report, verbose)
-    where = f"--plan {output} " if output is not None else ""
-    console.print(f"next: interpool pack {spec} {where}-o model.ptpkg", markup=False, highlight=False)
+    console.print(f"next: {_next_command(spec, output)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _next_command(spec: str, plan_file: Path | None) -> str:
+    """``interpool pack`` with the options that were given, as far as the plan does not hold them."""
+    context = click.get_current_context()
+    left_out = {"output", "verbose", "as_json", *(_IN_A_PLAN if plan_file is not None else ())}
+    words = ["interpool", "pack", spec]
+    for option in context.command.params:
+        name = str(option.name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or not given or name in left_out:
+            continue
+        value = context.params[name]
+        for each in value if option.multiple else [value]:
+            words += [option.opts[0]] if option.is_flag else [option.opts[0], str(each)]
+    words += ["--plan", str(plan_file)] if plan_file is not None else []
+    return shlex.join([*words, "-o", "model.ptpkg"])
 
 
 def _beside(message: str, output: Path) -> str:
@@ -143,7 +162,7 @@ def _beside(message: str, output: Path) -> str:
     )
 
 
-@click.command("pack")
+@click.command("pack", short_help="Pack a model into a hermetic archive")
 @click.argument("spec")
 @click.option("-o", "--output", required=True, type=_FILE, help="the archive to write")
 @click.option("--plan", "plan_file", type=_FILE, help="a plan to follow as it is, from interpool plan")
@@ -170,7 +189,7 @@ def pack_command(
     module, the first of deny, mock, extern, intern wins.
     """
     console = Console(stderr=as_json)
-    with _failures_as_json(as_json), console.status(f"packing {spec}") as status:
+    with console.status(f"packing {spec}") as status:
         plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
         report = pack(
             spec,
@@ -183,7 +202,7 @@ def pack_command(
             **options,
         )
     if as_json:
-        click.echo(json.dumps(report.as_dict()))
+        print_json(report.as_dict())
         return
     _show_report(console, report, verbose)
     alone = "" if report.kind == "handler" else ", and each request is answered alone"
@@ -204,18 +223,6 @@ def _inputs(given: str, none: bool) -> str | None:
     if given and none:
         raise click.UsageError("--inputs and --no-inputs exclude each other")
     return None if none else given
-
-
-@contextlib.contextmanager
-def _failures_as_json(as_json: bool) -> Iterator[None]:
-    """Say on standard output what failed, if JSON is to stand there; the error goes on its way."""
-    try:
-        yield
-    except PackError as error:
-        if as_json:
-            failed = {"message": error.message, "traceback": error.user_traceback}
-            click.echo(json.dumps({"error": failed}))
-        raise
 
 
 def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:

@@ -18,12 +18,13 @@ class ServerSide:
 
     Attributes:
         handler: the path of its handler file.
-        check_config: raises InterpoolError for a model-config.yaml that it would not take.
+        check_config: raises InterpoolError for a model-config.yaml that it would not take; by the file, and
+            its name for the message.
         addresses: where a server of this machine answers requests, and where it is managed.
     """
 
     handler: str
-    check_config: Callable[[Path], None]
+    check_config: Callable[[Path, str], None]
     addresses: Callable[[], tuple[str, str]]
 
 

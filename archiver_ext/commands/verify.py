@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from interpool.archiver_ext.commands.json_output import JSON, know, print_json
 from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.commands.showing import served_name, show_request
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
@@ -29,7 +30,7 @@ PASSWORD_VARIABLE = "INTERPOOL_KEY_PASSWORD"
 _LONG = 64 << 20  # bytes from which on hashing takes long enough to show
 
 
-@click.command("verify")
+@click.command("verify", short_help="Prove an archive: digests, signature, self-test")
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.option(
     "--key",
@@ -43,7 +44,7 @@ _LONG = 64 << 20  # bytes from which on hashing takes long enough to show
 @click.option("--no-self-test", is_flag=True, help="run none of its code")
 @click.option("--rtol", type=TOLERANCE, help="of the answers; default: the manifest's")
 @click.option("--atol", type=TOLERANCE, help="of the answers; default: the manifest's")
-@click.option("--json", "as_json", is_flag=True, help="print the report as JSON")
+@JSON
 def verify_command(
     archive: Path,
     keys: tuple[Path, ...],
@@ -73,19 +74,19 @@ def verify_command(
     except ArchiveError as error:
         refused = report_of(error)
         if refused is not None and as_json:
-            click.echo(json.dumps(refused.as_dict()))
+            know(refused.as_dict())
         elif refused is not None:
             _show(Console(), refused)
         raise
     if as_json:
-        click.echo(json.dumps(report.as_dict()))
+        print_json(report.as_dict())
     else:
         console = Console()
         _show(console, report)
         show_request(console, archive, served_name(archive), addresses()[0])
 
 
-@click.command("sign")
+@click.command("sign", short_help="Sign an archive with a private key")
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.option(
     "--key",
@@ -101,7 +102,8 @@ def verify_command(
     help="the signed archive; default: in place",
 )
 @click.option("--ask-password", is_flag=True, help=f"ask for the key's password; else {PASSWORD_VARIABLE}")
-def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bool) -> None:
+@JSON
+def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bool, as_json: bool) -> None:
     """Sign an archive with a private key, or sign it again.
 
     Make a pair of keys with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`
@@ -111,6 +113,9 @@ def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bo
     if ask_password:
         password = click.prompt("the key's password", hide_input=True, err=True)
     done = sign_archive(archive, key, output=output, password=password)
+    if as_json:
+        print_json({**asdict(done), "archive": str(done.archive)})
+        return
     click.echo(f"{'signed again' if done.replaced else 'signed'} {done.archive} with key {done.fingerprint}")
 
 

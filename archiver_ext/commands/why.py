@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.tree import Tree
 
+from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.showing import output, plain
 from interpool.archiver_ext.inspect.why import Why, why
 from interpool.archiver_ext.mar.opening import open_archive
@@ -28,11 +28,11 @@ _PICKLES = {
 }
 
 
-@click.command("why")
+@click.command("why", short_help="Say which imports brought a module into an archive")
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("module")
 @click.option("--all", "show_all", is_flag=True, help="show every chain, not only the shortest")
-@click.option("--json", "as_json", is_flag=True, help="print the chains as JSON")
+@JSON
 def why_command(archive: Path, module: str, show_all: bool, as_json: bool) -> None:
     """Say which imports brought MODULE, or a module below it, into an archive.
 
@@ -42,7 +42,7 @@ def why_command(archive: Path, module: str, show_all: bool, as_json: bool) -> No
     with open_archive(archive) as opened:
         answer = why(opened, module, **({"most": None} if show_all else {}))
     if as_json:
-        click.echo(json.dumps(answer.as_dict()))
+        print_json(answer.as_dict())
     else:
         _show(output(), answer)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.inspect.storages import StorageRecord, read_storages
-from interpool.archiver_ext.mar.opening import Wrapping, open_archive
+from interpool.archiver_ext.mar.opening import Wrapping, open_archive, read_beside
 from interpool.archiver_ext.verify.signing import SignatureState, signature_state
+from interpool.native.errors import InterpoolError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from interpool.native.archive.format import Action, Manifest
 
 
@@ -68,17 +72,21 @@ class Inspection:
         }
 
 
-def inspect_archive(archive: Path) -> Inspection:
+def inspect_archive(archive: Path, check_config: Callable[[Path, str], None] | None = None) -> Inspection:
     """Read an archive's manifest, sizes and pickles.
 
     Args:
         archive: a hermetic archive, or a .mar of any format that holds one.
+        check_config: called with the .mar's configuration file, if it has one, and its name for messages;
+            raises InterpoolError for what a server would refuse, which becomes a note.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
     """
     with open_archive(archive) as opened:
         storages, notes = read_storages(opened)
+        if check_config is not None and opened.wrapping is not None:
+            notes += _notes_on_configuration(archive, opened.wrapping, check_config)
         return Inspection(
             archive=archive,
             manifest=opened.manifest,
@@ -89,3 +97,21 @@ def inspect_archive(archive: Path) -> Inspection:
             wrapping=opened.wrapping,
             notes=notes,
         )
+
+
+def _notes_on_configuration(
+    archive: Path, wrapping: Wrapping, check_config: Callable[[Path, str], None]
+) -> list[str]:
+    name = wrapping.model.get("configFile")
+    if not name:
+        return []
+    with tempfile.TemporaryDirectory(prefix="interpool-") as folder:
+        file = Path(folder, "configuration")
+        content = read_beside(archive, wrapping, name)
+        if content is not None:
+            file.write_bytes(content)
+        try:
+            check_config(file, f"{archive} ({name} in it)")
+        except InterpoolError as error:
+            return [f"a server refuses its configuration: {error}"]
+    return []

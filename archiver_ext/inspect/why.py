@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from interpool.archiver_ext.source_lines import lines_of
 from interpool.native.errors import InterpoolError
 
 if TYPE_CHECKING:
@@ -220,5 +221,5 @@ class _Links:
             names = [name for name in (f"{path}/__init__.py", f"{path}.py") if name in self._opened.records]
             content = self._opened.read(names[0]) if names else None
             text = (content or b"").decode("utf-8", "replace")
-            self._sources[user] = (names[0] if names else "", text.splitlines())
+            self._sources[user] = (names[0] if names else "", lines_of(text))
         return self._sources[user]

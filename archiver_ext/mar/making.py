@@ -103,7 +103,7 @@ class MarReport:
         return {**asdict(self), "output": str(self.output), "url": self.url}
 
 
-def make_mar(request: MarRequest, check_config: Callable[[Path], None] | None = None) -> MarReport:
+def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | None = None) -> MarReport:
     """Check a hermetic archive, and wrap it for TorchServe.
 
     The output appears under its name only when it is complete.
@@ -123,7 +123,7 @@ def make_mar(request: MarRequest, check_config: Callable[[Path], None] | None = 
     target = request.export_path / f"{name}{_SUFFIXES[request.archive_format]}"
     warnings = _check_request(request, target)
     if request.config_file is not None and check_config is not None:
-        check_config(request.config_file)
+        check_config(request.config_file, str(request.config_file))
     with open_archive(request.package) as opened:
         if opened.wrapping is not None:
             raise PackError(
@@ -131,10 +131,11 @@ def make_mar(request: MarRequest, check_config: Callable[[Path], None] | None = 
             )
         check_digests(str(request.package), opened.file, opened.records, opened.manifest)
     checked = time.monotonic()
-    with workdir_for(target) as workdir:
+    real = Path(os.path.realpath(target))  # a link stays one
+    with workdir_for(real) as workdir:
         made = _archived(request, name, workdir)
         size = sum(file.stat().st_size for file in (made.rglob("*") if made.is_dir() else [made]))
-        _put(made, target, workdir)
+        _put(made, real, workdir)
     return MarReport(
         output=target.absolute(),
         model_name=name,

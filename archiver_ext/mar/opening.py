@@ -9,11 +9,13 @@ import contextlib
 import os
 import tarfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from interpool.archiver_ext.mar.reading import MAR_MANIFEST, FoundArchive, find_archive
+from interpool.native.archive.bounded import LARGEST
 from interpool.native.archive.format import Manifest
 from interpool.native.archive.reader import Record, read_manifest, read_records
 from interpool.native.errors import ManifestError
@@ -115,3 +117,26 @@ def _wrapping(path: Path, found: FoundArchive) -> Wrapping | None:
     around = (model["serializedFile"], MAR_MANIFEST)
     beside = {name: size for name, size in sorted(files.items()) if name not in around}
     return Wrapping(formats[found.format], model, beside)
+
+
+def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
+    """The first bytes, more than a configuration has, of a file beside the package; None without it."""
+    most = LARGEST + 1
+    if wrapping.archive_format == "no-archive":
+        file = path / name
+        if not file.is_file():
+            return None
+        with file.open("rb") as content:
+            return content.read(most)
+    if wrapping.archive_format == "tgz":
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.isreg() and "/".join(PurePosixPath(member.name).parts[1:]) == name:
+                    inside = tar.extractfile(member)
+                    return inside.read(most) if inside is not None else None
+        return None
+    try:
+        with zipfile.ZipFile(path) as outer, outer.open(name) as inner:
+            return inner.read(most)
+    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import stat
 import tarfile
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from interpool.native.archive.manifest_names import RULE, require_inside
 from interpool.native.archive.zip_structure import MOST_RATIO
 from interpool.native.errors import ArchiveError, ManifestError, StructureError
 
@@ -30,6 +32,7 @@ MAR_MANIFEST = "MAR-INF/MANIFEST.json"
 _MANIFEST_LIMIT = 1 << 20
 _MEMBER_LIMIT = 100_000
 _CHUNK = 1 << 20
+_NO_PACKAGE = ("no-package", "no-zip")  # rules of the archive's reader
 _FREE_BYTES = 64 << 20  # of weights that are all alike there may be some
 
 
@@ -62,6 +65,24 @@ def find_archive(path: Path) -> Iterator[FoundArchive]:
     Raises:
         ArchiveError: it cannot be read, or holds no archive where its manifest says.
     """
+    with _find(path) as found:
+        try:
+            yield found
+        except StructureError as error:
+            if found.format and error.rule in _NO_PACKAGE:
+                raise StructureError(f"{error.message} {_ordinary(path)}", error.rule) from None
+            raise
+
+
+def _ordinary(path: Path) -> str:
+    return (
+        "If this archive was made without interpool, "
+        f"`interpool doctor --mar {shlex.quote(str(path))}` says whether a pool can serve it."
+    )
+
+
+@contextlib.contextmanager
+def _find(path: Path) -> Iterator[FoundArchive]:
     if path.is_dir():
         with _in_directory(path) as found:
             yield found
@@ -229,6 +250,8 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
         raise ManifestError(f"{path}: its {MAR_MANIFEST} is not JSON ({error})", "mar") from None
     if not isinstance(manifest, dict):
         raise ManifestError(f"{path}: its {MAR_MANIFEST} is not a JSON object", "mar")
+    if isinstance(model := manifest.get("model"), dict):
+        require_inside(model, f"{path}: {MAR_MANIFEST}", path if path.is_dir() else None)
     return manifest
 
 
@@ -236,9 +259,10 @@ def _serialized_file(manifest: dict[str, Any], path: Path) -> str:
     model = manifest.get("model")
     name = model.get("serializedFile") if isinstance(model, dict) else None
     if not isinstance(name, str) or not name:
-        raise ManifestError(f"{path}: its {MAR_MANIFEST} names no serialized file in it", "mar")
+        said = f"{path}: its {MAR_MANIFEST} names no serialized file in it. {_ordinary(path)}"
+        raise ManifestError(said, "mar")
     if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
-        raise StructureError(f"{path}: its serialized file's name {name!r} is a path, not a name", "mar-path")
+        raise StructureError(f"{path}: its serialized file's name {name!r} is a path, not a name", RULE)
     return name
 
 

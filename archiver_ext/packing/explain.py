@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.packing.jobs import Fault
 from interpool.archiver_ext.packing.rules import module_file
-from interpool.archiver_ext.source_lines import source_line
+from interpool.archiver_ext.source_lines import lines_of, source_line
 from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import OWN_MODULES, PackagingErrorReason
 
@@ -175,7 +175,7 @@ def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
     line = exporter.computed.get(user, {}).get(imported)
     if line is None:
         return ""
-    text = str(exporter.dependency_graph.nodes[user].get("source") or "").splitlines()[line - 1 : line]
+    text = lines_of(str(exporter.dependency_graph.nodes[user].get("source") or ""))[line - 1 : line]
     return source_line(shown_path(exporter, user), line, "".join(text))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext.source_lines import source_line
+from interpool.archiver_ext.source_lines import lines_of, source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def used_at_import(source: bytes | str, shown: str) -> dict[str, str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return {}
-    lines = (source.decode("utf-8", "replace") if isinstance(source, bytes) else source).splitlines()
+    lines = lines_of(source.decode("utf-8", "replace") if isinstance(source, bytes) else source)
     found: dict[str, str] = {}
     for top, line in _Reader().uses(tree.body):
         if top not in sys.stdlib_module_names:  # never mocked

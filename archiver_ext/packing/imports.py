@@ -11,6 +11,8 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from interpool.archiver_ext.source_lines import lines_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,7 +46,7 @@ def find_imports(source: str, module: str, is_package: bool) -> list[ImportSite]
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    return list(_Walker(module, is_package, source.splitlines()).walk(tree, guarded=False, lazy=False))
+    return list(_Walker(module, is_package, lines_of(source)).walk(tree, guarded=False, lazy=False))
 
 
 class _Walker:

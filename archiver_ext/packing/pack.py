@@ -145,17 +145,18 @@ def pack(
         PackError: see its message.
     """
     target = Path(output).absolute()
-    if target.is_dir() or not target.parent.is_dir():
+    real = Path(os.path.realpath(target))  # a link stays one
+    if real.is_dir() or not real.parent.is_dir():
         raise PackError(
-            f"cannot write {output}: {target.parent} must be a directory, and {target.name} a file in it"
+            f"cannot write {output}: {real.parent} must be a directory, and {real.name} a file in it"
         )
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
     request = _request(spec, root, plan, inputs, globs, data, rtol, atol, serving, serve_check)
-    with workdir_for(target) as workdir:
+    with workdir_for(real) as workdir:
         settled = settle(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
         size = packed.stat().st_size
-        os.replace(packed, target)
+        os.replace(packed, real)
     return PackReport(**_facts(spec, settled), output=target, size=size)
 
 

@@ -170,9 +170,10 @@ def _opened(archive: Path) -> Iterator[IO[bytes]]:
 
 
 def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: bytes) -> None:
-    """Write ``source``'s bytes with this signature as the last member, by a rename."""
+    """Write ``source``'s bytes with this signature as the last member, by a rename; a link stays one."""
+    real = Path(os.path.realpath(target))
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.absolute().parent)
+        descriptor, name = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
     except OSError as error:
         raise _unwritable(target, error) from None
     try:
@@ -183,7 +184,7 @@ def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: b
             _append(copy, archive, bundle)
             copy.flush()
             os.fsync(copy.fileno())
-        os.replace(name, target)
+        os.replace(name, real)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)

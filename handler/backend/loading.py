@@ -19,6 +19,7 @@ from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.metrics import ModelMetrics
 from interpool.handler.backend.model import PackedModel
 from interpool.handler.torchserve import MANIFEST
+from interpool.native.archive.manifest_names import require_inside
 
 
 def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel, Context]:
@@ -38,9 +39,12 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
     metrics = ModelMetrics.of_model(request.model_name, request.metrics_config)
     # For metrics that a handler emits while it initializes, as in TorchServe's loader.
     metrics.set_request_ids(str(uuid.uuid4()))
-    with open(os.path.join(request.model_dir, MANIFEST), encoding="utf-8") as file:
+    path = os.path.join(request.model_dir, MANIFEST)
+    with open(path, encoding="utf-8") as file:
         manifest = json.load(file)
-    config_file = (manifest.get("model") or {}).get("configFile")
+    model_section = manifest.get("model") or {}
+    require_inside(model_section, path, request.model_dir)
+    config_file = model_section.get("configFile")
     context = Context(
         request.model_name,
         request.model_dir,

@@ -272,12 +272,13 @@ class WorkerService:
             self._serve_apart(error.conflict)
             if error.conflict:
                 raise _Elsewhere from None
-            _report(token, "not_started")
+            _report(token, "not_started", model=_model_name(self._key.load_command))
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
-        _report(token, "started")
-        text = f"loaded model {_model_name(self._key.load_command)}"
+        name = _model_name(self._key.load_command)
+        _report(token, "started", model=name)
+        text = f"loaded model {name}"
         return bytes(create_load_model_response(200, text)), True
 
     def _loaded_again(self) -> _Loaded:
@@ -311,12 +312,14 @@ def _predict(model: _Loaded, batch: Batch) -> bytes | bytearray:
         return _refusal(batch, text, predict_failure_code(error))
 
 
-def _report(token: WorkerToken, kind: Kind, reason: str = "", began: float | None = None) -> None:
+def _report(
+    token: WorkerToken, kind: Kind, reason: str = "", began: float | None = None, *, model: str = ""
+) -> None:
     """Tell the host, and TorchServe's own log why, if there is a reason."""
     if reason:
         print(ts_log_line(reason))
     seconds = 0.0 if began is None else time.monotonic() - began
-    Report(kind, token.pid, interpreter_id() or 0, seconds, reason).send(token.reports)
+    Report(kind, token.pid, interpreter_id() or 0, seconds, reason, model).send(token.reports)
 
 
 def _model_name(load_command: bytes) -> str:
@@ -331,7 +334,7 @@ def _refusal(batch: Batch, text: str, code: int) -> bytes:
 
 
 def try_to_load(worker: str, fd: int) -> tuple[str, str, str]:
-    """Load an ordinary model for a worker whose load command waits in its socket, and is left there.
+    """Load a model for a worker whose load command waits in its socket, and is left there.
 
     Args:
         worker: the host's WorkerToken for the worker, as text.
@@ -396,7 +399,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
         _neighbourhood.begin()
     began = time.monotonic()
     if token.failed_load >= 0:  # not ahead: a call of the worker's waits for it
-        _report(token, "loading")
+        _report(token, "loading", model=name)
     try:
         if token.refusal:
             raise SettingsError(token.refusal)
@@ -432,9 +435,9 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
                 raise _Elsewhere(f"it could not be loaded beside a model of which {found}") from None
         if conflict := conflict or take_conflict(request.model_dir):  # in other interpreters it may well load
             raise _LoadError(503, text, conflict) from None
-        _report(token, "load_failed", text, began)
+        _report(token, "load_failed", text, began, model=name)
         raise _LoadError(code, "System out of memory" if code == 507 else text, unnamed=unnamed) from None
-    _report(token, "loaded", began=began)
+    _report(token, "loaded", began=began, model=name)
     found = _look(request.model_dir, token, thoroughly=True)
     return replace(model, traces=found.get(request.model_dir, ""))
 

@@ -37,6 +37,19 @@ def java_hint() -> str:
     return f"install Java {MINIMUM_JAVA} or newer ({installers.install(installers.JAVA)})"
 
 
+def missing_java() -> Check:
+    """Why TorchServe would find no Java, where ``java_path`` gives none."""
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return Check("java", False, "there is none on PATH", java_hint())
+    what = "holds no bin/java" if os.path.isdir(home) else "does not exist"
+    elsewhere = shutil.which("java")
+    hint = f"{elsewhere} is on PATH" if elsewhere else java_hint()
+    return Check(
+        "java", False, f"JAVA_HOME is {home}, which {what}", f"correct JAVA_HOME, or unset it: {hint}"
+    )
+
+
 def checks() -> list[Check]:
     """Look at everything that serving needs; never raises, imports no TorchServe."""
     return [
@@ -86,10 +99,10 @@ def working_directories() -> Check:
         return Check(name, True, "each can have its own working directory in the pool")
     return Check(
         name,
-        False,
+        True,
         "no thread can have a working directory of its own here, so TorchServe's own workers serve them",
         "allow the system call clone without CLONE_FS, as Docker's default profile does",
-        untested=True,
+        word="WARN",
     )
 
 
@@ -97,8 +110,7 @@ def _java() -> Check:
     hint = java_hint()
     path = java_path()
     if path is None:
-        where = "JAVA_HOME/bin" if os.environ.get("JAVA_HOME") else "PATH"
-        return Check("java", False, f"not found in {where}", hint)
+        return missing_java()
     try:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -138,7 +150,7 @@ def _unchanged(name: str, package: Path, files: Mapping[str, str], distribution:
         return Check(name, True, f"{package}, as it was released")
     detail = f"in {package} these are not those of the release: {', '.join(found)}"
     hint = f"pip install --force-reinstall --no-deps {requirement(distribution)}"
-    return Check(name, False, detail, hint, untested=True)
+    return Check(name, True, detail, hint, word="WARN")
 
 
 def _yaml() -> Check:

@@ -11,8 +11,8 @@ environment too. Imports are counted: every worker pays for them in memory, so t
 ``socket`` (``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing`` here. The
 pool host imports this module for what both sides must agree on.
 
-Its sections, each on what comes before it: TorchServe; the overlay; where shims and hosts meet;
-whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
+Its sections, each on what comes before it: TorchServe; the environment's variables; the overlay; where
+shims and hosts meet; whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
 """
 
 from __future__ import annotations
@@ -168,6 +168,87 @@ def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
     raise Refused(f"the pool host's log {failure.filename} cannot be written: {failure.strerror}")
 
 
+# ---- the environment's variables -----------------------------------------------------------------
+
+# What a user may set; docs/operations.md has each of them.
+SETTINGS = frozenset(
+    (
+        "INTERPOOL_CACHE",
+        "INTERPOOL_CACHE_DAYS",
+        "INTERPOOL_CACHE_GB",
+        "INTERPOOL_CALL_LIMIT_S",
+        "INTERPOOL_CEILING",
+        "INTERPOOL_FULL_IMPORT",
+        "INTERPOOL_IDLE_EXIT_S",
+        "INTERPOOL_IDLE_MODEL_S",
+        "INTERPOOL_INTERPRETERS",
+        "INTERPOOL_KEY_PASSWORD",
+        "INTERPOOL_LIBPYTHON",
+        "INTERPOOL_MEMORY_MB",
+        "INTERPOOL_METRICS_ADDRESS",
+        "INTERPOOL_ORDINARY_ARCHIVES",
+        "INTERPOOL_PREPARED",
+        "INTERPOOL_RUNTIME_DIR",
+        "INTERPOOL_SELF_TEST",
+        "INTERPOOL_SHARE",
+        "INTERPOOL_SIGNATURE_KEYS",
+        "INTERPOOL_START_AHEAD",
+        "INTERPOOL_STOCK_ARCHIVES",
+        "INTERPOOL_UNTESTED",
+        "INTERPOOL_VERIFY",
+    )
+)
+# What interpool's processes tell each other, and what a checkout's scripts take.
+OTHER_VARIABLES = frozenset(
+    (
+        "INTERPOOL_CONNECTION",
+        "INTERPOOL_SUCCESSOR",
+        "INTERPOOL_PYTHON",
+        "INTERPOOL_RESULTS",
+        "INTERPOOL_SERVING_ENVIRONMENTS",
+        "INTERPOOL_TORCH",
+        "INTERPOOL_WEIGHTS_MB",
+    )
+)
+_OF_TESTS = "INTERPOOL_TEST_"
+
+
+def unknown_variables(environment: dict[str, str]) -> str:
+    """What is wrong with the names of interpool's variables, "" if nothing is.
+
+    One that nobody reads may be meant to protect: with a letter too few it would protect nothing.
+    """
+    unknown = sorted(
+        name
+        for name in environment
+        if name.startswith("INTERPOOL_")
+        and name not in SETTINGS
+        and name not in OTHER_VARIABLES
+        and not name.startswith(_OF_TESTS)
+        and not _is_of_a_service(name)
+    )
+    if not unknown:
+        return ""
+    import difflib  # not above: as good as no worker needs it
+
+    said = []
+    for name in unknown:
+        nearest = difflib.get_close_matches(name, sorted(SETTINGS), 1)
+        said.append(f"{name} (is it {nearest[0]}?)" if nearest else name)
+    return (
+        f"interpool knows no variable {', '.join(said)}. Correct the name, or unset it; "
+        "docs/operations.md lists all that there are"
+    )
+
+
+def _is_of_a_service(name: str) -> bool:
+    """Whether Kubernetes sets it in each pod, for a service whose name begins with ``interpool``."""
+    if name.endswith(("_SERVICE_HOST", "_PORT")) or "_SERVICE_PORT" in name:
+        return True
+    port, _, protocol = name.partition("_PORT_")[2].partition("_")
+    return port.isdecimal() and protocol.partition("_")[0] in ("TCP", "UDP", "SCTP")
+
+
 # ---- the overlay ---------------------------------------------------------------------------------
 
 OVERLAY_RECORD = "interpool-overlay"
@@ -302,7 +383,9 @@ def is_hermetic(model_dir: str) -> bool:
             manifest = b"".join(file.read(TEXT_LIMIT).split())
     except OSError:
         return False
-    return b'"handler":"' + HANDLER_STEM.encode() in manifest
+    _, _, named = manifest.partition(b'"handler":"' + HANDLER_STEM.encode())
+    # Before the name's end, or that of a function in the file.
+    return named.removeprefix(b".py")[:1] in (b'"', b":")
 
 
 def is_pooled(cwd: str, environment: dict[str, str], record: dict[str, str]) -> bool:
@@ -703,6 +786,8 @@ def main() -> int:
     arguments = Arguments(sys.argv[1:])
     hermetic = False
     try:
+        if wrong := unknown_variables(environment):
+            raise Refused(wrong)
         require_isolation(environment)
         hermetic = is_hermetic(cwd)
         if not hermetic:

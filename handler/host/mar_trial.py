@@ -1,7 +1,8 @@
-"""Can a pool serve an ordinary archive? Tried without a server, in a process that may crash.
+"""Can a pool serve an archive? Tried without a server, in a process that may crash.
 
-What a server finds out when the archive is registered: obstacles in its files, then a load in two
-interpreters, as its handler and TorchServe's loader do it.
+What a server finds out when the archive is registered: its configuration; of an ordinary archive, obstacles
+in its files; then a load in two interpreters, by the code that serves. That checks a hermetic archive before
+anything in it runs.
 
 Run as a program, this module is the process that tries. Its first result says whether its pool has
 started; one for each interpreter follows.
@@ -10,6 +11,9 @@ started; one for each interpreter follows.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import shutil
 import socket
 import tarfile
 import tempfile
@@ -21,12 +25,12 @@ from pathlib import Path
 from typing import Final
 
 from interpool.handler.admission import Admission
-from interpool.handler.config import ModelSettings, model_manifest
-from interpool.handler.errors import ServeError
-from interpool.handler.frontend.shim import is_hermetic
+from interpool.handler.config import HostSettings, ModelSettings, model_manifest
+from interpool.handler.errors import ServeError, SettingsError
+from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
 from interpool.handler.host.manager import SERVICE_MODULE
 from interpool.handler.pooling import obstacles
-from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
+from interpool.handler.torchserve import MANIFEST, WORKER_SCRIPT, installed_ts, load_command
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
@@ -38,6 +42,7 @@ _INTERPRETERS = 2
 _SECONDS = 600
 _START_SECONDS = 300  # a first start makes all private copies
 _STAYS = "otherwise TorchServe's own workers serve it, as they do now"
+_PACKAGE = ".ptpkg"  # of a hermetic archive that is in no .mar
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class _Job:
     """An archive, extracted as TorchServe does."""
 
     model_dir: str
+    ordinary: bool
 
 
 @dataclass(frozen=True)
@@ -71,26 +77,34 @@ def checks(mar: Path) -> Iterator[Check]:
     """What stands against serving an archive from a pool; yields each answer when it is found.
 
     Args:
-        mar: a .mar, a .tar.gz, or a ``no-archive`` directory.
+        mar: a .mar, a .tar.gz, a ``no-archive`` directory, or the hermetic archive to be wrapped so.
 
     Raises:
         ServeError: it is none of these.
-        SettingsError: its manifest or its configuration cannot be read.
+        SettingsError: the environment has settings with which no server starts.
     """
+    HostSettings.of_environment()
     with _extracted(mar) as directory:
-        manifest = model_manifest(directory)
-        name = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
-        if is_hermetic(str(directory)):
+        try:
+            manifest = model_manifest(directory)
+        except SettingsError as error:
             yield Check(
-                "archive", True, f"{name} is hermetic: a pool serves it. `interpool verify` says more"
+                "archive", False, str(error), "make it with `interpool archive`, or torch-model-archiver"
             )
             return
-        yield Check("archive", True, f"{name}, with the handler {manifest.get('handler')}")
-        ModelSettings.of_model(directory)
-        found = obstacles(directory)
+        name = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
+        hermetic = is_hermetic(str(directory))
+        what = "hermetic" if hermetic else f"with the handler {manifest.get('handler')}"
+        yield Check("archive", True, f"{name}, {what}")
+        try:
+            ModelSettings.of_model(directory)
+        except SettingsError as error:
+            yield Check("configuration", False, str(error), "correct it: its registration would answer 400")
+            return
+        found = [] if hermetic else obstacles(directory)
         for obstacle in found:
             yield Check("obstacle", False, obstacle.why, f"{obstacle.remedy}; {_STAYS}")
-        if not threads_have_directories():
+        if not hermetic and not threads_have_directories():
             yield Check(
                 "working directory",
                 False,
@@ -98,11 +112,12 @@ def checks(mar: Path) -> Iterator[Check]:
                 "allow it, as Docker's default profile does",
             )
         if not found:
-            yield from _load(directory)
+            yield from _load(directory, ordinary=not hermetic)
 
 
-def _load(directory: Path) -> Iterator[Check]:
-    with start(_PROGRAM, _Job(str(directory)), capture_stderr=True) as child:
+def _load(directory: Path, *, ordinary: bool) -> Iterator[Check]:
+    stays = _STAYS if ordinary else "its registration would answer with an error"
+    with start(_PROGRAM, _Job(str(directory), ordinary), capture_stderr=True) as child:
         for number in range(1 + _INTERPRETERS):
             allowed = _SECONDS if number else _START_SECONDS
             try:
@@ -111,11 +126,12 @@ def _load(directory: Path) -> Iterator[Check]:
                 outcome = _Outcome(ending(error, allowed))
             where = f"load in interpreter {number}" if number else "private interpreters"
             if outcome.failure:
-                hint = f"correct it; {_STAYS}" if number else "interpool doctor"
+                hint = f"correct it; {stays}" if number else "interpool doctor"
                 yield Check(where, False, outcome.failure, hint)
                 break
             if number:
-                yield Check(where, True, f"{outcome.seconds:.1f} s; {outcome.weights}")
+                weights = f"; {outcome.weights}" if outcome.weights else ""
+                yield Check(where, True, f"{outcome.seconds:.1f} s{weights}")
             if outcome.traces:
                 yield Check("neighbours", True, f"it gets interpreters of its own, as {outcome.traces}")
                 break
@@ -129,7 +145,9 @@ def _extracted(mar: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="interpool-mar-") as target:
         try:
-            if zipfile.is_zipfile(mar):
+            if mar.suffix == _PACKAGE:
+                _wrap(mar, Path(target))
+            elif zipfile.is_zipfile(mar):
                 with zipfile.ZipFile(mar) as archive:
                     archive.extractall(target)
             else:
@@ -142,26 +160,43 @@ def _extracted(mar: Path) -> Iterator[Path]:
         yield found[0] if found else Path(target)
 
 
+def _wrap(package: Path, directory: Path) -> None:
+    """Make a model's directory of a hermetic archive, as TorchServe has one of the .mar around it."""
+    model = {
+        "modelName": package.stem,
+        "modelVersion": "1.0",
+        "handler": f"{HANDLER_STEM}.py",
+        "serializedFile": package.name,
+    }
+    (directory / MANIFEST).parent.mkdir()
+    (directory / MANIFEST).write_text(json.dumps({"model": model}), encoding="utf-8")
+    try:
+        os.link(package.resolve(), directory / package.name)
+    except OSError:  # another file system
+        shutil.copyfile(package, directory / package.name)
+
+
 # ---- in the process that tries ----------------------------------------------------------------
 
 
 def _try(job: _Job) -> Iterator[_Outcome]:
     from interpool.native.pool.manager import InterpreterManager
 
-    manifest = model_manifest(job.model_dir)
+    manifest, settings = model_manifest(job.model_dir), ModelSettings.of_model(job.model_dir)
     command = load_command(str(manifest.get("modelName")), job.model_dir, str(manifest.get("handler")))
     token = WorkerToken(
         stdout=2,
         stderr=2,
         metrics_config=str(installed_ts() / "configs" / "metrics.yaml"),
         refusal="",
-        tracebacks=False,
+        tracebacks=settings.tracebacks,
         failed_load=-1,
-        admission=Admission(),
-        ordinary=True,
+        admission=Admission.of(HostSettings.of_environment(), settings),
+        ordinary=job.ordinary,
         own_directory=True,  # the process's: it has no other model
         model_dir=job.model_dir,
         arguments=[str(installed_ts() / WORKER_SCRIPT)],
+        unwatched=settings.isolation in ("shared", "own"),
     )
     try:
         manager = InterpreterManager(_INTERPRETERS)

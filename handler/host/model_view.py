@@ -14,7 +14,7 @@ class ModelView:
     """A model in one pool. One that was registered twice under a name counts as one.
 
     Attributes:
-        name: its archive's name.
+        name: that it is registered by.
         version: likewise.
         registered: whether it is; one that was goes on counting.
         workers: how many there are in each state.

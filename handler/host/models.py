@@ -49,7 +49,7 @@ class ServedModel:
     """One registered model: what became of its workers and its loads.
 
     Attributes:
-        name: its archive's name and version.
+        name: the name that it is registered by, and its version; until its first load its archive's.
         loads: how often an interpreter loaded it.
         load_s: seconds that this took, together.
         failed_loads: how often that failed.
@@ -60,6 +60,7 @@ class ServedModel:
         given_up: calls that did not come back and cost their interpreters.
         parting_reason: says so.
         traces: why it has interpreters of its own, "" if it has none.
+        archive: the name in its archive, without a version.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ServedModel:
     given_up: int = 0
     parting_reason: str = ""
     traces: str = ""
+    archive: str = ""
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
@@ -161,12 +163,11 @@ class ServedModels:
 
     def register(self, model_dir: str, name: str) -> ServedModel:
         """The model in that directory, which it has been or is from now on."""
-        return self._here.setdefault(model_dir, ServedModel(name))
+        return self._here.setdefault(model_dir, ServedModel(name, archive=name.partition("/")[0]))
 
     def traces_before(self, name: str) -> str:
-        """What an earlier model of that name, of any version, has left; "" if nothing."""
-        plain = name.partition("/")[0]
-        each = (model for model in self._gone.values() if model.name.partition("/")[0] == plain)
+        """What an earlier model whose archive had that name, of any version, has left; "" if nothing."""
+        each = (model for model in self._gone.values() if model.archive == name)
         return next((model.traces for model in each if model.traces), "")
 
     def names(self) -> dict[str, str]:

@@ -27,7 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler import failed_load
-from interpool.handler.config import OWN_POOL, HostSettings, ModelSettings, model_manifest, own_pool
+from interpool.handler.config import (
+    OWN_POOL,
+    HostSettings,
+    ModelSettings,
+    is_refused,
+    model_manifest,
+    own_pool,
+)
 from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
@@ -277,7 +284,10 @@ class PoolHost:
                         worker.started |= report.kind == "started"
                         worker.note_load(report)
                         self._keeper.hurry()
+                        if report.model:
+                            worker.be_called(report.model)
                         if model := self._models.get(worker.registration.model_dir):
+                            model.name = worker.model
                             model.note(report)
                         if report.kind in ("loaded", "load_failed"):
                             self._note_load(worker, report)
@@ -460,7 +470,8 @@ class PoolHost:
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
-        ordinary = not shim.is_hermetic(registration.model_dir)
+        # What is refused has no other worker to be left to: its load answers why.
+        ordinary = not (shim.is_hermetic(registration.model_dir) or is_refused(registration.model_dir))
         if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
             control.send(peer, *elsewhere)
@@ -481,7 +492,9 @@ class PoolHost:
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
         worker.unwatched = self._is_own or worker.settings.isolation in ("shared", "own")
-        self._models.register(registration.model_dir, worker.model).worker_began(registration.address)
+        model = self._models.register(registration.model_dir, worker.model)
+        model.worker_began(registration.address)
+        worker.model = model.name  # an earlier worker has heard under which it is registered
         self._pool.serves(registration.model_dir)
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
         worker.model_state = self._pool.state_of(registration.model_dir, own=worker.own_state, anew=anew)

@@ -20,12 +20,14 @@ class Readiness:
     """One registered model in one pool.
 
     Attributes:
-        model: its name and version.
+        model: its name.
+        version: its version.
         pool: the pool's name.
         reasons: why its next request may not be answered; none if it is ready.
     """
 
     model: str
+    version: str
     pool: str
     reasons: list[str]
 
@@ -39,7 +41,7 @@ def readiness(pools: list[Pool], name: str, patience_s: float = PATIENCE_S) -> l
         patience_s: seconds that a call may wait for an interpreter.
     """
     return [
-        Readiness(f"{view.name}/{view.version}", str(pool["pool"]), why_not_ready(pool, view, patience_s))
+        Readiness(view.name, view.version, str(pool["pool"]), why_not_ready(pool, view, patience_s))
         for pool in pools
         for view in models_of(pool)
         if view.registered and view.is_called(name)
@@ -47,12 +49,18 @@ def readiness(pools: list[Pool], name: str, patience_s: float = PATIENCE_S) -> l
 
 
 def why_absent(pools: list[Pool], name: str) -> str:
-    """Why no pool serves a model of that name, for people."""
-    failed = [
-        view.reason for pool in pools for view in models_of(pool) if view.is_called(name) and view.reason
-    ]
+    """Why no pool serves a model of that name, and which ones they serve, for people."""
+    views = [view for pool in pools for view in models_of(pool)]
+    failed = [view.reason for view in views if view.is_called(name) and view.reason]
     what = "any model" if name == ANY else f"a model {name!r}"
-    return f"no pool serves {what}" + "".join(f"; it could not be loaded: {reason}" for reason in failed)
+    here = sorted({f"{view.name}/{view.version}" for view in views if view.registered})
+    others = f" (served: {', '.join(here)})" if here else ""
+    return f"no pool serves {what}{others}" + "".join(f"; it could not be loaded: {why}" for why in failed)
+
+
+def answer_of(found: list[Readiness]) -> dict[str, Any]:
+    """As JSON: ``ready``, whether all are, and ``models``."""
+    return {"ready": not any(one.reasons for one in found), "models": [vars(one) for one in found]}
 
 
 def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], int]]) -> WSGIApplication:
@@ -73,10 +81,10 @@ def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], int]])
         else:
             name = parse_qs(environ.get("QUERY_STRING", "")).get("model", [ANY])[0]
             models = readiness(pools, name)
-            ok = bool(models) and not any(one.reasons for one in models)
-            found = {"ready": ok, "models": [vars(one) for one in models]}
+            found = answer_of(models)
             if not models:
-                found["reason"] = why_absent(pools, name)
+                found |= {"ready": False, "reason": why_absent(pools, name)}
+            ok = bool(found["ready"])
         body = json.dumps(found).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start_response("200 OK" if ok else "503 Service Unavailable", headers)

@@ -40,7 +40,7 @@ class Worker:
     told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
-    model: str = field(init=False, default="?")  # its archive's name and version
+    model: str = field(init=False, default="?")  # name, at first its archive's, and version
     unwatched: bool = False  # see WorkerToken
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
@@ -169,6 +169,10 @@ class Worker:
         with contextlib.suppress(SettingsError):
             return startup_timeout(self.registration.model_dir) or LOAD_LIMIT_S
         return LOAD_LIMIT_S
+
+    def be_called(self, name: str) -> None:
+        """Take the name that its model is registered by, which TorchServe's load command says."""
+        self.model = f"{name}/{self.model.rpartition('/')[2]}"
 
     def note_load(self, report: Report) -> None:
         """Hear of a load of its model: by a call of its own, if it was heard of when it began."""

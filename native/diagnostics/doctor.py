@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -19,6 +20,7 @@ from interpool.native.provision.environment import interposer_path, libpython_pa
 from interpool.native.provision.installers import python_kind
 from interpool.native.provision.limits import limits
 from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.provision.torch_parts import UNTESTED
 from interpool.native.upstream import checks as upstream_checks
 from interpool.native.upstream.requirements import (
     pip_install,
@@ -36,28 +38,26 @@ _GLIBC = Version("2.28")
 
 @dataclass(frozen=True)
 class Check:
-    """One answer.
+    """One answer: ``FAIL`` if something does not work, and ``WARN`` only beside what does.
 
     Attributes:
         name: what was looked at.
         ok: whether it will do.
         detail: what was found.
         hint: what to do about it; empty where there is nothing to do.
-        untested: not ok because nobody has tried, rather than because it is known to fail.
-        word: the answer in a word, where that is neither of these.
+        word: the answer in a word, if that is neither ``ok`` nor ``FAIL``.
     """
 
     name: str
     ok: bool
     detail: str
     hint: str = ""
-    untested: bool = False
     word: str = ""
 
     @property
     def mark(self) -> str:
         """The answer in a word."""
-        return self.word or ("ok" if self.ok else "WARN" if self.untested else "FAIL")
+        return (self.word or "ok") if self.ok else "FAIL"
 
 
 def checks() -> list[Check]:
@@ -87,7 +87,7 @@ def _python() -> Check:
         )
     if f"{sys.version_info.major}.{sys.version_info.minor}" in tested:
         return Check("CPython", True, found)
-    return Check("CPython", False, f"{found}: {_untested(*tested)}", hint, untested=True)
+    return _untested("CPython", found, tested, hint)
 
 
 def _libpython() -> Check:
@@ -105,7 +105,7 @@ def _torch() -> Check:
         return Check("torch", False, "not installed", hint)
     if satisfies("torch", version):
         return Check("torch", True, version)
-    return Check("torch", False, f"{version}: {_untested(*tested_torch())}", hint, untested=True)
+    return _untested("torch", version, tested_torch(), hint)
 
 
 def _private_names() -> Check:
@@ -185,5 +185,9 @@ def _cache() -> Check:
     return Check("cache", ok, f"{root}, {room} MiB free", hint)
 
 
-def _untested(*tested: str) -> str:
-    return f"not tested with this; tested with {', '.join(tested)}"
+def _untested(name: str, found: str, tested: Iterable[str], hint: str) -> Check:
+    """A version with which no pool starts, unless that is wanted."""
+    wanted = os.environ.get(UNTESTED) == "1"
+    also = f"{UNTESTED}=1 tries it" if wanted else f"no pool starts without {UNTESTED}=1"
+    detail = f"{found}: not tested with this; tested with {', '.join(tested)}; {also}"
+    return Check(name, wanted, detail, hint, word="WARN")

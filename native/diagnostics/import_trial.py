@@ -113,7 +113,7 @@ def _imported(name: str, seconds: float) -> Check:
     known = [found for each in _distributions(name) if (found := known_library(each)) is not None]
     bad = [found for found in known if not found.computes]
     if bad:
-        return Check(f"import {name}", False, f"it imports, but {bad[0].said}", STOCK_WORKERS, word="WARN")
+        return Check(f"import {name}", False, f"it imports, but {bad[0].said}", STOCK_WORKERS)
     if known:
         return Check(name, True, f"{detail}; {known[0].said}", word="imports")
     detail += "; whether it computes there, `interpool doctor --run module:function` tells"

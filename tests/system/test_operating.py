@@ -16,7 +16,7 @@ from local_server import INTERPOOL, Answer, TorchServe, command_of, free_ports
 from paths import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from promql import alerts, panels, selectors, variables
-from system.conftest import Mar
+from system.conftest import Mar, Pack, wait_for_log
 from test_configs import adapter_query, adapter_rules, properties
 from waiting import wait_for
 
@@ -303,3 +303,43 @@ def test_an_address_that_is_taken_is_refused_before_anything_starts(server: Oper
     other = server.interpool("exporter", "--listen", address)
     assert other.returncode == 5
     assert f"the metrics cannot be served at {address}: [Errno 98]" in other.stderr
+
+
+def test_a_model_goes_by_the_name_that_it_is_registered_by(server: Operated) -> None:
+    assert server.register("inside.mar", model_name="alias1").status == 200
+    try:
+        assert server.predict("alias1", {}).status == 200
+        for name in ("alias1", "alias1/1.0"):
+            checked = server.interpool("status", "--check", name)
+            assert (checked.returncode, checked.stdout.strip()) == (0, "alias1/1.0 in pool 'default': ready")
+        loads = "interpool_model_loads_total"
+        wait_for(lambda: server.value(loads, model="alias1", version="1.0"), "its loads to be counted")
+        assert "model alias1/1.0: workers 1 connected" in server.interpool("status").stdout
+    finally:
+        server.unregister("alias1")
+    unserved = server.interpool("status", "--check", "nonesuch")
+    assert unserved.returncode == 5
+    assert "no pool serves a model 'nonesuch' (served: " in unserved.stderr
+    assert f'curl -X POST "{server.management}/models?url=nonesuch.mar' in unserved.stderr
+
+
+def test_a_package_that_is_registered_is_refused_by_torchserve_as_documented(
+    server: Operated, packed: Pack
+) -> None:
+    (server.store / "bare.ptpkg").write_bytes(packed("inside").read_bytes())
+    refused = server.register("bare.ptpkg")
+    said = str(refused.json["message"]).replace("bare.ptpkg", "NAME.ptpkg")
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert f"| {refused.status}, `{said}`" in page
+
+
+def test_a_configuration_out_of_the_models_directory_is_refused(server: Operated, mar: Mar) -> None:
+    (server.root / "secret.yaml").write_text("interpool: {pool: stolen}\n")
+    directory = server.store / mar(server, "leads_out", "inside", archive_format="no-archive")
+    manifest = directory / "MAR-INF" / "MANIFEST.json"
+    document = json.loads(manifest.read_text())
+    document["model"]["configFile"] = "../../secret.yaml"
+    manifest.write_text(json.dumps(document))
+    assert server.register("leads_out").status == 400
+    wait_for_log(server, "its configFile '../../secret.yaml' leads out of the model's directory")
+    assert "stolen" not in server.pools()

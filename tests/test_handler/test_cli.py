@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from unittest.mock import patch
 
+import click
 import pytest
 from archives import archive_of
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from interpool.handler.cli import exit_status, main
 from interpool.handler.errors import ServeError
 from interpool.handler.host import exporter
 from interpool.handler.torchserve import HOME_VARIABLE
+from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import ArchiveError, InterpoolError
 
 
@@ -89,6 +91,39 @@ def test_a_runtime_directory_that_is_another_for_each_process_is_refused(
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", place)
     said = refused(monkeypatch, command)
     assert f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {place!r}" in said
+
+
+@pytest.mark.parametrize("command", ["serve", "doctor"])
+def test_a_variable_that_nobody_reads_keeps_the_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("INTERPOOL_SIGNATURE_KEY", "/k.pem")
+    assert "INTERPOOL_SIGNATURE_KEY (is it INTERPOOL_SIGNATURE_KEYS?)" in refused(monkeypatch, command)
+
+
+def test_a_java_home_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
+    monkeypatch.setenv("PATH", str(java.parent), prepend=os.pathsep)
+    for home, what in ((tmp_path / "none", "does not exist"), (java.parent, "holds no bin/java")):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        for command, status in (("serve", 5), ("doctor", 1)):
+            with patch("os.execv") as started:
+                done = run(command)
+            assert (started.called, done.exit_code) == (False, status)
+            assert f"JAVA_HOME is {home}, which {what}" in done.output
+            assert f"correct JAVA_HOME, or unset it: {java} is on PATH" in done.output
+
+
+def test_a_package_is_no_model_for_torchserve() -> None:
+    for args in (["--models", "m=store/m.ptpkg"], ["--models", "store/m.ptpkg"]):
+        done = run("serve", *args)
+        assert done.exit_code == 2
+        assert "`interpool archive store/m.ptpkg --export-path MODEL_STORE`" in done.output
 
 
 def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
@@ -199,3 +234,87 @@ def test_what_is_unused_is_removed_from_the_cache_by_hand(
     refused = run("cache")
     assert (refused.exit_code, "must be a number of days" in refused.stderr) == (1, True)
     assert run("cache", "--unused-for", 1).exit_code == 2
+
+
+# ---- the same for every command --------------------------------------------------------------------
+
+COMMANDS = sorted(main.list_commands(click.Context(main)))
+WITHOUT_FACTS = {"exporter", "serve"}
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_has_help(command: str, option: str) -> None:
+    with patch("os.execv") as started:
+        done = run(*[command] if command else [], option)
+    assert done.exit_code == 0
+    assert f"Usage: interpool {command}".strip() in done.output
+    assert started.called == (command == "serve")  # which shows torchserve's own flags, too
+
+
+def test_no_line_of_the_list_of_commands_is_cut_or_wrapped() -> None:
+    text = run("-h").output.partition("Commands:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in text.splitlines()] == COMMANDS
+    assert "..." not in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_that_print_facts_print_them_as_json(command: str) -> None:
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    assert any("--json" in option.opts for option in found.params) == (command not in WITHOUT_FACTS)
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (["inspect", "NONE"], 3, "cannot be read"),
+        (["verify", "NONE"], 3, "cannot be read"),
+        (["why", "NONE", "torch"], 3, "cannot be read"),
+        (["sign", "NONE", "--key", "NONE"], 3, "NONE"),
+        (["archive", "NONE", "--export-path", "NONE"], 4, "is not a directory"),
+        (["pack", "nowhere:x", "-o", "m.ptpkg", "--root", "."], 4, "nowhere"),
+        (["plan", "nowhere:x", "--root", "."], 4, "nowhere"),
+        (["status", "--check", "m"], 5, "no pool host is running"),
+        (["doctor", "--mar", "FILE"], 5, "is not an archive of TorchServe's"),
+        (["doctor", "--imports"], 2, "go together"),
+        (["cache", "--unused-for", "1"], 2, "--unused-for goes with --remove"),
+        (["prepare", "--slots", "0"], 2, "0 is not in the range"),
+        (["status", "--nonesuch"], 2, "No such option"),
+        (["home", "and", "more"], 2, "unexpected extra argument"),
+        (["serf"], 2, "No such command"),
+    ],
+)
+def test_errors_are_one_json_object_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], status: int, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    (tmp_path / "FILE").write_text("no archive")
+    done = run(*args, "--json")
+    assert done.exit_code == status
+    error = json.loads(done.stdout)["error"]
+    assert (error["status"], words in error["message"]) == (status, True)
+    assert words in done.stderr
+    assert run(*args).stdout == ""
+
+
+def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    for command in ("home", "handler", "cmake-dir"):
+        found = json.loads(run(command, "--json").stdout)
+        assert found == {"path": run(command).stdout.strip()}
+    assert json.loads(run("status", "--json").stdout) == []
+    checks = (Check("a", True, "x"), Check("b", True, "y", "do", word="WARN"), Check("c", False, "z", "do"))
+    monkeypatch.setattr("interpool.handler.frontend.doctor.checks", lambda: ())
+    for made, ok in ((checks, False), (checks[:2], True)):
+        monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda made=made: made)
+        done = run("doctor", "--json")
+        assert done.exit_code == (0 if ok else 1)
+        found = json.loads(done.stdout)
+        assert found["ok"] == ok
+        assert [each["answer"] for each in found["checks"]][: len(made)] == ["ok", "WARN", "FAIL"][
+            : len(made)
+        ]
+        assert found["checks"][1] == {"name": "b", "answer": "WARN", "detail": "y", "fix": "do"}
+        assert run("doctor").exit_code == done.exit_code

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,8 +16,11 @@ import yaml
 from paths import ROOT
 
 from interpool.handler.admission import Admission
-from interpool.handler.config import HostSettings, ModelSettings, startup_timeout
-from interpool.handler.errors import SettingsError
+from interpool.handler.config import HostSettings, ModelSettings, is_refused, startup_timeout
+from interpool.handler.errors import NameRefused, SettingsError, load_failure_code
+from interpool.handler.frontend.shim import OTHER_VARIABLES, SETTINGS
+from interpool.handler.pooling import obstacles
+from interpool.native.archive.manifest_names import NAMES
 
 SAMPLE = ROOT / "configs" / "model-config.yaml"
 
@@ -91,6 +96,39 @@ def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:
         ModelSettings.of_model(tmp_path)
 
 
+def _named(directory: Path, **names: object) -> Path:
+    (directory / "MAR-INF").mkdir(parents=True)
+    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": {"modelName": "m", **names}}))
+    return directory
+
+
+@pytest.mark.parametrize("key", NAMES)
+@pytest.mark.parametrize("name", ["../secret.yaml", "/etc/hostname", "a/../../secret.yaml", "link.yaml"])
+def test_no_name_in_a_manifest_leads_out_of_the_models_directory(tmp_path: Path, key: str, name: str) -> None:
+    (tmp_path / "secret.yaml").write_text("interpool: {pool: stolen}")
+    model = _named(tmp_path / "model", **{key: name})
+    (model / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    assert is_refused(model)
+    for read in (ModelSettings.of_model, startup_timeout, obstacles):
+        with pytest.raises(NameRefused) as caught:
+            read(model)
+        said = str(caught.value)
+        assert f"{model}/MAR-INF/MANIFEST.json: its {key} {name!r}" in said
+        assert "Put the file into the model's directory" in said
+        assert load_failure_code(caught.value) == 400
+
+
+def test_names_below_the_directory_are_taken_and_so_are_links_that_stay_there(tmp_path: Path) -> None:
+    model = _named(tmp_path / "model", configFile="conf/now.yaml", handler="deep/handler.py:handle")
+    (model / "conf").mkdir()
+    (model / "conf" / "of_today.yaml").write_text("interpool: {pool: mine}")
+    (model / "conf" / "now.yaml").symlink_to("of_today.yaml")
+    linked = tmp_path / "linked"  # as TorchServe has a no-archive model
+    linked.symlink_to(model)
+    assert ModelSettings.of_model(linked).pool == "mine"
+    assert not is_refused(linked)
+
+
 def test_the_environment_configures_the_host() -> None:
     cores = len(os.sched_getaffinity(0))
     assert HostSettings.of_environment({}).interpreters == cores
@@ -102,6 +140,77 @@ def test_the_environment_configures_the_host() -> None:
         HostSettings.of_environment({"INTERPOOL_INTERPRETERS": "many"})
     with pytest.raises(SettingsError, match="`INTERPOOL_IDLE_EXIT_S`"):
         HostSettings.of_environment({"INTERPOOL_IDLE_EXIT_S": "-1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("INTERPOOL_SIGNATURE_KEY", "INTERPOOL_SIGNATURE_KEYS"),
+        ("INTERPOOL_STOCK_ARCHIVE", "INTERPOOL_STOCK_ARCHIVES"),
+        ("INTERPOOL_INTERPETERS", "INTERPOOL_INTERPRETERS"),
+    ],
+)
+@pytest.mark.parametrize("value", ["/k.pem", ""])
+def test_a_variable_that_nobody_reads_is_refused_with_the_nearest(
+    name: str, nearest: str, value: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"no variable {name} \(is it {nearest}\?\)"):
+        HostSettings.of_environment({name: value, "OTHER": "x"})
+
+
+def test_variables_of_kubernetes_of_tests_and_of_scripts_are_nobodys_mistakes() -> None:
+    service = (
+        "INTERPOOL_SERVICE_HOST",
+        "INTERPOOL_SERVICE_PORT",
+        "INTERPOOL_SERVICE_PORT_HTTP_METRICS",
+        "INTERPOOL_PORT",
+        "INTERPOOL_PORT_8080_TCP",
+        "INTERPOOL_PORT_8080_TCP_ADDR",
+        "INTERPOOL_TEAM_A_SERVICE_HOST",
+        "INTERPOOL_TEAM_A_PORT_53_UDP_PROTO",
+    )
+    others = ("INTERPOOL_TEST_SEED", "INTERPOOL_TORCH", "INTERPOOL_PREPARED")
+    HostSettings.of_environment(dict.fromkeys((*service, *others), "x"))
+    for name in ("INTERPOOL_PORTS", "INTERPOOL_PORT_TCP", "INTERPOOL_"):
+        with pytest.raises(SettingsError, match=f"no variable {name}[. ]"):
+            HostSettings.of_environment({name: "x"})
+
+
+def _in_python(path: Path) -> set[str]:
+    tree = ast.parse(path.read_bytes())
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return {text for text in texts if isinstance(text, str) and _VARIABLE.fullmatch(text)}
+
+
+def _variables_in(path: Path) -> set[str]:
+    """The variables of the environment that a file reads or sets."""
+    if path.suffix == ".py":
+        return _in_python(path)
+    text = path.read_text(encoding="utf-8", errors="ignore")
+    if path.suffix in (".cc", ".h"):
+        return set(re.findall(r'"(INTERPOOL_[A-Z_]+)"', text))
+    if path.suffix == ".cmake" or path.name == "CMakeLists.txt":
+        return set(re.findall(r"ENV\{(INTERPOOL_[A-Z_]+)", text))
+    if "configs" in path.parts:
+        return set(_VARIABLE.findall(text))
+    return set(re.findall(r"(?:\$\{?|^export )(INTERPOOL_[A-Z_]+)", text, re.MULTILINE))
+
+
+_VARIABLE = re.compile(r"INTERPOOL_[A-Z_]*[A-Z]")
+_FOLDERS = ("handler", "archiver_ext", "native", "src", "scripts", "model_store", "configs", ".ci")
+
+
+def test_every_variable_in_the_tree_is_known_and_documented_if_a_user_may_set_it() -> None:
+    found: dict[str, str] = {}
+    for folder in _FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix not in (".mar", ".so", ".ptpkg", ".pyc", ".png"):
+                found |= dict.fromkeys(_variables_in(path), str(path))
+    known = SETTINGS | OTHER_VARIABLES
+    assert {name: path for name, path in found.items() if name not in known} == {}
+    assert known - found.keys() == set()  # nobody reads them any more
+    documented = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert {name for name in SETTINGS if f"| `{name}` |" not in documented} == set()
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["torchserve's files", "torch-model-archiver"])
 def test_the_installed_packages_are_as_they_were_released(name: str) -> None:
-    assert doctors(name).ok
+    assert doctors(name).mark == "ok"
 
 
 def test_a_file_that_is_changed_or_missing_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_file_that_is_changed_or_missing_is_named(copy: Path, monkeypatch: pyt
     (copy / "model_loader.py").unlink()
     monkeypatch.setattr(doctor, "installed_ts", lambda: copy)
     check = doctors("torchserve's files")
-    assert (check.ok, check.mark) == (False, "WARN")
+    assert (check.ok, check.mark) == (True, "WARN")
     assert check.detail.endswith("these are not those of the release: model_loader.py, service.py")
     assert check.hint == "pip install --force-reinstall --no-deps torchserve==0.12.0"
 

@@ -71,5 +71,5 @@ def test_the_doctor_says_what_is_known_of_what_it_imports(monkeypatch: pytest.Mo
     assert f"; numpy {metadata.version('numpy')} is known to compute there (tried with " in good
     here = metadata.version("PyYAML")
     said = f"pyyaml {here} is known to fail in private interpreters: it crashed (tried with 5.0, 2026-01-02)"
-    assert warned == f"WARN  import yaml: it imports, but {said}"
+    assert warned == f"FAIL  import yaml: it imports, but {said}"
     assert fix.startswith("      fix: serve the models that need it by TorchServe's stock workers")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -12,12 +14,14 @@ from interpool.archiver_ext import PackError, PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.handler.cli import main
 from interpool.native.archive.format import SERVED_PLAINLY
 
 if TYPE_CHECKING:
     from test_archiver_ext.conftest import Write
 
 WANDB = Proposal("wandb.**", "mock", "never ran", "mypkg/m.py:9: import wandb")
+(PLAN,) = [command for command in commands if command.name == "plan"]
 (PACK,) = [command for command in commands if command.name == "pack"]
 
 SOURCE = {
@@ -104,6 +108,41 @@ def test_summary_counts_and_says_why() -> None:
     assert "every server has them" not in said
 
 
+def test_packing_through_a_link_writes_what_it_leads_to(project: Write, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    link = tmp_path / "current.ptpkg"
+    link.symlink_to("deep/v1.ptpkg")
+    args = ["mypkg.m:build", "-o", str(link), "--root", str(project(SOURCE)), "--no-inputs"]
+    assert CliRunner().invoke(PACK, [*args, "--extern", "annotated_*"]).exit_code == 0
+    assert link.is_symlink()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["v1.ptpkg"]
+    assert zipfile.is_zipfile(link)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--extern", "annotated_*"], "--root {root} --no-inputs --extern 'annotated_*' -o model.ptpkg"),
+        (
+            ["--extern", "annotated_*", "-o", "{plan}"],
+            "--root {root} --no-inputs --plan {plan} -o model.ptpkg",
+        ),
+    ],
+)
+def test_plans_next_command_packs_what_was_planned(
+    project: Write, tmp_path: Path, given: list[str], expected: str
+) -> None:
+    places = {"root": str(project(SOURCE)), "plan": str(tmp_path / "my plan.toml")}
+    args = ["mypkg.m:build", "--root", places["root"], "--no-inputs", *given]
+    done = CliRunner().invoke(PLAN, [each.format(**places) for each in args])
+    (said,) = [line for line in done.output.splitlines() if line.startswith("next: ")]
+    quoted = {name: shlex.quote(place) for name, place in places.items()}
+    assert said == f"next: interpool pack mypkg.m:build {expected.format(**quoted)}"
+    words = shlex.split(said.removeprefix("next: interpool pack "))
+    words[-1] = str(tmp_path / "model.ptpkg")
+    assert CliRunner().invoke(PACK, words).exit_code == 0
+
+
 @pytest.mark.parametrize("option", ["--rtol", "--atol"])
 def test_a_tolerance_is_a_finite_number(option: str) -> None:
     for value in ("inf", "nan"):
@@ -131,10 +170,9 @@ def test_refusal_is_left_to_the_command_group(tmp_path: Path) -> None:
 
 
 def test_json_says_on_failure_what_failed(tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        PACK, ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path), "--json"]
-    )
-    assert isinstance(result.exception, PackError)
+    args = ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path)]
+    result = CliRunner().invoke(main, ["pack", *args, "--json"])
     failed = json.loads(result.stdout)["error"]
-    assert failed == {"message": result.exception.message, "traceback": ""}
+    assert (failed.keys(), failed["status"]) == ({"message", "status"}, 4)
     assert "there is no module 'nopkg'" in failed["message"]
+    assert failed["message"] in result.stderr

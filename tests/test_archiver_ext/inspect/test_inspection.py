@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.inspect.inspection import inspect_archive
 from interpool.archiver_ext.mar.making import FORMATS, MarRequest, make_mar
+from interpool.handler.cli import main
 from interpool.native.archive.format import parse_manifest
 from interpool.native.errors import ArchiveError, StructureError
 
@@ -170,6 +171,57 @@ def test_mar_that_names_no_package_is_refused(archive: Path) -> None:
         inspect_archive(mar_around(archive, serializedFile="other.ptpkg"))
     with pytest.raises(ArchiveError, match="names no serialized file in it"):
         inspect_archive(mar_around(archive))
+
+
+@pytest.mark.parametrize("content", ["zip", "no zip", None])
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_an_ordinary_mar_is_refused_with_the_command_that_tries_it(
+    tmp_path: Path, content: str | None, command: str
+) -> None:
+    weights = tmp_path / "w eights.pth"
+    with zipfile.ZipFile(weights, "w") as file:
+        file.writestr("archive/data.pkl", "x")
+    if content == "no zip":
+        weights.write_bytes(b"\x80\x02" * 100)
+    mar = mar_around(weights, **({"serializedFile": weights.name} if content else {}))
+    (found,) = [each for each in commands if each.name == command]
+    done = CliRunner().invoke(found, [str(mar)])
+    assert isinstance(done.exception, ArchiveError)
+    assert f"`interpool doctor --mar '{mar}'` says whether a pool can serve it" in str(done.exception)
+
+
+@pytest.mark.parametrize("archive_format", FORMATS)
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        ("interpool: {interpeters: 3}", "unknown setting `interpool.interpeters`"),
+        ("interpool: [1]", "must hold settings by name"),
+        ("interpool: {interpreters: 3}", ""),
+    ],
+)
+def test_a_configuration_that_a_server_refuses_is_a_note(
+    packed_shop: Path, tmp_path: Path, archive_format: MarFormat, config: str, refused: str
+) -> None:
+    handler = tmp_path / "own_handler.py"
+    handler.write_text("def handle(data, context): ...")
+    (tmp_path / "config.yaml").write_text(config)
+    request = MarRequest(
+        packed_shop,
+        str(handler),
+        export_path=tmp_path,
+        archive_format=archive_format,
+        config_file=tmp_path / "config.yaml",
+    )
+    made = make_mar(request).output
+    done = CliRunner().invoke(main, ["inspect", str(made), "--json"])
+    assert done.exit_code == 0
+    notes = json.loads(done.stdout)["notes"]
+    if not refused:
+        assert notes == []
+        return
+    assert "a server refuses its configuration" in notes[0]
+    assert refused in notes[0]
+    assert f"{made} (config.yaml in it)" in notes[0]
 
 
 def test_mar_that_is_a_bomb_is_refused(archive: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import archive_of
+from archives import archive_of, module_records, write_archive
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.commands.subcommands import commands
@@ -118,6 +118,14 @@ def test_cycles_end_and_a_module_that_the_user_named_starts_its_own_chain(tmp_pa
     assert names(ask(archive, "wanted")) == [["named", "wanted"], [ENTRY, "a", "b", "c", "wanted"]]
     assert ask(archive, "named").chains == [()]
     assert "named (named when it was packed)" in run(archive, "named").output
+
+
+def test_the_line_shown_is_the_one_that_python_counts(tmp_path: Path) -> None:
+    archive = tmp_path / "m.ptpkg"
+    modules = module_records((), {"m": [(ENTRY, 0)], "wanted": [("m", 2)]})
+    write_archive(archive, modules, {"m.py": "# one\x0ctwo\nimport wanted\n", "wanted.py": ""})
+    (chain,) = ask(archive, "wanted").chains
+    assert chain[-1].text == "import wanted"
 
 
 def test_each_pickle_says_what_it_is(tmp_path: Path) -> None:

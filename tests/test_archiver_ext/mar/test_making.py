@@ -155,6 +155,26 @@ def test_a_damaged_archive_is_not_wrapped(
     assert list(store.iterdir()) == []
 
 
+@pytest.mark.parametrize("archive_format", FORMATS)
+def test_a_link_that_is_there_stays_one(
+    packed_shop: Path, handler: str, store: Path, tmp_path: Path, archive_format: MarFormat
+) -> None:
+    request = MarRequest(packed_shop, handler, export_path=store, archive_format=archive_format, force=True)
+    link = make_mar(request).output
+    target = tmp_path / "elsewhere"
+    link.rename(target)
+    link.symlink_to(target)
+    make_mar(replace(request, version="2"))
+    assert link.is_symlink()
+    assert (
+        json.loads(content_of(target if target.is_dir() else link)["MAR-INF/MANIFEST.json"])["model"][
+            "modelVersion"
+        ]
+        == "2"
+    )
+    assert [path.name for path in store.iterdir()] == [link.name]
+
+
 def test_what_is_there_is_replaced_by_force_only(packed_shop: Path, handler: str, store: Path) -> None:
     formats: list[tuple[MarFormat, str]] = [("zip-store", "shop.mar"), ("no-archive", "shop")]
     for archive_format, name in formats:

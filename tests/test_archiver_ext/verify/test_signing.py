@@ -108,6 +108,25 @@ def test_signing_elsewhere_leaves_the_archive_as_it_is(archive: Path, keys: Keys
     assert {path.name for path in tmp_path.iterdir()} == {"m.ptpkg", "signed.ptpkg"}
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_signing_through_a_link_signs_what_it_leads_to(
+    archive: Path, keys: Keys, tmp_path: Path, elsewhere: bool
+) -> None:
+    (tmp_path / "deep").mkdir()
+    target = tmp_path / "deep" / "v1.ptpkg"
+    link = tmp_path / "current.ptpkg"
+    link.symlink_to("deep/v1.ptpkg")
+    if elsewhere:
+        sign_archive(archive, keys[0], output=link)
+    else:
+        archive.rename(target)
+        sign_archive(link, keys[0])
+    assert link.is_symlink()
+    assert not target.is_symlink()
+    assert check(target, keys[1]) == fingerprint(keys[1])
+    assert [path.name for path in target.parent.iterdir()] == ["v1.ptpkg"]
+
+
 def test_a_disk_without_room_leaves_the_archive_as_it_is(
     archive: Path, keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

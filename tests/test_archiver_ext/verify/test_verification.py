@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -23,6 +24,8 @@ from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import STAGES, report_of, verify_archive
 from interpool.handler import interpool_handler
+from interpool.handler.cli import main
+from interpool.native import errors
 from interpool.native.errors import (
     ArchiveError,
     DigestError,
@@ -146,13 +149,14 @@ def test_a_refusal_names_its_stage_and_rule_and_runs_nothing(
         keys = ["--key", make_keys(tmp_path)[1]]
         if damage == "stranger":
             sign_archive(archive, make_keys(tmp_path, "stranger")[0])
-    done = verify(archive, *keys, "--json")
-    assert done.exit_code != 0
-    assert isinstance(done.exception, error)
+    assert isinstance(verify(archive, *keys).exception, error)
+    done = CliRunner().invoke(main, ["verify", *map(str, (archive, *keys)), "--json"])
+    assert done.exit_code == 3
     report = json.loads(done.stdout)
+    assert report["refusal"]["message"].startswith(report["error"]["message"])
     assert not report["verified"]
     assert report["stages"][-1]["name"] == stage
-    assert report["refusal"]["error"] == type(done.exception).__name__
+    assert issubclass(getattr(errors, report["refusal"]["error"]), error)
     assert str(archive) in report["refusal"]["message"]
     if rule is not None:
         assert report["refusal"]["rule"] == rule
@@ -282,8 +286,9 @@ def _zip(path: Path, name: str, content: bytes, mode: int = 0, times: int = 1) -
 @pytest.mark.parametrize(
     ("name", "options", "error", "said"),
     [
-        ("../m.ptpkg", {}, StructureError, "is a path, not a name"),
-        ("/etc/passwd", {}, StructureError, "is a path, not a name"),
+        ("../m.ptpkg", {}, StructureError, "its serializedFile '../m.ptpkg' leads out of"),
+        ("/etc/passwd", {}, StructureError, "its serializedFile '/etc/passwd' leads out of"),
+        ("deep/m.ptpkg", {}, StructureError, "is a path, not a name"),
         ("m.ptpkg", {"mode": 0o120777}, StructureError, "is a link"),
         ("m.ptpkg", {"times": 2}, ManifestError, "twice"),
         ("m.ptpkg", {"times": 0}, ManifestError, "not at all"),
@@ -295,6 +300,25 @@ def test_a_mar_that_names_something_else_is_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         verify_archive(_zip(tmp_path / "m.mar", name, b"x", **options))
+
+
+@pytest.mark.parametrize("archive_format", ["default", "tgz", "no-archive"])
+@pytest.mark.parametrize("key", ["configFile", "requirementsFile", "modelFile", "handler"])
+def test_no_name_in_a_mars_manifest_leads_out_of_it(
+    build: Callable[..., Path], archive_format: str, key: str
+) -> None:
+    mar = make_mar(build(), "no-archive")
+    file = mar / "MAR-INF" / "MANIFEST.json"
+    manifest = json.loads(file.read_text())
+    manifest["model"][key] = "../../etc/x.yaml"
+    file.write_text(json.dumps(manifest))
+    if archive_format == "default":
+        mar = Path(shutil.make_archive(str(mar), "zip", mar))
+    elif archive_format == "tgz":
+        mar = Path(shutil.make_archive(str(mar), "gztar", mar.parent, mar.name))
+    with pytest.raises(StructureError, match=rf"its {key} '../../etc/x.yaml' leads out") as caught:
+        verify_archive(mar)
+    assert str(mar) in str(caught.value)
 
 
 def test_a_mar_that_lies_about_a_size_is_refused(tmp_path: Path) -> None:
@@ -347,6 +371,11 @@ def test_a_directory_must_hold_its_files_itself(build: Callable[..., Path], tmp_
     model = make_mar(build(), "no-archive")
     (model / "m.ptpkg").rename(tmp_path / "elsewhere.ptpkg")
     (model / "m.ptpkg").symlink_to(tmp_path / "elsewhere.ptpkg")
+    with pytest.raises(StructureError, match=r"'m\.ptpkg' is a link that leads out"):
+        verify_archive(model)
+    (tmp_path / "elsewhere.ptpkg").rename(model / "real.ptpkg")
+    (model / "m.ptpkg").unlink()
+    (model / "m.ptpkg").symlink_to("real.ptpkg")
     with pytest.raises(StructureError, match=r"m\.ptpkg is a link"):
         verify_archive(model)
     with pytest.raises(ManifestError, match="not a TorchServe model"):

@@ -338,3 +338,18 @@ def test_a_manifest_that_names_no_package_is_the_archives_fault(
     code, reply, stays = served.ask(session)
     assert (code, stays) == (400, False)
     assert b"the archive's manifest names no serializedFile" in reply
+
+
+@pytest.mark.parametrize("name", ["../secret.yaml", "/etc/hostname", "link.yaml"])
+def test_a_configuration_out_of_the_models_directory_is_not_read(
+    session: InterpreterSession, tmp_path: Path, canary: Path, name: str
+) -> None:
+    served = Served(tmp_path, canary, "Handler")
+    (tmp_path / "secret.yaml").write_text("secret: 1")
+    (served.directory / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    manifest = {"model": {"modelName": "m", "serializedFile": "m.ptpkg", "configFile": name}}
+    (served.directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    code, reply, stays = served.ask(session)
+    assert (code, stays) == (400, False)
+    assert f"its configFile {name!r}".encode() in reply
+    assert not canary.exists()

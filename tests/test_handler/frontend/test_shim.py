@@ -36,6 +36,9 @@ def _manifest(directory: Path, **model: str) -> Path:
         ("interpool_handler.py:handle", True),
         ("image_classifier", False),
         ("my_interpool_handler.py", False),
+        ("interpool_handler_v2.py", False),
+        ("interpool_handler_v2.py:handle", False),
+        ("interpool_handler.pyx", False),
     ],
 )
 def test_a_model_is_hermetic_by_its_handler(tmp_path: Path, handler: str, hermetic: bool) -> None:
@@ -398,3 +401,25 @@ def test_a_complaint_has_been_read_before_the_workers_stdout_ends() -> None:
         assert worker.stderr.readline() == "interpool: it cannot be\n"
         assert worker.stdout.readline() == "[METRICS]interpool: it cannot be\n"
         assert worker.wait(60) == 0
+
+
+def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> None:
+    """Not even TorchServe's own: the variable may have been meant to refuse it."""
+    (tmp_path / shim.OVERLAY_RECORD).write_text(f"ts={tmp_path}\npython={sys.executable}\n")
+    (tmp_path / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
+    (tmp_path / shim.WORKER_SCRIPT).write_text("print('served')\n")
+    model = tmp_path / "model"
+    model.mkdir()
+    _manifest(model, handler="handler.py")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shim; sys.exit(shim.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=model,
+        env={**os.environ, "INTERPOOL_STOCK_ARCHIVE": "refuse"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "INTERPOOL_STOCK_ARCHIVE (is it INTERPOOL_STOCK_ARCHIVES?)" in done.stderr
+    assert "served" not in done.stdout

@@ -399,6 +399,45 @@ def test_what_cannot_be_served_is_refused_with_the_reason(
     wait_for(lambda: _states(runtime) == [], "the worker's end")
 
 
+@pytest.mark.parametrize("handler", ["interpool_handler.py", "handler.py"])
+def test_a_model_with_a_name_that_leads_out_is_loaded_nowhere_and_its_load_says_why(
+    runtime: Path, model: Path, tmp_path: Path, handler: str
+) -> None:
+    (tmp_path / "secret.yaml").write_text("interpool: {pool: stolen}")
+    manifest = _manifest(handler=handler, configFile="../secret.yaml")
+    (model / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s", model)
+    assert "its configFile '../secret.yaml' leads out of the model's directory" in token.refusal
+    assert not token.ordinary
+    _Pool.end(0)
+    wait_for(lambda: _states(runtime) == [], "the worker's end")
+    stream.close()
+    worker.close()
+
+
+def test_a_model_has_the_name_that_it_is_registered_by(runtime: Path, model: Path, tmp_path: Path) -> None:
+    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(modelVersion="2.0"))
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s", model)
+
+    def names() -> set[str]:
+        status = json.loads(control.ask_status(runtime))
+        return {each["model"] for each in (*status["workers"], status["served"][str(model)])}
+
+    assert names() == {"m/2.0"}
+    Report("loading", os.getpid(), 1, model="alias1").send(token.reports)
+    wait_for(lambda: names() == {"alias1/2.0"}, "the name")
+    next_worker = _Shim(runtime, f"unix:{tmp_path}/.s1", model, pid=str(os.getpid() + 1))
+    assert next_worker.answer() == "ready"
+    assert names() == {"alias1/2.0"}
+    _Pool.end(0)
+    next_worker.peer.close()
+    wait_for(lambda: _states(runtime) == [], "the workers' end")
+    for each in (stream, worker, next_worker):
+        each.close()
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_pool_that_does_not_start_tells_every_waiting_worker(
     pool: None,

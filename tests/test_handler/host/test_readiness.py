@@ -29,7 +29,10 @@ def _get(target: str, *pools: dict[str, Any], silent: int = 0) -> tuple[str, dic
 def test_a_server_is_ready_when_all_of_its_models_are() -> None:
     status, found = _get("/ready", pool_states.pool())
     assert status == "200 OK"
-    assert found == {"ready": True, "models": [{"model": "m/1.0", "pool": "default", "reasons": []}]}
+    assert found == {
+        "ready": True,
+        "models": [{"model": "m", "version": "1.0", "pool": "default", "reasons": []}],
+    }
 
 
 def test_a_model_that_cannot_be_answered_makes_it_unready_and_says_why() -> None:
@@ -43,7 +46,7 @@ def test_a_model_that_cannot_be_answered_makes_it_unready_and_says_why() -> None
 def test_a_model_that_no_pool_serves_is_not_ready() -> None:
     status, found = _get("/ready?model=other", pool_states.pool())
     assert status == "503 Service Unavailable"
-    assert found == {"ready": False, "models": [], "reason": "no pool serves a model 'other'"}
+    assert found == {"ready": False, "models": [], "reason": "no pool serves a model 'other' (served: m/1.0)"}
     assert _get("/ready")[0] == "503 Service Unavailable"
 
 

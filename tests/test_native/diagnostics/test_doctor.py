@@ -183,16 +183,27 @@ def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     found = answer("torch")
     tested = ", ".join(requirements.tested_torch())
-    said = version if ok else f"{version}: not tested with this; tested with {tested}"
-    assert (found.ok, found.detail) == (ok, said)
+    untested = (
+        f"{version}: not tested with this; tested with {tested}; no pool starts without INTERPOOL_UNTESTED=1"
+    )
+    assert (found.ok, found.detail) == (ok, version if ok else untested)
     assert ok or requirements.pip_install("torch") in found.hint
 
 
 def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "tested_pythons", lambda: ["3.8", "3.9"])
     found = answer("CPython")
-    assert (found.ok, found.mark, found.hint) == (False, "WARN", "use CPython 3.8 or 3.9")
-    assert found.detail.endswith(": not tested with this; tested with 3.8, 3.9")
+    assert (found.ok, found.mark, found.hint) == (False, "FAIL", "use CPython 3.8 or 3.9")
+    said = ": not tested with this; tested with 3.8, 3.9; "
+    assert found.detail.endswith(f"{said}no pool starts without INTERPOOL_UNTESTED=1")
+    monkeypatch.setenv("INTERPOOL_UNTESTED", "1")
+    found = answer("CPython")
+    assert (found.ok, found.mark) == (True, "WARN")
+    assert found.detail.endswith(f"{said}INTERPOOL_UNTESTED=1 tries it")
+
+
+def test_a_warning_stands_only_beside_what_works() -> None:
+    assert [doctor.Check("x", ok, "", word="WARN").mark for ok in (True, False)] == ["WARN", "FAIL"]
 
 
 def test_a_free_threaded_python_is_refused_whatever_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
