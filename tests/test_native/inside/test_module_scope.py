@@ -191,6 +191,19 @@ def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environme
         scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
 
 
+def test_so_if_an_earlier_model_has_imported_the_package(scopes: Scopes) -> None:
+    """As ``xml.parsers.expat`` does, of which ``xml`` alone may be there before."""
+    scopes.outside(
+        "import sys\nfor name in [name for name in sys.modules if name.partition('.')[0] == 'xml']:\n"
+        "    del sys.modules[name]"
+    )
+    scopes.make("first")
+    scopes.make("second")
+    scopes.inside("first", "import xml")
+    own = "import xml.parsers.expat as e\nfrom interpool.native.inside.module_scope import is_own\n"
+    assert scopes.inside("second", own + "result = is_own('xml.parsers.expat.model', e.model)") is False
+
+
 def test_what_libraries_compiled_by_cython_share_is_the_environments(scopes: Scopes) -> None:
     scopes.make("one")
     ask = "import sys; result = sorted(name for name in sys.modules if name.startswith('_cython_'))"
