@@ -3,8 +3,8 @@
 In a process of its own a model may put a function of its own among torch's global hooks, a class into a
 registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can be
 reached from the environment without going through a model, is a trace; and so is a function of the
-environment's whose code or defaults were exchanged. What only the environment itself keeps by a model's key
-(functools' caches, weak references) is none. Of values nobody can tell whose they are: the model's sources
+environment's whose code or defaults were exchanged. What the environment keeps by a model's key
+(functools' caches, weak references, what a dict has by a model's class) is none. Of values nobody can tell whose they are: the model's sources
 say what it sets (``source_traces``).
 
 ``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
