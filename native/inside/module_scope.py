@@ -196,7 +196,8 @@ class ModuleScope:
         paths = [str(path) for path in getattr(module, "__path__", ())]  # a package without __init__
         if paths:
             return any(self.claims(path) for path in paths)
-        if name != top and (package := sys.modules.get(top)) is not None:  # what compiled code makes has neither
+        if name != top and top in sys.modules:  # what compiled code makes has neither
+            package = sys.modules[top]
             return _environment.get(top) is not package and self._is_own(top, package)
         return top not in _environment and not top.startswith(_CYTHON)
 

@@ -1,11 +1,11 @@
 """What a model has left in what all models of its interpreter share: found by following references.
 
 In a process of its own a model may put a function of its own among torch's global hooks, a class into a
-registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can be
-reached from the environment without going through a model, is a trace; and so is a function of the
-environment's whose code or defaults were exchanged. What the environment keeps by a model's key
-(functools' caches, weak references, what a dict has by a model's class) is none. Of values nobody can tell whose they are: the model's sources
-say what it sets (``source_traces``).
+registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can
+be reached from the environment without going through a model, is a trace; and so is a function of the
+environment's whose code or defaults were exchanged. What the environment keeps by a model's key (functools'
+caches, weak references, what a dict has by a model's class) is none. Of values nobody can tell whose they
+are: the model's sources say what it sets (``source_traces``).
 
 ``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
 are loaded, so it is done after a load, after the first calls, and then seldom.
