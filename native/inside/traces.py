@@ -88,13 +88,18 @@ def reachable() -> list[Trace]:
     spaces["_codecs"] = spaces.get("_codecs", {}) | _of_c_code()
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
     names = sorted(module_scope.ever_owned() - spaces.keys())
-    keepers = [*_KEEPERS, *kept_for_callers()]
+    keepers = [*_KEEPERS, *kept_for_callers(), *_asked_for_membership(spaces)]
     found = _interpool.find_models_objects(list(spaces.values()), globals_, names, keepers, MANGLED, _MOST)
     places = list(spaces)
     return [
         Trace(f"{_plain(f'{places[place]}.{name}')} ({described(one)})", _path_of(one))
         for place, name, one in found
     ]
+
+
+def _asked_for_membership(spaces: dict[str, dict[str, Any]]) -> list[object]:
+    """Sets of classes that their libraries ask only whether one is among them."""
+    return [spaces.get("transformers.utils.generic", {}).get("_registered_model_output_types")]
 
 
 def _path_of(value: object) -> str:

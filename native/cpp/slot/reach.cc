@@ -335,7 +335,8 @@ class Walk {
       }
     }
     // Of functions the globals themselves tell: two modules may have one name.
-    return of_class && modules_.contains(name) ? Owner::kModel : Owner::kEnvironment;
+    const bool is_models = modules_.contains(name) || modules_.contains(name.substr(0, name.find('.')));
+    return of_class && is_models ? Owner::kModel : Owner::kEnvironment;
   }
 
   const Ref name_;

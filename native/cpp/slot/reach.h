@@ -14,7 +14,8 @@ namespace interpool {
 //
 // - functions whose globals are among `globals`, or whose module was imported from a model's directory;
 // - functions of modules whose name begins with `archives`;
-// - classes whose module is among `modules`, or begins with `archives`; and their instances;
+// - classes whose module, or its top-level package, is among `modules`, or begins with `archives`; and their
+//   instances;
 // - bound methods of these; modules with such globals.
 //
 // What is, likewise, of the packages `keepers` is not followed: they keep things of models, and for models.

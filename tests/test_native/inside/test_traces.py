@@ -148,6 +148,16 @@ import pydantic
 class G(pydantic.BaseModel, typing.Generic[typing.AnyStr]): x: typing.AnyStr
 G[bytes](x=b"")
 """
+OUTPUT = """
+import dataclasses
+import torch.utils._pytree as tree
+from transformers.utils import ModelOutput
+@dataclasses.dataclass
+class Output(ModelOutput):
+    logits: object = None
+Output(logits=1)
+del tree.SERIALIZED_TYPE_TO_PYTHON_TYPE[f"{__name__}.Output"]
+"""
 TREE = """
 import torch.utils._pytree as tree
 tree.register_pytree_node(Mine, lambda it: ([], None), lambda parts, _: Mine())
@@ -178,6 +188,7 @@ Worker().start()
         "copyreg.pickle(Mine, f)",
         "class Meta(type): pass\nneighbour.registry[Meta('Own', (), {})] = f",
         TREE,
+        OUTPUT,
         "typing.Optional[Mine]; typing.List[Mine]",
         "kept = weakref.WeakKeyDictionary({neighbour.base: 1}); weakref.finalize(neighbour.base, f).detach()",
         "json.dumps({'a': 1}, default=f)",
