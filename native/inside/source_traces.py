@@ -130,6 +130,7 @@ class _Reader:
             if isinstance(node, ast.If) and "__main__" in ast.dump(node.test)
             for inner in ast.walk(node)
         }
+        self._own = own
         self._nodes = [node for node in ast.walk(tree) if node not in main]
         self._imported = dict(self._imports(own))
         for node in self._nodes:  # what a name means that is bound again, nobody knows
@@ -154,7 +155,9 @@ class _Reader:
         for node in self._nodes:
             for place in _places(node):
                 name = self._name(place)
-                if name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
+                if name == "sys.modules" and (part := self._part_of_others(place)):
+                    yield _Change(f"sys.modules[{part!r}]", place.lineno)
+                elif name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
                     yield _Change(name, place.lineno)
         yield from self._told_by_calls()
 
@@ -173,6 +176,14 @@ class _Reader:
             and isinstance(_found(owner), abc.ABCMeta)
             and any(isinstance(one, type) for one in map(_found, map(self._called, call.args)))
         )
+
+    def _part_of_others(self, place: ast.expr) -> str:
+        """The name in ``sys.modules[NAME]`` if it lies in a package of others; "" if it does not."""
+        if not isinstance(place, ast.Subscript) or not isinstance(place.slice, ast.Constant):
+            return ""
+        name = str(place.slice.value)
+        top = name.partition(".")[0]
+        return name if name != top and top in sys.modules and top not in self._own else ""
 
     def _called(self, function: ast.expr) -> str:
         """The full name of what is called, such as ``pandas.set_option``; "" if it is the model's own."""

@@ -62,6 +62,10 @@ def changes(folder: Path, source: str) -> list[str]:
         ("import pandas as pd\npd.set_option('a', 1)", "pandas.set_option() (handler.py:2)"),
         ("from csv import field_size_limit\nfield_size_limit(9)", "csv.field_size_limit() (handler.py:2)"),
         ("import matplotlib.pyplot as p\np.plot([1])", "matplotlib.pyplot.plot() (handler.py:2)"),
+        (
+            "import library, sys\nsys.modules['library.old'] = library",
+            "sys.modules['library.old'] (handler.py:2)",
+        ),
         ("from gettext import install\ninstall('x')", "gettext.install() (handler.py:2)"),
         (
             "import library\nfrom library.data import Reader\nlibrary.Base.register(Reader)",
@@ -93,6 +97,8 @@ def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: 
         "from library import data\ndata.Reader.register(data.Reader)",
         "def set_option(*_): pass\nset_option('a', 1)",
         "import handler\nhandler.FLAG = True",
+        "import sys\nsys.modules['handler.part'] = sys\nsys.modules['x'] = sys",
+        "import sys\nsys.modules['unknown.part'] = sys",
         "from . import other\nother.FLAG = True",
         "import library\nfrom unknown import thing\nthing.parts.append(1)\nlibrary.nothing.append(1)",
     ],
