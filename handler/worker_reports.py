@@ -10,10 +10,20 @@ import contextlib
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, Self
 
 _TEXT_LIMIT = 4000  # of a reason: a datagram has to fit into the socket's buffer
+
+
+class _Encoder(json.JSONEncoder):
+    """As Python made it: a model may have replaced the methods since."""
+
+    encode = json.JSONEncoder.encode
+    iterencode = json.JSONEncoder.iterencode
+
+
+_encoder = _Encoder()
 
 Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "traces"]
 
@@ -42,10 +52,10 @@ class Report:
 
     def send(self, descriptor: int) -> None:
         """Tell the host; for a thread inside an interpreter. Never raises, never waits."""
-        fields = {**asdict(self), "reason": self.reason[:_TEXT_LIMIT]}
+        fields = {**vars(self), "reason": self.reason[:_TEXT_LIMIT]}
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
             end.setblocking(False)  # a model may have set a default timeout
-            end.send(json.dumps(fields).encode())
+            end.send(_encoder.encode(fields).encode())
 
     @classmethod
     def receive(cls, end: socket.socket) -> Self:

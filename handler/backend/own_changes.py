@@ -21,6 +21,7 @@ from interpool.native.upstream.torch_private import (
     ScriptState,
     replace_safe_globals,
     safe_globals,
+    tree_classes,
 )
 
 
@@ -146,6 +147,39 @@ class SafeGlobals:
             replace_safe_globals(safe_globals() | self._own)
 
 
+class TreeClasses:
+    """Classes of the model's own that it has torch take for trees, by the names that files give them."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, type] | None = tree_classes().copy()
+        self._own: dict[str, type | None] = {}  # what the names mean otherwise; None: nothing
+
+    def note(self) -> None:
+        """See Changes."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        for name, one in tree_classes().items():
+            if before.get(name) is not one and not _is_of_environment(_module_of(one)):
+                self._own[name] = before.get(name)
+
+    def take_back(self) -> None:
+        """See Changes."""
+        self.note()
+        self._exchange()
+
+    def put(self) -> None:
+        """See Changes."""
+        self._exchange()
+
+    def _exchange(self) -> None:
+        there = tree_classes()
+        for name, other in self._own.items():
+            self._own[name] = there.pop(name, None)
+            if other is not None:
+                there[name] = other
+
+
 class Script:
     """What TorchScript has compiled of the model's code: in it, a class's name means one class."""
 
@@ -178,4 +212,4 @@ def _is_of_environment(name: str) -> bool:
     return module is not None and not module_scope.is_own(top, module)
 
 
-KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, SafeGlobals, Script)
+KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, SafeGlobals, TreeClasses, Script)

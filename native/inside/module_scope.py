@@ -37,6 +37,7 @@ from importlib.machinery import (
     SourcelessFileLoader,
     all_suffixes,
 )
+from operator import itemgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ class ModuleScope:
         """
         modules = sys.modules.copy()
         others = {}
-        for name, module in modules.items():
+        for name, module in sorted(modules.items(), key=itemgetter(0)):  # packages before what is in them
             if _environment.get(name) is module:
                 continue
             if self._is_own(name, module):
@@ -189,15 +190,18 @@ class ModuleScope:
         if getattr(getattr(spec, "loader", None), "scope", None) is self:
             return True
         top = name.partition(".")[0]
-        if top in self._names or top in self._modules or name in _environment:
-            return True  # the last: something else in the place of what was there
+        if top in self._names or top in self._modules:
+            return True
+        if name in _environment:  # something else in the place of what was there
+            return not _is_of_library(top, module)
         if spec is not None and spec.origin is not None:
             return any(_is_below(spec.origin, root) for root in self._roots)  # by a loader of its own
         paths = [str(path) for path in getattr(module, "__path__", ())]  # a package without __init__
         if paths:
             return any(self.claims(path) for path in paths)
-        if name != top and top in sys.modules:
-            return self._is_own(top, sys.modules[top])  # what compiled code makes has neither
+        if name != top and top in sys.modules:  # what compiled code makes has neither
+            package = sys.modules[top]
+            return _environment.get(top) is not package and self._is_own(top, package)
         return top not in _environment and not top.startswith(_CYTHON)
 
     # ---- entering and leaving -----------------------------------------------------------------
@@ -325,6 +329,11 @@ def _is_vendored(path: str) -> bool:
     """Whether setuptools has added it to the path for itself, as it does whoever imports it."""
     file = getattr(sys.modules.get("setuptools"), "__file__", None)
     return file is not None and path == os.path.join(os.path.dirname(file), "_vendor")
+
+
+def _is_of_library(top: str, module: ModuleType) -> bool:
+    """Whether a library has made it for itself, of its own class, as transformers does."""
+    return type(module) is not ModuleType and type(module).__module__.partition(".")[0] == top
 
 
 def _is_below(path: str, root: str) -> bool:

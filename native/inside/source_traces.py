@@ -11,6 +11,7 @@ What each model has for itself does not count: ``os.environ``, ``sys.path``, tor
 
 from __future__ import annotations
 
+import abc
 import ast
 import inspect
 import linecache
@@ -38,8 +39,13 @@ _OWN = (
 # They set values that no assignment shows, and that answers depend on.
 _SETTERS = frozenset(
     {
+        "calendar.setfirstweekday",
         "csv.field_size_limit",
         "csv.register_dialect",
+        "gettext.bindtextdomain",
+        "gettext.install",
+        "gettext.textdomain",
+        "logging.addLevelName",
         "matplotlib.colormaps.register",
         "matplotlib.pyplot.rc",
         "matplotlib.pyplot.rcdefaults",
@@ -56,6 +62,9 @@ _SETTERS = frozenset(
         "seaborn.set_style",
         "seaborn.set_theme",
         "sklearn.set_config",
+        "spacy.tokens.Doc.set_extension",
+        "spacy.tokens.Span.set_extension",
+        "spacy.tokens.Token.set_extension",
         "sys.addaudithook",
         "torch.hub.set_dir",
         "torch.multiprocessing.set_sharing_strategy",
@@ -64,6 +73,24 @@ _SETTERS = frozenset(
         "xml.etree.ElementTree.register_namespace",
     }
 )
+# They leave a figure behind, which the next one's calls draw on, unless it is closed.
+_DRAWING = frozenset(
+    f"matplotlib.pyplot.{name}"
+    for name in (
+        "axes",
+        "bar",
+        "figure",
+        "gca",
+        "gcf",
+        "hist",
+        "imshow",
+        "plot",
+        "scatter",
+        "subplot",
+        "subplots",
+    )
+)
+_CLOSING = "matplotlib.pyplot.close"
 
 
 class _Change(NamedTuple):
@@ -103,6 +130,7 @@ class _Reader:
             if isinstance(node, ast.If) and "__main__" in ast.dump(node.test)
             for inner in ast.walk(node)
         }
+        self._own = own
         self._nodes = [node for node in ast.walk(tree) if node not in main]
         self._imported = dict(self._imports(own))
         for node in self._nodes:  # what a name means that is bound again, nobody knows
@@ -127,10 +155,35 @@ class _Reader:
         for node in self._nodes:
             for place in _places(node):
                 name = self._name(place)
-                if name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
+                if name == "sys.modules" and (part := self._part_of_others(place)):
+                    yield _Change(f"sys.modules[{part!r}]", place.lineno)
+                elif name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
                     yield _Change(name, place.lineno)
-            if isinstance(node, ast.Call) and (name := self._called(node.func)) in _SETTERS:
-                yield _Change(f"{name}()", node.lineno)
+        yield from self._told_by_calls()
+
+    def _told_by_calls(self) -> Iterator[_Change]:
+        calls = [(self._called(node.func), node) for node in self._nodes if isinstance(node, ast.Call)]
+        closes = any(name == _CLOSING for name, _ in calls)
+        for name, call in calls:
+            if name in _SETTERS or (name in _DRAWING and not closes) or self._registers(name, call):
+                yield _Change(f"{name}()", call.lineno)
+
+    def _registers(self, name: str, call: ast.Call) -> bool:
+        """Does it tell an abstract class of others of a class of others?"""
+        owner, _, method = name.rpartition(".")
+        return (
+            method == "register"
+            and isinstance(_found(owner), abc.ABCMeta)
+            and any(isinstance(one, type) for one in map(_found, map(self._called, call.args)))
+        )
+
+    def _part_of_others(self, place: ast.expr) -> str:
+        """The name in ``sys.modules[NAME]`` if it lies in a package of others; "" if it does not."""
+        if not isinstance(place, ast.Subscript) or not isinstance(place.slice, ast.Constant):
+            return ""
+        name = str(place.slice.value)
+        top = name.partition(".")[0]
+        return name if name != top and top in sys.modules and top not in self._own else ""
 
     def _called(self, function: ast.expr) -> str:
         """The full name of what is called, such as ``pandas.set_option``; "" if it is the model's own."""

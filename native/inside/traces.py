@@ -1,11 +1,11 @@
 """What a model has left in what all models of its interpreter share: found by following references.
 
 In a process of its own a model may put a function of its own among torch's global hooks, a class into a
-registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can be
-reached from the environment without going through a model, is a trace; and so is a function of the
-environment's whose code or defaults were exchanged. What only the environment itself keeps by a model's key
-(functools' caches, weak references) is none. Of values nobody can tell whose they are: the model's sources
-say what it sets (``source_traces``).
+registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can
+be reached from the environment without going through a model, is a trace; and so is a function of the
+environment's whose code or defaults were exchanged. What the environment keeps by a model's key (functools'
+caches, weak references, what a dict has by a model's class) is none. Of values nobody can tell whose they
+are: the model's sources say what it sets (``source_traces``).
 
 ``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
 are loaded, so it is done after a load, after the first calls, and then seldom.
@@ -88,13 +88,18 @@ def reachable() -> list[Trace]:
     spaces["_codecs"] = spaces.get("_codecs", {}) | _of_c_code()
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
     names = sorted(module_scope.ever_owned() - spaces.keys())
-    keepers = [*_KEEPERS, *kept_for_callers()]
+    keepers = [*_KEEPERS, *kept_for_callers(), *_asked_for_membership(spaces)]
     found = _interpool.find_models_objects(list(spaces.values()), globals_, names, keepers, MANGLED, _MOST)
     places = list(spaces)
     return [
         Trace(f"{_plain(f'{places[place]}.{name}')} ({described(one)})", _path_of(one))
         for place, name, one in found
     ]
+
+
+def _asked_for_membership(spaces: dict[str, dict[str, Any]]) -> list[object]:
+    """Sets of classes that their libraries ask only whether one is among them."""
+    return [spaces.get("transformers.utils.generic", {}).get("_registered_model_output_types")]
 
 
 def _path_of(value: object) -> str:

@@ -338,6 +338,10 @@ _CORE_NAMES = (
         "torch._weights_only_unpickler:_marked_safe_globals_set",
         "handler/backend/own_changes.py: what a model lets torch.load make",
     ),
+    PrivateName(
+        "torch.utils._pytree:SERIALIZED_TYPE_TO_PYTHON_TYPE",
+        "handler/backend/own_changes.py: a model's classes that files of torch.export name",
+    ),
     *(
         PrivateName(where, "handler/backend/own_changes.py: what TorchScript compiles is a model's own")
         for where in (
@@ -613,6 +617,13 @@ def replace_safe_globals(allowed: frozenset[Any]) -> None:
     from torch import _weights_only_unpickler
 
     _weights_only_unpickler._marked_safe_globals_set = set(allowed)
+
+
+def tree_classes() -> dict[str, type]:
+    """What files of ``torch.export`` call classes whose objects hold others: torch's own table of them."""
+    from torch.utils import _pytree
+
+    return _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
 
 
 class ScriptState(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from typing import Any
@@ -20,6 +21,20 @@ def test_a_report_arrives_as_it_was_sent() -> None:
         host.setblocking(False)
         with pytest.raises(BlockingIOError):
             Report.receive(host)
+
+
+def test_a_report_arrives_from_where_a_model_has_replaced_the_encoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with host, inside:
+        sent = Report("traces", 7, 2, reason="it has replaced json.JSONEncoder.encode")
+        with monkeypatch.context() as patched:
+            patched.setattr(json.JSONEncoder, "encode", lambda *_: "{}")
+            patched.setattr(json.JSONEncoder, "iterencode", lambda *_: iter(["{}"]))
+            patched.setattr(json, "dumps", lambda *_: "{}")
+            sent.send(inside.fileno())
+        assert Report.receive(host) == sent
 
 
 @pytest.mark.parametrize("default", [None, 600.0])

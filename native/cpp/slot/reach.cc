@@ -132,6 +132,8 @@ class Walk {
         spec_(made(PyUnicode_InternFromString("__spec__"))),
         loader_(made(PyUnicode_InternFromString("loader"))),
         scope_(made(PyUnicode_InternFromString("scope"))),
+        instance_check_(made(PyUnicode_InternFromString("__instancecheck__"))),
+        subclass_check_(made(PyUnicode_InternFromString("__subclasscheck__"))),
         archives_(archives),
         most_(static_cast<size_t>(most)) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(globals); ++i) {
@@ -217,11 +219,53 @@ class Walk {
         PyFrame_Check(next.object) != 0 || std::strcmp(type->tp_name, kCache) == 0) {
       return;
     }
+    if (PyDict_CheckExact(next.object) != 0) {
+      visit_entries(next);
+      return;
+    }
     Following following{this, &next};
     type->tp_traverse(next.object, follow, &following);
     if (lacks_memory_) {
       throw std::bad_alloc();
     }
+  }
+
+  void visit_entries(const Pending& next) {
+    PyObject *key = nullptr, *value = nullptr;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(next.object, &position, &key, &value) != 0) {
+      if (!is_found_by_a_models_class(key)) {
+        meet(key, next.name, next.space);
+        meet(value, next.name, next.space);
+      }
+    }
+  }
+
+  // Does only an object of a model's class lead to what has this key?
+  bool is_found_by_a_models_class(PyObject* key) {
+    if (PyTuple_CheckExact(key) != 0) {  // as libraries have that choose by two classes
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+        if (is_found_by_a_models_class(PyTuple_GET_ITEM(key, i))) {
+          return true;
+        }
+      }
+      return false;
+    }
+    return PyType_Check(key) != 0 && owner_of_class(reinterpret_cast<PyTypeObject*>(key)) == Owner::kModel &&
+           !decides_by_itself(Py_TYPE(key));
+  }
+
+  // Do classes of this metaclass say themselves what their instances are, as abstract ones do?
+  bool decides_by_itself(PyTypeObject* metaclass) const {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(metaclass->tp_mro); ++i) {
+      auto* const base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(metaclass->tp_mro, i));
+      if (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) != 0 && base->tp_dict != nullptr &&
+          (item(base->tp_dict, instance_check_.get()) != nullptr ||
+           item(base->tp_dict, subclass_check_.get()) != nullptr)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   // Called by C code, through which nothing may be thrown.
@@ -291,7 +335,8 @@ class Walk {
       }
     }
     // Of functions the globals themselves tell: two modules may have one name.
-    return of_class && modules_.contains(name) ? Owner::kModel : Owner::kEnvironment;
+    const bool is_models = modules_.contains(name) || modules_.contains(name.substr(0, name.find('.')));
+    return of_class && is_models ? Owner::kModel : Owner::kEnvironment;
   }
 
   const Ref name_;
@@ -299,6 +344,8 @@ class Walk {
   const Ref spec_;
   const Ref loader_;
   const Ref scope_;
+  const Ref instance_check_;
+  const Ref subclass_check_;
   const std::string_view archives_;
   const size_t most_;
   std::unordered_map<PyObject*, Owner> globals_;

@@ -14,11 +14,13 @@ namespace interpool {
 //
 // - functions whose globals are among `globals`, or whose module was imported from a model's directory;
 // - functions of modules whose name begins with `archives`;
-// - classes whose module is among `modules`, or begins with `archives`; and their instances;
+// - classes whose module, or its top-level package, is among `modules`, or begins with `archives`; and their
+//   instances;
 // - bound methods of these; modules with such globals.
 //
 // What is, likewise, of the packages `keepers` is not followed: they keep things of models, and for models.
-// Nor are objects among these, and functools' caches, which only the environment reads, by a model's own key.
+// Nor are objects among these, and functools' caches, which only the environment reads, by a model's own key;
+// nor what a dict has by a key that is a model's class, or holds one: it is for objects of that class.
 // It runs no Python code, and holds the GIL all along: a tenth of a second for a million objects.
 PyObject* find_models_objects(PyObject* module, PyObject* args);
 

@@ -384,3 +384,30 @@ found.append([kind in allowed for kind in kinds] + [torch.nn.Linear in allowed])
         [True, False, True],
         [False, False, True],
     ]
+
+
+def test_names_that_files_of_exported_models_give_to_classes_are_each_models_own(
+    session: InterpreterSession,
+) -> None:
+    source = f"""{LOGGERS}
+import torch.utils._pytree as tree
+
+def register():
+    one = type("Output", (), {{"__module__": "model"}})
+    tree.register_pytree_node(
+        one, lambda it: ([], None), lambda parts, _: one(), serialized_type_name="model.Output"
+    )
+    return one
+
+kinds, views = [], []
+for _ in range(2):
+    views.append(load(lambda: kinds.append(register())))
+found = []
+for index, view in enumerate([*views, views[0]]):
+    with view.entered():
+        found.append(kinds.index(tree.SERIALIZED_TYPE_TO_PYTHON_TYPE["model.Output"]))
+for view in views:
+    view.close()
+found.append("model.Output" in tree.SERIALIZED_TYPE_TO_PYTHON_TYPE)
+"""
+    assert _run(session, source) == [0, 1, 0, False]

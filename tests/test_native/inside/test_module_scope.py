@@ -191,6 +191,55 @@ def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environme
         scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
 
 
+def test_so_if_an_earlier_model_has_imported_the_package(scopes: Scopes) -> None:
+    """As ``xml.parsers.expat`` does, of which ``xml`` alone may be there before."""
+    scopes.outside(
+        "import sys\nfor name in [name for name in sys.modules if name.partition('.')[0] == 'xml']:\n"
+        "    del sys.modules[name]"
+    )
+    scopes.make("first")
+    scopes.make("second")
+    scopes.inside("first", "import xml")
+    own = "import xml.parsers.expat as e\nfrom interpool.native.inside.module_scope import is_own\n"
+    assert scopes.inside("second", own + "result = is_own('xml.parsers.expat.model', e.model)") is False
+
+
+def test_what_a_library_puts_in_its_own_place_is_the_environments(scopes: Scopes, tmp_path: Path) -> None:
+    """As transformers does with its lazy module."""
+    (package := tmp_path / "environment" / "lazy_library").mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import sys, types\nclass Lazy(types.ModuleType): pass\n"
+        "def renew():\n    sys.modules[__name__] = Lazy(__name__)\n"
+        "    sys.modules[__name__].__path__ = __path__\n"
+    )
+    (package / "part.py").write_text("")
+    scopes.outside(f"import sys; sys.path.append({str(package.parent)!r}); import lazy_library")
+    try:
+        scopes.make("one")
+        scopes.inside("one", "import lazy_library; lazy_library.renew(); import lazy_library.part")
+        assert scopes.outside("import lazy_library; result = type(lazy_library).__name__") == "Lazy"
+        assert scopes.outside("import sys; result = 'lazy_library.part' in sys.modules") is True
+    finally:
+        scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
+
+
+def test_packages_that_a_model_loads_by_file_are_its_own_whatever_comes_first(
+    scopes: Scopes, tmp_path: Path
+) -> None:
+    """As transformers loads the code that comes with a checkpoint: a module, and then its package."""
+    (folder := tmp_path / "elsewhere").mkdir()
+    (folder / "part.py").write_text("")
+    scopes.make("one")
+    source = f"""
+        import importlib.util, sys, types
+        spec = importlib.util.spec_from_file_location("dynamic.part", {str(folder / "part.py")!r})
+        sys.modules["dynamic.part"] = importlib.util.module_from_spec(spec)
+        sys.modules["dynamic"] = types.ModuleType("dynamic")
+    """
+    scopes.inside("one", source)
+    assert scopes.outside("import sys; result = 'dynamic.part' in sys.modules") is False
+
+
 def test_what_libraries_compiled_by_cython_share_is_the_environments(scopes: Scopes) -> None:
     scopes.make("one")
     ask = "import sys; result = sorted(name for name in sys.modules if name.startswith('_cython_'))"

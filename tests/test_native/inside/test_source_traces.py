@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import importlib.util
 import sys
 import textwrap
@@ -18,6 +19,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library with flags, search paths and options."""
     package, data = ModuleType("library"), ModuleType("library.data")
     vars(package).update(FLAG=False, data=data, options={}, config=type("Config", (), {})(), add=len)
+    vars(package).update(Base=abc.ABCMeta("Base", (), {}))
     vars(data).update(path=[], Reader=type("Reader", (), {}))
     monkeypatch.setitem(sys.modules, "library", package)
     monkeypatch.setitem(sys.modules, "library.data", data)
@@ -59,6 +61,16 @@ def changes(folder: Path, source: str) -> list[str]:
         ("import json\njson.JSONEncoder.default = str", "json.JSONEncoder.default (handler.py:2)"),
         ("import pandas as pd\npd.set_option('a', 1)", "pandas.set_option() (handler.py:2)"),
         ("from csv import field_size_limit\nfield_size_limit(9)", "csv.field_size_limit() (handler.py:2)"),
+        ("import matplotlib.pyplot as p\np.plot([1])", "matplotlib.pyplot.plot() (handler.py:2)"),
+        (
+            "import library, sys\nsys.modules['library.old'] = library",
+            "sys.modules['library.old'] (handler.py:2)",
+        ),
+        ("from gettext import install\ninstall('x')", "gettext.install() (handler.py:2)"),
+        (
+            "import library\nfrom library.data import Reader\nlibrary.Base.register(Reader)",
+            "library.Base.register() (handler.py:3)",
+        ),
         ("import matplotlib.pyplot as p\np.style.use('x')", "matplotlib.pyplot.style.use() (handler.py:2)"),
     ],
 )
@@ -79,8 +91,14 @@ def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: 
         "class A: pass\na = A()\na.b = 1\na.c = []\na.c.append(1)",
         "if __name__ == '__main__':\n    import library\n    library.FLAG = True",
         "import pandas as pd\nwith pd.option_context('a', 1): pass\npd.get_option('a')",
+        "import matplotlib.pyplot as p\np.plot([1])\np.close()",
+        "import library\nclass Own: pass\nlibrary.Base.register(Own)",
+        "import library\n@library.Base.register\nclass Own: pass",
+        "from library import data\ndata.Reader.register(data.Reader)",
         "def set_option(*_): pass\nset_option('a', 1)",
         "import handler\nhandler.FLAG = True",
+        "import sys\nsys.modules['handler.part'] = sys\nsys.modules['x'] = sys",
+        "import sys\nsys.modules['unknown.part'] = sys",
         "from . import other\nother.FLAG = True",
         "import library\nfrom unknown import thing\nthing.parts.append(1)\nlibrary.nothing.append(1)",
     ],

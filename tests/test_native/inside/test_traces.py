@@ -69,7 +69,13 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
         ("neighbour.base.one = Mine()", "", "neighbour.base (model.Mine)"),
         ("neighbour.hooks.append(functools.partial(f))", "", "neighbour.hooks (model.f, "),
         ("neighbour.hooks.append(sys.modules[__name__])", "", "neighbour.hooks (model"),
-        ("neighbour.dispatch.register(Mine, f)", "", "neighbour.dispatch (model."),
+        ("neighbour.dispatch.register(int, f)", "", "neighbour.dispatch (model.f, "),
+        (
+            "import abc\nclass Any(abc.ABC): pass\nneighbour.dispatch.register(Any, f)",
+            "",
+            "neighbour.dispatch",
+        ),
+        ("neighbour.registry[neighbour.C] = Mine", "", "neighbour.registry (model.Mine)"),
         ("neighbour.C.more = f", "", "neighbour.C.more"),
         ("builtins.theirs = f", "del builtins.theirs", "builtins.theirs (model.f, "),
         (
@@ -83,9 +89,9 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
             "torch.nn.modules.module._global_forward_hooks (model.f, ",
         ),
         (
-            "copyreg.pickle(Mine, f)",
-            "del copyreg.dispatch_table[Mine]",
-            "(model.Mine)",
+            "copyreg.pickle(neighbour.C, f)",
+            "del copyreg.dispatch_table[neighbour.C]",
+            "copyreg.dispatch_table (model.f, ",
         ),
         ("gc.callbacks.append(f)", "gc.callbacks.remove(f)", "gc.callbacks (model.f, "),
         (
@@ -142,6 +148,21 @@ import pydantic
 class G(pydantic.BaseModel, typing.Generic[typing.AnyStr]): x: typing.AnyStr
 G[bytes](x=b"")
 """
+OUTPUT = """
+import dataclasses
+import torch.utils._pytree as tree
+from transformers.utils import ModelOutput
+@dataclasses.dataclass
+class Output(ModelOutput):
+    logits: object = None
+Output(logits=1)
+del tree.SERIALIZED_TYPE_TO_PYTHON_TYPE[f"{__name__}.Output"]
+"""
+TREE = """
+import torch.utils._pytree as tree
+tree.register_pytree_node(Mine, lambda it: ([], None), lambda parts, _: Mine())
+del tree.SERIALIZED_TYPE_TO_PYTHON_TYPE[tree.NO_SERIALIZED_TYPE_NAME_FOUND]
+"""
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 end = threading.Event()
@@ -162,6 +183,12 @@ Worker().start()
         "class Net(torch.nn.Module): pass\nnet = Net()\nnet.register_forward_hook(f)",
         "class D(neighbour.C): pass",
         "neighbour.cached(Mine)",
+        "neighbour.dispatch.register(Mine, f)",
+        "neighbour.registry[Mine, neighbour.C] = f",
+        "copyreg.pickle(Mine, f)",
+        "class Meta(type): pass\nneighbour.registry[Meta('Own', (), {})] = f",
+        TREE,
+        OUTPUT,
         "typing.Optional[Mine]; typing.List[Mine]",
         "kept = weakref.WeakKeyDictionary({neighbour.base: 1}); weakref.finalize(neighbour.base, f).detach()",
         "json.dumps({'a': 1}, default=f)",
