@@ -131,9 +131,7 @@ def serve(ctx: click.Context) -> None:
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.frontend.doctor import java_hint, java_path
-    from interpool.handler.frontend.overlay import overlay
 
-    home = overlay()
     asked = set(ctx.args)
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
         if java_path() is None:
@@ -153,16 +151,19 @@ def serve(ctx: click.Context) -> None:
     program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
     if program is None:
         _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
-    os.environ[HOME_VARIABLE] = str(home)
     if "--start" in ctx.args:
         from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
+        from interpool.handler.frontend.server_home import make_server_home
 
         remove_leftovers(temporary_directory())
+        home, held = make_server_home(temporary_directory())
+        os.environ[HOME_VARIABLE] = str(home)
         if address := os.environ.get(METRICS_ADDRESS):
             _start_exporter(address, foreground="--foreground" in asked)
         _start_host_ahead(foreground="--foreground" in asked)
+        os.dup2(held, 0)  # it becomes the frontend's, which holds its home by it
     sys.stdout.flush()
-    if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
+    if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"

@@ -40,6 +40,7 @@ from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
+from interpool.handler.host.server_home import ServerHome
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, most_response_bytes
@@ -123,6 +124,8 @@ class PoolHost:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
             raise HostStartError("TorchServe's frontend is gone") from None
+        self._hold = shim.hold(str(runtime_dir))
+        self._home = ServerHome()
         self._listener = control.listen(runtime_dir)
         self._watch(self._listener, self._on_shim)
 
@@ -381,6 +384,7 @@ class PoolHost:
             self._ordinary.forget_models()
             self._models.forget()
             self._failing.forget_gone()
+            self._home.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -628,6 +632,8 @@ class PoolHost:
         if held >= 0:
             shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
+        os.close(self._hold)
+        self._home.leave()
 
     # ---- the selector -----------------------------------------------------------------------
 
@@ -700,11 +706,3 @@ def _require_model(model_dir: str) -> None:
 def _close_all(descriptors: list[int]) -> None:
     while descriptors:
         os.close(descriptors.pop())
-
-
-def remove_stale(base: Path) -> None:
-    """Remove the runtime directories of TorchServe instances that are gone."""
-    for directory in base.iterdir():
-        pid, _, rest = directory.name.partition("-")
-        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
-            shutil.rmtree(directory, ignore_errors=True)

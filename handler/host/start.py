@@ -55,7 +55,8 @@ def main(arguments: list[str]) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         pool = Pool()
         pool.start()
-        from interpool.handler.host.pool_host import PoolHost, remove_stale
+        from interpool.handler.host.pool_host import PoolHost
+        from interpool.handler.host.runtime_directory import remove_stale
 
         remove_stale(options.runtime_dir.parent)
         host = PoolHost(options.runtime_dir, options.pool, options.frontend, pool, ahead=options.ahead)

@@ -23,10 +23,11 @@ import interpool.native
 from interpool.handler import interpool_handler
 from interpool.handler.failed_load import ask_for_own_interpreters
 from interpool.handler.frontend import shim
+from interpool.handler.frontend.held import unheld
 from interpool.handler.host import control, pool_host
 from interpool.handler.host.call_watch import CallWatch
 from interpool.handler.host.pool import Pool
-from interpool.handler.host.pool_host import PoolHost, remove_stale
+from interpool.handler.host.pool_host import PoolHost
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
@@ -651,17 +652,9 @@ def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
     worker.close()
 
 
-def test_directories_of_servers_that_are_gone_are_removed(
-    tmp_path: Path, frontend: subprocess.Popen[bytes]
-) -> None:
-    live = tmp_path / shim.instance_key(frontend.pid, "p")
-    reused = tmp_path / f"{frontend.pid}-1-p"
-    dead = tmp_path / f"{2**22 + 1}-5-p"
-    other = tmp_path / "something-else"
-    for directory in (live, reused, dead, other):
-        directory.mkdir()
-    remove_stale(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([live, other])
+def test_a_host_holds_its_directory_and_lets_go_of_it_at_its_end(runtime: Path) -> None:
+    with unheld(runtime) as is_free:
+        assert not is_free
 
 
 def test_a_host_without_a_frontend_does_not_start(tmp_path: Path) -> None:
