@@ -288,7 +288,7 @@ def status(
         _require_runtime_directory()
         raise
     if check is not None:
-        _check(check, _pools(), patience, nobody)
+        _check(check, *_pools(), patience, nobody)
         return
     if watch:
         from interpool.handler.host.status import live_pools
@@ -296,33 +296,42 @@ def status(
 
         show(live_pools, nobody, times=times)
         return
-    pools = _pools(stacks)
+    pools, silent = _pools(stacks)
     if as_json:
         click.echo(json.dumps(pools, indent=2))
-    elif not pools:
+    elif not pools and not silent:
         click.echo(nobody)
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
+    if silent:
+        _fail(_unanswered(silent), OTHER)
 
 
-def _pools(stacks: bool = False) -> list[dict[str, Any]]:
-    """The live pools; without any, the runtime directory may be why."""
-    from interpool.handler.host.status import live_pools
+def _unanswered(silent: list[str]) -> str:
+    return "\n  ".join(["a pool host is running and does not answer, in", *silent])
 
-    pools = []
+
+def _pools(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+    """The live pools, and which hosts do not answer; without any, the runtime directory may be why."""
+    from interpool.handler.host.status import ask_hosts
+
+    pools: list[dict[str, Any]] = []
+    silent: list[str] = []
     with contextlib.suppress(PermissionError):  # another user's directory
-        pools = live_pools(stacks)
+        pools, silent = ask_hosts(stacks)
     if not pools:
         _require_runtime_directory()
-    return pools
+    return pools, silent
 
 
-def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str) -> None:
+def _check(name: str, pools: list[dict[str, Any]], silent: list[str], patience_s: float, nobody: str) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
     from interpool.handler.host.model_view import models_of, why_not_ready
 
     found = [(pool, view) for pool in pools for view in models_of(pool) if view.is_called(name)]
     registered = [(pool, view) for pool, view in found if view.registered]
+    if silent and not registered:
+        _fail(_unanswered(silent), OTHER)
     if not registered:
         why = "".join(f"; it could not be loaded: {view.reason}" for _, view in found if view.reason)
         what = "any model" if name == "*" else f"a model {name!r}"

@@ -335,12 +335,16 @@ TEXT_LIMIT = 1 << 18  # bytes of a file that is looked into here: what is larger
 
 
 def is_hermetic(model_dir: str) -> bool:
-    """Whether the model in ``model_dir`` names interpool's handler file in its manifest."""
+    """Whether the model in ``model_dir`` names interpool's handler file in its manifest; raises Refused."""
     try:
         with open(os.path.join(model_dir, MANIFEST), "rb") as file:
             manifest = b"".join(file.read(TEXT_LIMIT).split())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        raise Refused(
+            f"{error.filename} cannot be read: {error.strerror}; nothing says whose model it is"
+        ) from error
     return b'"handler":"' + HANDLER_STEM.encode() in manifest
 
 
@@ -582,11 +586,18 @@ def register(control: _socket.socket, fields: dict[str, str]) -> bool:
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
     control.settimeout(START_TIMEOUT_S)
     try:
-        control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
-        kind, _, text = control.recv(65536).decode().partition("\0")
+        try:  # noqa: SIM105 - contextlib would be another import
+            control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a host without a descriptor to spare closes at once, and has said why
+        try:
+            answer = control.recv(65536)
+        except ConnectionResetError:  # that comes before what was said
+            answer = control.recv(65536)
+        kind, _, text = answer.decode().partition("\0")
     except TimeoutError:
         raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
-    except (BrokenPipeError, ConnectionResetError):
+    except ConnectionResetError:
         return False
     if kind == "refused":
         raise Refused(text)

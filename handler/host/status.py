@@ -50,14 +50,15 @@ def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
     return ask_hosts(stacks)[0]
 
 
-def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
-    """``live_pools``, and how many hosts there are that listen and do not answer."""
+def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+    """``live_pools``, and of each host that listens and does not answer, where it is and why."""
     return ask_hosts_below(Path(shim.runtime_base()), stacks)
 
 
-def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
+def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """``ask_hosts`` for the hosts whose runtime directories are in ``base``."""
-    pools, silent = [], 0
+    pools: list[dict[str, Any]] = []
+    silent: list[str] = []
     if base.is_dir():
         for directory in sorted(base.iterdir()):
             try:
@@ -66,7 +67,9 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, An
                     pool["stacks"] = control.ask_stacks(directory).decode()
                 pools.append(pool)
             except TimeoutError:
-                silent += 1
+                silent.append(f"{directory}: no answer in time; its log says what it does")
+            except control.TurnedAway as reason:
+                silent.append(f"{directory}: {reason}")
             except (OSError, ValueError):
                 continue  # a directory without a host: it is being made, or was left by a crash
     return pools, silent
