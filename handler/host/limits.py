@@ -17,14 +17,8 @@ OF_WORKER = 7  # descriptors: two log pipes, two connections, an event, a pair f
 _BEFORE_IT_IS_SERVED = 3  # of these, while TorchServe has not connected
 _KEPT = 32  # for the files of the models, and for who asks how the pool is
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_NAMES = {
-    "RLIMIT_NOFILE": "file descriptors",
-    "RLIMIT_AS": "bytes of address space",
-    "RLIMIT_DATA": "bytes of data",
-    "RLIMIT_NPROC": "processes and threads of this user",
-    "RLIMIT_FSIZE": "bytes of a file",
-    "RLIMIT_CPU": "seconds of CPU time",
-}
+# Not RLIMIT_DATA, which the host itself changes: memory_brake.py.
+_NAMES = ("RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_NPROC", "RLIMIT_FSIZE", "RLIMIT_CPU")
 
 logger = logging.getLogger("interpool.host")
 
@@ -52,18 +46,41 @@ class Limits:
         full = f"no other worker is taken: {_scarcity()}" if self._is_full else ""
         return "; ".join(filter(None, (full, self._lowered)))
 
+    @property
+    def lowered(self) -> str:
+        """Which limits a model has lowered that this process may not raise again; "" if there are none."""
+        return self._lowered
+
     def look(self, unserved: int) -> None:
-        """Say in the log what a model has changed, and note whether there is room again.
+        """Raise again what a model has lowered, and note whether there is room again.
 
         Args:
             unserved: workers to which TorchServe has not connected.
         """
-        before, self._lowered = self._lowered, self._what_is_lower()
-        if self._lowered not in ("", before):
-            logger.error("%s", self._lowered)
+        self.restore()
         if self._is_full and _left() >= _wanted(unserved):
             self._is_full = False
             logger.info("there are file descriptors for another worker again")
+
+    def restore(self) -> bool:
+        """Raise again what a model has lowered, for itself as it thinks; True if there was any such limit."""
+        lower = [name for name, now in _limits().items() if _is_lower(now, self._before[name])]
+        if not lower:
+            self._lowered = ""
+            return False
+        said = ", ".join(f"{name} (now {_shown(_limits()[name])})" for name in lower)
+        why = "a model has lowered it (resource.setrlimit), for all models of its pool"
+        try:
+            for name in lower:
+                resource.setrlimit(getattr(resource, name), self._before[name])
+        except (OSError, ValueError):
+            before, self._lowered = self._lowered, f"{said}: {why}, and this process may not raise it again"
+            if self._lowered != before:
+                logger.error("%s", self._lowered)
+            return False
+        self._lowered = ""
+        logger.error("%s: %s. It is raised again", said, why)
+        return True
 
     def refusal(self, unserved: int) -> str:
         """Why there is no room for one more worker; "" if there is."""
@@ -77,41 +94,31 @@ class Limits:
             "raise the limit (`ulimit -n`, LimitNOFILE= of systemd, --ulimit of Docker) and restart "
             "TorchServe, or have fewer workers"
         )
-        return "; ".join(filter(None, (_scarcity(), self._what_is_lower(), advice)))
+        return "; ".join(filter(None, (_scarcity(), self._lowered, advice)))
 
     def explain(self, error: BaseException) -> str:
         """What an error means to the worker that met it."""
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return f"{error.strerror}: {self.exhausted()}"
         if is_shortage(error):
-            lower = self._what_is_lower()
-            said = "the pool host has no memory left for this worker"
-            return f"{said}: {lower}" if lower else f"{said}; `interpool status` says what has it"
+            why = self._lowered or "`interpool status` says what has it"
+            return f"the pool host has no memory left for this worker: {why}"
         return str(error) if isinstance(error, InterpoolError | shim.Refused) else repr(error)
 
-    def _what_is_lower(self) -> str:
-        now = _limits()
-        lower = [
-            f"{name} of the pool host is {value} {_NAMES[name]} now, and was {_shown(self._before[name])}"
-            for name, value in now.items()
-            if _is_lower(value, self._before[name])
-        ]
-        if not lower:
-            return ""
-        return f"{', '.join(lower)}: a model has lowered it (resource.setrlimit), for all models of its pool"
+
+def _limits() -> dict[str, tuple[int, int]]:
+    return {name: resource.getrlimit(getattr(resource, name)) for name in _NAMES}
 
 
-def _limits() -> dict[str, int]:
-    # Of the data the host itself changes the soft one: memory_brake.py.
-    return {name: resource.getrlimit(getattr(resource, name))[name == "RLIMIT_DATA"] for name in _NAMES}
+def _is_lower(now: tuple[int, int], before: tuple[int, int]) -> bool:
+    return any(
+        new != resource.RLIM_INFINITY and (old == resource.RLIM_INFINITY or new < old)
+        for new, old in zip(now, before, strict=True)
+    )
 
 
-def _is_lower(value: int, before: int) -> bool:
-    return value != resource.RLIM_INFINITY and (before == resource.RLIM_INFINITY or value < before)
-
-
-def _shown(limit: int) -> str:
-    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
+def _shown(limits: tuple[int, int]) -> str:
+    return " of ".join("unlimited" if each == resource.RLIM_INFINITY else str(each) for each in limits)
 
 
 def _most() -> int:

@@ -198,7 +198,8 @@ class PoolHost:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self._turn_away()
+            if not self._limits.restore():  # else it is asked again
+                self._turn_away()
             return
         if not control.same_user(peer):
             peer.close()
@@ -212,9 +213,16 @@ class PoolHost:
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
-        peer, _ = self._listener.accept()
+        try:
+            peer, _ = self._listener.accept()
+        except OSError:
+            if self._limits.lowered:
+                self._survival.despair(self._limits.lowered)
+            raise
         with peer:
             control.send(peer, "refused", self._limits.exhausted())
+            with contextlib.suppress(OSError):  # what is not read makes the other side hear of that first
+                peer.recv(control.MESSAGE_LIMIT, socket.MSG_DONTWAIT)
         self._reserve = _reserve()
 
     def _for(self, worker: Worker, step: Callable[[Worker], None]) -> None:

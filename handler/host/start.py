@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         if _is_there(str(options.runtime_dir)):  # a shim was faster
             return 0
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    # A worker takes five descriptors, and the usual limit would do for two hundred workers.
+    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     limit_arenas()

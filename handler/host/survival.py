@@ -48,6 +48,10 @@ class Survival:
             return error
         return None
 
+    def despair(self, reason: str) -> None:
+        """Have the host leave at the end of this turn."""
+        self._beyond_repair = reason
+
     def end_turn(self) -> str:
         """Pause if something failed, so that what stays does not keep the processor busy.
 

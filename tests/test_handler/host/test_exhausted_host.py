@@ -23,9 +23,14 @@ LIMIT = 128
 
 
 class _Host:
-    """A pool host in a process of its own, with one interpreter."""
+    """A pool host in a process of its own, with one interpreter.
 
-    def __init__(self, base: Path) -> None:
+    Args:
+        base: of its runtime directory.
+        launcher: starts it.
+    """
+
+    def __init__(self, base: Path, *launcher: str) -> None:
         self.base = base
         self.frontend = subprocess.Popen(["sleep", "1000"])
         self.runtime = base / shim.instance_key(self.frontend.pid, "default")
@@ -34,23 +39,21 @@ class _Host:
         command = [sys.executable, "-P", "-m", "interpool.handler.host.start", "--pool=default"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                ["prlimit", f"--nofile={LIMIT}:4096", *command, *self._arguments()],
+                [*launcher, "prlimit", f"--nofile={LIMIT}:{LIMIT}", *command, *self._arguments()],
                 env={**os.environ, "INTERPOOL_INTERPRETERS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
         assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"listening\n"
+        with self.process.stdout as said:
+            assert said.readline() == b"listening\n"
 
     def _arguments(self) -> list[str]:
         return [f"--frontend={self.frontend.pid}", f"--runtime-dir={self.runtime}"]
 
-    def limit(self, descriptors: int) -> None:
+    def limit(self, soft: int, hard: int = LIMIT) -> None:
         """What a model does by resource.setrlimit."""
-        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (descriptors, 4096))
-
-    def open_descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     def trouble(self) -> str:
         return str(json.loads(control.ask_status(self.runtime))["trouble"])
@@ -93,7 +96,6 @@ def test_workers_for_whom_there_are_no_descriptors_are_refused_with_what_to_do(
     host: _Host, tmp_path: Path
 ) -> None:
     model = new_model(tmp_path / "model")
-    host.limit(LIMIT)
     workers, said = _fill(host, model, 60)
     assert len(workers) > 5
     assert said.startswith("refused\0the pool host has ")
@@ -103,7 +105,7 @@ def test_workers_for_whom_there_are_no_descriptors_are_refused_with_what_to_do(
     wait_for(lambda: host.states() == ["connected"] * len(workers), "the others to be served")
     assert host.log.stat().st_size < 20_000
     workers.pop().close()
-    wait_for(lambda: host.trouble().startswith("RLIMIT_NOFILE"), "room for another one")
+    wait_for(lambda: host.trouble() == "", "room for another one")
     workers.append(Shim(host.runtime, f"unix:{tmp_path}/.again", model))
     assert workers[-1].answer() == "ready"
     for worker in workers:
@@ -117,13 +119,12 @@ def test_a_host_without_a_descriptor_says_so_to_all_who_come_and_goes_on_when_th
     model = new_model(tmp_path / "model")
     (worker,), _ = _fill(host, model, 1)
     wait_for(lambda: host.states() == ["connected"], "the worker to be served")
-    wait_for(lambda: "all of 1 interpreters" in host.log.read_text(), "the interpreter")
-    host.limit(1)  # less than it has open
+    wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
+    takers = [shim.connect_control(str(host.runtime)) for _ in range(LIMIT)]  # as a model that opens files
     late = Shim(host.runtime, f"unix:{tmp_path}/.late", model)
     said = late.answer()
     late.close()
-    assert said.startswith("refused\0")
-    assert "RLIMIT_NOFILE of the pool host is 1 file descriptors now, and was 4096: a model has" in said
+    assert said.startswith(f"refused\0the pool host has 0 of {LIMIT} file descriptors left")
     asked = CliRunner().invoke(main, ["status"])
     assert asked.exit_code == 1
     assert "a pool host is running and does not answer" in asked.stderr
@@ -132,11 +133,43 @@ def test_a_host_without_a_descriptor_says_so_to_all_who_come_and_goes_on_when_th
     assert (checked.exit_code, checked.stderr) == (1, asked.stderr)
     with pytest.raises(shim.Refused, match="raise the limit"):
         _register_as_a_shim(host, model)
-    host.limit(4096)
-    wait_for(lambda: host.states() == ["connected"], "an answer")
-    assert host.trouble() == ""
-    assert host.log.read_text().count("Traceback") <= 1
+    for taker in takers:
+        taker.close()
+    wait_for(lambda: CliRunner().invoke(main, ["status"]).exit_code == 0, "an answer")
+    wait_for(lambda: host.trouble() == "", "room again")
+    assert host.states() == ["connected"]
+    assert "Traceback" not in host.log.read_text()
     worker.close()
+
+
+def test_a_limit_that_a_model_has_lowered_is_raised_again_and_named(host: _Host, tmp_path: Path) -> None:
+    model = new_model(tmp_path / "model")
+    wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
+    host.limit(1)  # less than it has open
+    workers, said = _fill(host, model, 2)
+    assert (len(workers), said) == (2, "")
+    said = "RLIMIT_NOFILE (now 1 of 128): a model has lowered it (resource.setrlimit), for all models of its"
+    assert f"{said} pool. It is raised again" in host.log.read_text()
+    for worker in workers:
+        worker.close()
+
+
+def test_a_host_that_may_not_raise_a_limit_again_leaves_at_once_with_that_reason(tmp_path: Path) -> None:
+    """The next one has TorchServe's."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    launcher = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-all"] if os.getuid() == 0 else []
+    host = _Host(tmp_path / "run", *launcher)
+    try:
+        wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
+        host.limit(1, 1)
+        late = shim.connect_control(str(host.runtime))
+        assert host.process.wait(60) == 0
+        late.close()
+    finally:
+        host.close()
+    text = host.log.read_text()
+    assert "the pool host cannot go on: RLIMIT_NOFILE (now 1 of 1): a model has lowered it" in text
+    assert "this process may not raise it again" in text
 
 
 def _register_as_a_shim(host: _Host, model: Path) -> None:
