@@ -278,7 +278,7 @@ def status(
     as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
 ) -> None:
     """Show the live pools: interpreters, models, workers, memory."""
-    from interpool.handler.host.status import describe_pool
+    from interpool.handler.host.status import describe_pool, unanswered
 
     if as_json + stacks + watch + (check is not None) > 1 and not (as_json and stacks):
         raise click.UsageError("only --json and --stacks go together")
@@ -291,10 +291,10 @@ def status(
         _check(check, *_pools(), patience, nobody)
         return
     if watch:
-        from interpool.handler.host.status import live_pools
+        from interpool.handler.host.status import ask_hosts
         from interpool.handler.host.watch import watch as show
 
-        show(live_pools, nobody, times=times)
+        show(ask_hosts, nobody, times=times)
         return
     pools, silent = _pools(stacks)
     if as_json:
@@ -304,11 +304,7 @@ def status(
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
     if silent:
-        _fail(_unanswered(silent), OTHER)
-
-
-def _unanswered(silent: list[str]) -> str:
-    return "\n  ".join(["a pool host is running and does not answer, in", *silent])
+        _fail(unanswered(silent), OTHER)
 
 
 def _pools(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
@@ -327,11 +323,12 @@ def _pools(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
 def _check(name: str, pools: list[dict[str, Any]], silent: list[str], patience_s: float, nobody: str) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
     from interpool.handler.host.model_view import models_of, why_not_ready
+    from interpool.handler.host.status import unanswered
 
     found = [(pool, view) for pool in pools for view in models_of(pool) if view.is_called(name)]
     registered = [(pool, view) for pool, view in found if view.registered]
     if silent and not registered:
-        _fail(_unanswered(silent), OTHER)
+        _fail(unanswered(silent), OTHER)
     if not registered:
         why = "".join(f"; it could not be loaded: {view.reason}" for _, view in found if view.reason)
         what = "any model" if name == "*" else f"a model {name!r}"

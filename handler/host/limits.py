@@ -5,6 +5,7 @@ A process has its limits for all of its models. A host that runs out refuses a w
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -70,10 +71,8 @@ class Limits:
             return False
         said = ", ".join(f"{name} (now {_shown(_limits()[name])})" for name in lower)
         why = "a model has lowered it (resource.setrlimit), for all models of its pool"
-        try:
-            for name in lower:
-                resource.setrlimit(getattr(resource, name), self._before[name])
-        except (OSError, ValueError):
+        raised = [_raise(getattr(resource, name), *self._before[name]) for name in lower]
+        if not all(raised):
             before, self._lowered = self._lowered, f"{said}: {why}, and this process may not raise it again"
             if self._lowered != before:
                 logger.error("%s", self._lowered)
@@ -103,7 +102,24 @@ class Limits:
         if is_shortage(error):
             why = self._lowered or "`interpool status` says what has it"
             return f"the pool host has no memory left for this worker: {why}"
+        if isinstance(error, RuntimeError) and "thread" in str(error):  # Python's words, and ours
+            advice = (
+                "raise `ulimit -u`, `ulimit -v` or the container's number of processes, or have fewer workers"
+            )
+            return "; ".join(filter(None, (f"{error}", self._lowered, advice)))
         return str(error) if isinstance(error, InterpoolError | shim.Refused) else repr(error)
+
+
+def _raise(limit: int, soft: int, hard: int) -> bool:
+    """Whether both could be; else the soft one is as high as it may."""
+    try:
+        resource.setrlimit(limit, (soft, hard))
+    except (OSError, ValueError):
+        _, most = resource.getrlimit(limit)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (most if _is_lower((most, most), (soft, soft)) else soft, most))
+        return False
+    return True
 
 
 def _limits() -> dict[str, tuple[int, int]]:

@@ -42,16 +42,14 @@ def memory_of(pid: int) -> dict[str, int]:
     return found
 
 
-def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
+def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """The state of every pool host of this user that answers, each as its host describes it.
 
-    With ``stacks``, each state has the interpreters' Python stacks under that name, as text.
+    And of each one that listens and does not answer, where it is and why.
+
+    Args:
+        stacks: each state has the interpreters' Python stacks under that name, as text.
     """
-    return ask_hosts(stacks)[0]
-
-
-def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
-    """``live_pools``, and of each host that listens and does not answer, where it is and why."""
     return ask_hosts_below(Path(shim.runtime_base()), stacks)
 
 
@@ -73,6 +71,11 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, An
             except (OSError, ValueError):
                 continue  # a directory without a host: it is being made, or was left by a crash
     return pools, silent
+
+
+def unanswered(silent: list[str]) -> str:
+    """Says of hosts that do not answer where they are and why, for people."""
+    return "\n  ".join(["a pool host is running and does not answer, in", *silent])
 
 
 def describe_pool(pool: dict[str, Any]) -> str:

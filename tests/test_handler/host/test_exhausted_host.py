@@ -154,11 +154,32 @@ def test_a_limit_that_a_model_has_lowered_is_raised_again_and_named(host: _Host,
         worker.close()
 
 
+def test_a_soft_limit_is_raised_as_far_as_it_may() -> None:
+    source = (
+        "import resource\n"
+        "from interpool.handler.host.limits import Limits\n"
+        "of = resource.RLIMIT_NOFILE\n"
+        "resource.setrlimit(of, (100, 100))\n"
+        "limits = Limits()\n"
+        "resource.setrlimit(of, (10, 50))\n"
+        "limits.restore()\n"
+        "print(resource.getrlimit(of), limits.lowered)\n"
+    )
+    done = subprocess.run(
+        [*_powerless(), sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("(50, 50) RLIMIT_NOFILE (now 10 of 50): a model has lowered it")
+
+
+def _powerless() -> list[str]:
+    """What starts a program that may not raise hard limits."""
+    return ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-all"] if os.getuid() == 0 else []
+
+
 def test_a_host_that_may_not_raise_a_limit_again_leaves_at_once_with_that_reason(tmp_path: Path) -> None:
     """The next one has TorchServe's."""
     (tmp_path / "run").mkdir(mode=0o700)
-    launcher = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-all"] if os.getuid() == 0 else []
-    host = _Host(tmp_path / "run", *launcher)
+    host = _Host(tmp_path / "run", *_powerless())
     try:
         wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
         host.limit(1, 1)

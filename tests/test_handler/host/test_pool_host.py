@@ -693,22 +693,33 @@ def test_a_model_that_leaves_traces_has_interpreters_of_its_own_and_keeps_its_wo
 
 
 @pytest.mark.usefixtures("quick_ticks")
-def test_a_worker_that_cannot_be_served_for_lack_of_memory_ends_and_says_so(
-    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [
+        (MemoryError(), "the pool host has no memory left for this worker: `interpool status` says"),
+        (RuntimeError("a thread cannot be started: no room"), "no room; raise `ulimit -u`, `ulimit -v`"),
+    ],
+)
+def test_a_worker_that_cannot_be_served_for_a_lack_ends_and_says_so(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lack: Exception, said: str
 ) -> None:
     """Else TorchServe waits for its load until the time is over, and its log stays open."""
 
     def serve(_pool: _Pool, fd: int, **_options: object) -> None:
         os.close(fd)  # as the pool does
-        raise MemoryError
+        raise lack
 
     monkeypatch.setattr(_Pool, "serve", serve)
     worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "ready"
     stream = connect(tmp_path / ".s")
-    assert worker.answer().startswith("refused\0the pool host has no memory left for this worker")
+    answer = worker.answer()
+    assert answer.startswith("refused\0")
+    assert said in answer
     assert stream.recv(1) == b""
-    assert b"could not serve this worker: the pool host has no memory left" in os.read(worker.err[0], 1000)
+    log = os.read(worker.err[0], 1000).decode()
+    assert log.startswith("interpool: the pool host could not serve this worker: ")
+    assert said in log
     wait_for(worker.log_is_closed, "the end of its log")
     assert _states(runtime) == []
     stream.close()
