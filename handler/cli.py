@@ -156,11 +156,11 @@ def serve(ctx: click.Context) -> None:
         from interpool.handler.frontend.server_home import make_server_home
 
         remove_leftovers(temporary_directory())
-        home, held = make_server_home(temporary_directory())
-        os.environ[HOME_VARIABLE] = str(home)
         if address := os.environ.get(METRICS_ADDRESS):
             _start_exporter(address, foreground="--foreground" in asked)
         _start_host_ahead(foreground="--foreground" in asked)
+        home, held = make_server_home(temporary_directory())  # when nothing is left that refuses to start
+        os.environ[HOME_VARIABLE] = str(home)
         os.dup2(held, 0)  # it becomes the frontend's, which holds its home by it
     sys.stdout.flush()
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
