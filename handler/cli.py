@@ -169,7 +169,6 @@ def serve(ctx: click.Context) -> None:
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.frontend.doctor import java_path, missing_java
-    from interpool.handler.frontend.overlay import overlay
 
     asked = set(ctx.args)
     if packages := [word for word in ctx.args if word.endswith(".ptpkg")]:
@@ -179,7 +178,6 @@ def serve(ctx: click.Context) -> None:
             "MODEL_STORE`, and name the .mar"
         )
     ctx.args = [argument for argument in ctx.args if argument != "--no-wait"]
-    home = overlay()
     if asked & {"--help", "-h"}:
         click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
@@ -197,16 +195,19 @@ def serve(ctx: click.Context) -> None:
     program = beside if os.access(beside, os.X_OK) else shutil.which("torchserve")
     if program is None:
         _fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
-    os.environ[HOME_VARIABLE] = str(home)
     if "--start" in ctx.args:
         from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
+        from interpool.handler.frontend.server_home import make_server_home
 
         remove_leftovers(temporary_directory())
         if address := os.environ.get(METRICS_ADDRESS):
             _start_exporter(address, foreground="--foreground" in asked)
         _start_host_ahead(foreground="--foreground" in asked)
+        home, held = make_server_home(temporary_directory())  # when nothing is left that refuses to start
+        os.environ[HOME_VARIABLE] = str(home)
+        os.dup2(held, 0)  # it becomes the frontend's, which holds its home by it
     sys.stdout.flush()
-    if "INTERPOOL_SIGNATURE_KEYS" in os.environ:
+    if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
         start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
@@ -347,7 +348,7 @@ def status(
 
     --json gives a list of the hosts' own answers; with --check, an object.
     """
-    from interpool.handler.host.status import describe_pool
+    from interpool.handler.host.status import describe_pool, unanswered
 
     if stacks + watch + (check is not None) > 1 or (as_json and watch):
         raise click.UsageError("--stacks, --watch and --check are different questions; --watch gives no JSON")
@@ -357,33 +358,36 @@ def status(
         _require_runtime_directory()
         raise
     if check is not None:
-        _check(check, _pools(), patience, nobody, as_json)
+        _check(check, *_pools(), patience, nobody, as_json)
         return
     if watch:
-        from interpool.handler.host.status import live_pools
+        from interpool.handler.host.status import ask_hosts
         from interpool.handler.host.watch import watch as show
 
-        show(live_pools, nobody, times=times)
+        show(ask_hosts, nobody, times=times)
         return
-    pools = _pools(stacks)
+    pools, silent = _pools(stacks)
     if as_json:
         print_json(pools)
-    elif not pools:
+    elif not pools and not silent:
         click.echo(nobody)
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
+    if silent:
+        _fail(unanswered(silent), OTHER)
 
 
-def _pools(stacks: bool = False) -> list[dict[str, Any]]:
-    """The live pools; without any, the runtime directory may be why."""
-    from interpool.handler.host.status import live_pools
+def _pools(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+    """The live pools, and which hosts do not answer; without any, the runtime directory may be why."""
+    from interpool.handler.host.status import ask_hosts
 
-    pools = []
+    pools: list[dict[str, Any]] = []
+    silent: list[str] = []
     with contextlib.suppress(PermissionError):  # another user's directory
-        pools = live_pools(stacks)
+        pools, silent = ask_hosts(stacks)
     if not pools:
         _require_runtime_directory()
-    return pools
+    return pools, silent
 
 
 def _register_advice(name: str) -> str:
@@ -398,11 +402,21 @@ def _register_advice(name: str) -> str:
     )
 
 
-def _check(name: str, pools: list[dict[str, Any]], patience_s: float, nobody: str, as_json: bool) -> None:
+def _check(
+    name: str,
+    pools: list[dict[str, Any]],
+    silent: list[str],
+    patience_s: float,
+    nobody: str,
+    as_json: bool,
+) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
     from interpool.handler.host.readiness import answer_of, readiness, why_absent
+    from interpool.handler.host.status import unanswered
 
     found = readiness(pools, name, patience_s)
+    if silent and not found:
+        _fail(unanswered(silent), OTHER)
     if not found:
         _fail(f"{why_absent(pools, name) if pools else nobody}\n{_register_advice(name)}", NOT_SERVED)
     ready = not any(one.reasons for one in found)

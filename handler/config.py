@@ -60,7 +60,7 @@ variable                        default         meaning
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
-``INTERPOOL_CACHE``             see below       directory for overlays and private copies
+``INTERPOOL_CACHE``             see below       directory for private copies; for `interpool home`, too
 ``INTERPOOL_CACHE_DAYS``        ``14``          days after which private copies that no process has
                                                 used are removed; 0: none for its age
 ``INTERPOOL_CACHE_GB``          ``10``          10^9 bytes of them above which those that were unused

@@ -36,14 +36,14 @@ def start_ahead(frontend: int, python: str) -> None:
     """Have the default pool's host started, if there is none; raises shim.Refused."""
     base = shim.runtime_base()
     shim.make_private(base)
-    key = shim.instance_key(frontend, shim.DEFAULT_POOL)
-    runtime_dir = os.path.join(base, key)
+    started = shim.process_start(frontend)
+    runtime_dir = os.path.join(base, shim.instance_key(frontend, shim.DEFAULT_POOL))
     patience = time.monotonic() + LOG_PATIENCE_S
     while os.path.dirname(shim.log_path(frontend, runtime_dir, shim.DEFAULT_POOL)) == runtime_dir:
         if time.monotonic() > patience or not shim.process_start(frontend):
             break
         time.sleep(PAUSE_S)
-    if key != shim.instance_key(frontend, shim.DEFAULT_POOL):
+    if shim.process_start(frontend) != started:
         return  # it has ended
     held = shim.lock(runtime_dir)
     try:

@@ -2,6 +2,10 @@
 
 TorchServe extracts each registered archive into the temporary directory, and removes it when the model is
 unregistered or the server is stopped. Nobody removes what a killed server has extracted: its successor does.
+
+Containers may share that directory, and see nothing of each other's processes. So what counts are locks: a
+server that `interpool serve` has started holds its home there (server_home.py), and each worker holds the
+folder of the extracted models (``shim.hold_extracted``).
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from interpool.handler.frontend.held import unheld
+from interpool.handler.frontend.server_home import lives_in, remove_ended
 from interpool.handler.torchserve import FRONTEND_CLASS, MANIFEST
 
 _DEFAULT = "/tmp"  # Java's, whatever TMPDIR says
@@ -31,15 +37,20 @@ def remove_leftovers(directory: Path) -> list[Path]:
 
     Only this user's, and nothing while a server lives that extracts there: it may be that server's.
     """
+    remove_ended(directory)
     found = [path for path in _extracted(directory) if path.lstat().st_uid == os.getuid()]
     # After they were listed: whoever has made one of these is found here, unless it has ended.
-    if _is_in_use(directory):
+    if not found or lives_in(directory) or _is_in_use(directory):
         return []
-    for path in found:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    models = directory / "models"
+    with unheld(models) if models.is_dir() else contextlib.nullcontext(True) as is_free:
+        if not is_free:
+            return []
+        for path in found:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
     return found
 
 
@@ -57,7 +68,7 @@ def _extracted(directory: Path) -> Iterator[Path]:
 
 
 def _is_in_use(directory: Path) -> bool:
-    """Whether a server lives, of whatever user, that extracts into it."""
+    """Whether a server lives that extracts into it, of any user, if it is of this PID namespace."""
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue

@@ -4,8 +4,10 @@
 backend scripts. The overlay's ``ts/`` holds symlinks to the installed ``ts`` package's entries,
 except its own ``ts/model_service_worker.py``, which runs the shim. Nothing installed is changed.
 
-The directory is named after what it depends on, is built under a temporary name and renamed
-into place, and never changes afterwards: concurrent builders cannot disturb each other.
+A server that `interpool serve` starts has one of its own (server_home.py). The one that ``overlay`` gives is
+for a plain `torchserve`, and stays: it may stand in a server's configuration, on this machine or on another
+one that shares the directory. It is named after what it depends on, is built under a temporary name and
+renamed into place, and never changes afterwards: concurrent builders cannot disturb each other.
 
 TorchServe starts its workers in a model's directory and puts that on PYTHONPATH, where the archive
 could bring a ``sitecustomize.py`` or a module of Python's own: code that runs before any shim. So
@@ -16,12 +18,15 @@ the overlay has launchers in ``bin/`` that start a shim in isolated mode and ins
 from __future__ import annotations
 
 import hashlib
+import os
 import py_compile
 import shlex
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend import shim
@@ -66,75 +71,121 @@ exit 1
 def overlay() -> Path:
     """The overlay for the installed TorchServe and this Python, built if it is not there yet.
 
-    Raises OverlayError if TorchServe is absent or the cache directory cannot be used.
+    Raises OverlayError if TorchServe is absent or the directory cannot be used.
     """
-    package = installed_ts()
-    worker = Path(__file__).resolve().with_name("worker_script.py")
-    version = (package / "version.txt").read_text(encoding="utf-8").strip()
-    record = {
-        "python": sys.executable,
-        "ts": str(package),
-        "version": version,
-        "standby": str(standby_path()),
-    }
-    entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
-    identity = "\n".join([*entries, str(worker), *map("=".join, record.items())]).encode()
-    identity += worker.read_bytes() + worker.with_name("shim.py").read_bytes()
-    identity += (_PYTHON_LAUNCHER + _TORCHRUN_LAUNCHER).encode()
-    digest = hashlib.sha256(identity).hexdigest()[:12]
-    parent = cache_root() / "home"
-    home = parent / f"ts-{version}-{digest}"
-    if "site-packages" in str(home) or "dist-packages" in str(home):
+    source = _Source.installed()
+    parent = _parent()
+    home = parent / f"ts-{source.version}-{source.digest()}"
+    require_usable(parent, "INTERPOOL_CACHE")
+    _make(home, source)
+    return home
+
+
+def require_usable(parent: Path, variable: str) -> None:
+    """Raise OverlayError where no overlay can lie; the variable names another place."""
+    if "site-packages" in str(parent) or "dist-packages" in str(parent):
         raise OverlayError(
             f"the overlay must not lie in {parent}: TorchServe treats a home whose path says "
-            "site-packages or dist-packages differently; set INTERPOOL_CACHE to another directory"
+            f"site-packages or dist-packages differently; set {variable} to another directory"
         )
-    if _complete(home, package, worker):
-        return home
+
+
+def build(home: Path) -> None:
+    """Make an overlay of the empty directory ``home``; raises OSError, OverlayError without TorchServe."""
+    _Source.installed().build(home)
+
+
+def restore(home: Path) -> bool:
+    """Make the overlay ``home`` again if it is not whole; True if it was not. Raises OverlayError."""
+    return _make(home, _Source.installed())
+
+
+def _parent() -> Path:
+    """No part of the cache, unless that is named: people empty caches while servers run."""
+    if os.environ.get("INTERPOOL_CACHE"):
+        return cache_root() / "home"
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(os.path.abspath(os.path.expanduser(data))) / "interpool" / "home"
+
+
+def _make(home: Path, source: _Source) -> bool:
+    if source.is_whole_in(home):
+        return False
+    parent = home.parent
     try:
         private_directory(parent)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
-        _remove_orphans(parent)
         try:
-            _build(scratch, package, entries, worker, record)
-            _move_into_place(scratch, home, package, worker)
+            source.build(scratch)
+            _move_into_place(scratch, home, source)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     except (OSError, ProvisioningError) as error:
         raise OverlayError(f"cannot build the overlay in {parent}: {error}") from error
-    return home
+    return True
 
 
-def _build(home: Path, package: Path, entries: list[str], worker: Path, record: dict[str, str]) -> None:
-    (home / "ts").mkdir()
-    for name in entries:
-        target = worker if name == WORKER_SCRIPT else package / name
-        (home / "ts" / name).symlink_to(target)
-    (home / SHIM_MODULE).symlink_to(worker.with_name("shim.py"))
-    # Here and now, because servers are often told to write no bytecode, and a shim that is
-    # compiled at each start takes 1.4 MB more.
-    py_compile.compile(str(home / SHIM_MODULE), doraise=True)
-    (home / "bin").mkdir()
-    for name in LAUNCHERS:
-        text = _TORCHRUN_LAUNCHER if name == TORCHRUN else _PYTHON_LAUNCHER
-        (home / "bin" / name).write_text(text.format(python=shlex.quote(record["python"])))
-        (home / "bin" / name).chmod(0o755)
-    lines = "".join(f"{name}={value}\n" for name, value in record.items())
-    (home / shim.OVERLAY_RECORD).write_text(lines, encoding="utf-8")
+@dataclass(frozen=True)
+class _Source:
+    """What an overlay is made of: the installed TorchServe, this Python, and the worker script."""
+
+    package: Path
+    worker: Path
+    version: str
+    entries: list[str]
+    record: dict[str, str]
+
+    @classmethod
+    def installed(cls) -> Self:
+        """Raises OverlayError if TorchServe is absent."""
+        package = installed_ts()
+        version = (package / "version.txt").read_text(encoding="utf-8").strip()
+        record = {
+            "python": sys.executable,
+            "ts": str(package),
+            "version": version,
+            "standby": str(standby_path()),
+        }
+        entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
+        return cls(package, Path(__file__).resolve().with_name("worker_script.py"), version, entries, record)
+
+    def digest(self) -> str:
+        """Names it."""
+        identity = "\n".join([*self.entries, str(self.worker), *map("=".join, self.record.items())]).encode()
+        identity += self.worker.read_bytes() + self.worker.with_name("shim.py").read_bytes()
+        identity += (_PYTHON_LAUNCHER + _TORCHRUN_LAUNCHER).encode()
+        return hashlib.sha256(identity).hexdigest()[:12]
+
+    def build(self, home: Path) -> None:
+        """Fill the empty directory ``home``."""
+        (home / "ts").mkdir()
+        for name in self.entries:
+            target = self.worker if name == WORKER_SCRIPT else self.package / name
+            (home / "ts" / name).symlink_to(target)
+        (home / SHIM_MODULE).symlink_to(self.worker.with_name("shim.py"))
+        # Here and now, because servers are often told to write no bytecode, and a shim that is
+        # compiled at each start takes 1.4 MB more.
+        py_compile.compile(str(home / SHIM_MODULE), doraise=True)
+        (home / "bin").mkdir()
+        for name in LAUNCHERS:
+            text = _TORCHRUN_LAUNCHER if name == TORCHRUN else _PYTHON_LAUNCHER
+            (home / "bin" / name).write_text(text.format(python=shlex.quote(self.record["python"])))
+            (home / "bin" / name).chmod(0o755)
+        lines = "".join(f"{name}={value}\n" for name, value in self.record.items())
+        (home / shim.OVERLAY_RECORD).write_text(lines, encoding="utf-8")
+
+    def is_whole_in(self, home: Path) -> bool:
+        """Whether ``home`` has every file TorchServe asks for, from where it should come."""
+        own = (home / shim.OVERLAY_RECORD, home / SHIM_MODULE, *(home / "bin" / name for name in LAUNCHERS))
+        return all(path.is_file() for path in own) and all(
+            (home / "ts" / name).is_file()
+            and (home / "ts" / name).resolve()
+            == (self.worker if name == WORKER_SCRIPT else (self.package / name).resolve())
+            for name in REQUIRED_FILES
+        )
 
 
-def _complete(home: Path, package: Path, worker: Path) -> bool:
-    """Whether ``home`` is whole: every file TorchServe asks for, from where it should come."""
-    own = (home / shim.OVERLAY_RECORD, home / SHIM_MODULE, *(home / "bin" / name for name in LAUNCHERS))
-    return all(path.is_file() for path in own) and all(
-        (home / "ts" / name).is_file()
-        and (home / "ts" / name).resolve()
-        == (worker if name == WORKER_SCRIPT else (package / name).resolve())
-        for name in REQUIRED_FILES
-    )
-
-
-def _move_into_place(scratch: Path, home: Path, package: Path, worker: Path) -> None:
+def _move_into_place(scratch: Path, home: Path, source: _Source) -> None:
     """Rename ``scratch`` to ``home``; if another process was first, its work is as good.
 
     What stands there damaged is moved out of the way first.
@@ -142,20 +193,9 @@ def _move_into_place(scratch: Path, home: Path, package: Path, worker: Path) -> 
     try:
         scratch.rename(home)
     except OSError:
-        if _complete(home, package, worker):
+        if source.is_whole_in(home):
             return
         damaged = scratch.with_name(scratch.name + "-damaged")
         home.rename(damaged)
         shutil.rmtree(damaged, ignore_errors=True)
         scratch.rename(home)
-
-
-def _remove_orphans(parent: Path) -> None:
-    """Remove the overlays of installations that are gone."""
-    for home in parent.glob("ts-*"):
-        try:
-            record = shim.overlay_record(str(home))
-        except OSError:
-            continue
-        if not (Path(record["ts"]).is_dir() and Path(record["python"]).exists()):
-            shutil.rmtree(home, ignore_errors=True)

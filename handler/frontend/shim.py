@@ -318,9 +318,48 @@ def process_start(pid: int) -> str:
         return ""
 
 
+def system_key() -> str:
+    """Names the running system and the PID namespace, in which alone a process id means one process."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read(8)
+    return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino:x}"
+
+
 def instance_key(frontend_pid: int, pool: str) -> str:
-    """Names one pool of one TorchServe: its pid, its start time, and the pool."""
-    return f"{frontend_pid}-{process_start(frontend_pid)}-{pool}"
+    """Names one pool of one TorchServe: its pid, its start, the system, and the pool; raises Refused."""
+    start = process_start(frontend_pid)
+    if not start:
+        raise Refused(f"TorchServe (process {frontend_pid}) has ended: start it again")
+    try:
+        return f"{frontend_pid}-{start}-{system_key()}-{pool}"
+    except OSError as error:
+        raise Refused(f"{error.filename} cannot be read: {error.strerror}; mount /proc") from None
+
+
+def hold(path: str) -> int:
+    """A descriptor that holds a directory, or a file: while it is open, nothing of interpool's removes that.
+
+    The lock is seen in every container that shares the directory. It ends with the last process that has
+    the descriptor, killed or not. systemd's cleaning of /tmp heeds that of a directory. Raises OSError.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # who removes it has the exclusive lock meanwhile
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def hold_extracted(model_dir: str) -> None:
+    """Hold the folder where TorchServe extracts models, for this process and what it becomes."""
+    try:  # noqa: SIM105 - contextlib would be another import
+        os.set_inheritable(hold(os.path.dirname(model_dir)), True)
+    except OSError:
+        pass  # the folder is gone, or its file system knows no locks: then nobody removes from it
 
 
 def lock(runtime_dir: str) -> int:
@@ -379,12 +418,16 @@ TEXT_LIMIT = 1 << 18  # bytes of a file that is looked into here: what is larger
 
 
 def is_hermetic(model_dir: str) -> bool:
-    """Whether the model in ``model_dir`` names interpool's handler file in its manifest."""
+    """Whether the model in ``model_dir`` names interpool's handler file in its manifest; raises Refused."""
     try:
         with open(os.path.join(model_dir, MANIFEST), "rb") as file:
             manifest = b"".join(file.read(TEXT_LIMIT).split())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        raise Refused(
+            f"{error.filename} cannot be read: {error.strerror}; nothing says whose model it is"
+        ) from error
     _, _, named = manifest.partition(b'"handler":"' + HANDLER_STEM.encode())
     # Before the name's end, or that of a function in the file.
     return named.removeprefix(b".py")[:1] in (b'"', b":")
@@ -627,11 +670,18 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
     control.settimeout(START_TIMEOUT_S)
     try:
-        control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
-        kind, _, text = control.recv(65536).decode().partition("\0")
+        try:  # noqa: SIM105 - contextlib would be another import
+            control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a host without a descriptor to spare closes at once, and has said why
+        try:
+            answer = control.recv(65536)
+        except ConnectionResetError:  # that comes before what was said
+            answer = control.recv(65536)
+        kind, _, text = answer.decode().partition("\0")
     except TimeoutError:
         raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
-    except (BrokenPipeError, ConnectionResetError):
+    except ConnectionResetError:
         return "again"
     if kind == "refused":
         raise Refused(text)
@@ -787,6 +837,7 @@ def main() -> int:
     environment = dict(os.environ)
     arguments = Arguments(sys.argv[1:])
     hermetic = False
+    hold_extracted(model_directory(cwd))
     try:
         if wrong := unknown_variables(environment):
             raise Refused(wrong)

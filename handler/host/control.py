@@ -15,6 +15,7 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -128,12 +129,27 @@ def ask_stacks(runtime_dir: Path, timeout_s: float = 10.0) -> bytes:
     return _ask(runtime_dir, STACKS_REQUEST, timeout_s)
 
 
+class TurnedAway(OSError):
+    """The host has no file descriptor to spare for a question, and says so."""
+
+
 def _ask(runtime_dir: Path, request: bytes, timeout_s: float) -> bytes:
     peer = socket.socket(fileno=shim.connect_control(str(runtime_dir)).detach())
     with peer:
         peer.settimeout(timeout_s)
-        peer.send(request)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # closed at once, and said why
+            peer.send(request)
         parts = []
-        while part := peer.recv(MESSAGE_LIMIT):
+        while part := _receive_part(peer):
             parts.append(part)
+    kind, _, reason = parts[0].partition(b"\0") if parts else (b"", b"", b"")
+    if kind == b"refused":
+        raise TurnedAway(reason.decode(errors="replace"))
     return b"".join(parts)
+
+
+def _receive_part(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(MESSAGE_LIMIT)
+    except ConnectionResetError:  # that comes before what was said
+        return peer.recv(MESSAGE_LIMIT)

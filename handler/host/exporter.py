@@ -268,28 +268,28 @@ class PoolCollector(Collector):
     """Asks the hosts at each scrape.
 
     Args:
-        ask: gives the pools' states as their hosts describe them, and how many did not answer.
+        ask: gives the pools' states as their hosts describe them, and which hosts did not answer.
     """
 
-    def __init__(self, ask: Callable[[], tuple[list[Pool], int]] = ask_hosts) -> None:
+    def __init__(self, ask: Callable[[], tuple[list[Pool], list[str]]] = ask_hosts) -> None:
         self._ask = ask
 
     def describe(self) -> Iterable[Metric]:
         """All metrics without samples, so that registering asks no host."""
-        return self._metrics([], 0)
+        return self._metrics([], [])
 
     def collect(self) -> Iterable[Metric]:
         """All metrics, in one look at each host."""
         return self._metrics(*self._ask())
 
     @staticmethod
-    def _metrics(pools: list[Pool], silent: int) -> Iterator[Metric]:
+    def _metrics(pools: list[Pool], silent: list[str]) -> Iterator[Metric]:
         build = GaugeMetricFamily("interpool_build_info", "Versions, 1 each.", labels=[*BUILD])
         build.add_metric([_version(name) for name in BUILD.values()], 1)
         yield build
         yield GaugeMetricFamily("interpool_pools", "Pools whose hosts answered.", value=len(pools))
         yield GaugeMetricFamily(
-            "interpool_silent_hosts", "Hosts that listen and did not answer in time.", value=silent
+            "interpool_silent_hosts", "Hosts that listen and did not answer in time.", value=len(silent)
         )
         named = [((str(pool["server"]), str(pool["pool"])), pool) for pool in pools]
         for name, kind, text, labels, of_pool in POOL_METRICS:

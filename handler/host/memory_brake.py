@@ -111,13 +111,18 @@ class MemoryBrake:
         # Or a look comes too late on a machine that is busy. Root may, unless its container may not.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
+        told = ""
         while True:
             pause = PAUSES_S[1]
             try:
                 pause = self.look()
-            except Exception:  # MemoryError as well: who does not look again leaves the limit where it is
+            except (
+                Exception
+            ) as error:  # MemoryError as well: who does not look again leaves the limit as it is
                 with contextlib.suppress(Exception):
-                    logger.exception("the memory that is left cannot be looked after")
+                    if repr(error) != told:  # not once a second
+                        logger.exception("the memory that is left cannot be looked after")
+                    told = repr(error)
             time.sleep(pause)
 
 

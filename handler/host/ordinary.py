@@ -11,6 +11,7 @@ from pathlib import Path
 from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
+from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.manager import Manager
 from interpool.handler.host.trial import Trial
 from interpool.handler.host.worker import Worker
@@ -53,6 +54,8 @@ class OrdinaryModels:
             try:
                 found = obstacles(model_dir)
             except SettingsError as error:
+                if is_shortage(error):
+                    raise  # which says nothing of the model
                 return str(error)
             if found:
                 self.leave(model_dir, "; ".join(map(str, found)))

@@ -10,6 +10,7 @@ Its process is started by start.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -43,15 +44,17 @@ from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.failing import FailingInterpreters
 from interpool.handler.host.keeping import SHORT, Keeper
+from interpool.handler.host.limits import Limits
 from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
+from interpool.handler.host.server_home import ServerHome
 from interpool.handler.host.status import memory_of
+from interpool.handler.host.survival import Survival
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
-from interpool.native.errors import InterpoolError
 
 TICK_S = 1.0
 FILLING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
@@ -59,8 +62,6 @@ LOOK_S = 0.5  # between two looks at what the interpreters do, however many even
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
-PAUSE_S = 0.05
-MOST_FAILED_TURNS = 200  # one after another: ten seconds at the least
 KEEP_S = 3600.0
 LOST_STEP = 10  # interpreters, after which the log says again how many are gone
 # Of interpreters that are gone, the memory stays. With more, a model that left traces before gets a process.
@@ -112,6 +113,10 @@ class PoolHost:
         self._next_model_check = 0.0
         self._reason_to_leave = ""
         self._started = time.time()
+        self._began = time.monotonic()
+        self._survival = Survival()
+        self._limits = Limits()
+        self._reserve = _reserve()
 
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watch(self._wake_read, self._on_wake)
@@ -134,6 +139,8 @@ class PoolHost:
             self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
             raise HostStartError("TorchServe's frontend is gone") from None
+        self._hold = shim.hold(str(runtime_dir))
+        self._home = ServerHome()
         self._listener = control.listen(runtime_dir)
         self._watch(self._listener, self._on_shim)
 
@@ -145,11 +152,11 @@ class PoolHost:
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
         self._pool.call_when_started(self._wake)
-        failed = 0
         while not self._reason_to_leave:
-            failed = 0 if _survive(self._turn, "a turn of the host was cut short") else failed + 1
-            if failed >= MOST_FAILED_TURNS:
-                self._reason_to_leave = "its turns fail"  # the next host has none of what fails here
+            self._survival.attempt(self._turn, "a turn of the host was cut short")
+            if reason := self._survival.end_turn():
+                self._reason_to_leave = reason
+                logger.error("the pool host cannot go on: %s", reason)
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
 
@@ -178,7 +185,7 @@ class PoolHost:
         os.read(self._wake_read, 4096)
         for worker in self._ordinary.settle():
             if worker.state == "tried":
-                self._take_up(worker)
+                self._for(worker, self._take_up)
         if not self._pool.settle():
             return
         if self._pool.error:
@@ -186,7 +193,7 @@ class PoolHost:
             self._patience_s = FAILED_LINGER_S
         for worker in list(self._workers.values()):
             if worker.state == "waiting":
-                self._admit(worker)
+                self._for(worker, self._admit)
 
     def _on_sigterm(self, _signal: int, _frame: object) -> None:
         self._reason_to_leave = "SIGTERM"
@@ -199,12 +206,43 @@ class PoolHost:
             peer, _ = self._listener.accept()
         except (BlockingIOError, ConnectionError):
             return
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            if not self._limits.restore():  # else it is asked again
+                self._turn_away()
+            return
         if not control.same_user(peer):
             peer.close()
             return
         peer.setblocking(False)
         self._peers.add(peer)
         self._watch(peer, lambda: self._on_message(peer))
+
+    def _turn_away(self) -> None:
+        """Accept with the descriptor that is kept for this, say that there is no other, and close."""
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
+        try:
+            peer, _ = self._listener.accept()
+        except OSError:
+            if self._limits.lowered:
+                self._survival.despair(self._limits.lowered)
+            raise
+        with peer:
+            control.send(peer, "refused", self._limits.exhausted())
+            with contextlib.suppress(OSError):  # what is not read makes the other side hear of that first
+                peer.recv(control.MESSAGE_LIMIT, socket.MSG_DONTWAIT)
+        self._reserve = _reserve()
+
+    def _for(self, worker: Worker, step: Callable[[Worker], None]) -> None:
+        """Do it for a worker. If that fails, the worker ends with the reason, and others go on."""
+        error = self._survival.attempt(partial(step, worker), f"{worker.model} could not be served")
+        if error is not None:
+            reason = self._limits.explain(error)
+            worker.tell(f"interpool: the pool host could not serve this worker: {reason}\n")
+            self._refuse(worker.peer, reason)
 
     def _on_message(self, peer: socket.socket) -> None:
         try:
@@ -228,7 +266,7 @@ class PoolHost:
             except Exception as error:
                 # Its shim would wait for an answer, and TorchServe for the end of its log.
                 _close_all(descriptors)
-                self._refuse(peer, f"the pool host could not take this worker: {error!r}")
+                self._refuse(peer, f"the pool host could not take this worker: {self._limits.explain(error)}")
                 raise
         else:
             self._drop(peer)
@@ -237,11 +275,13 @@ class PoolHost:
         if worker.listener is None or self._pool.manager is None:
             return
         self._unwatch(worker.listener)
-        if not worker.accept():
-            if worker.listener is not None:
-                self._watch(worker.listener, lambda: self._on_frontend(worker))
-        else:
+        self._for(worker, self._accept)
+
+    def _accept(self, worker: Worker) -> None:
+        if worker.accept():
             self._take_up(worker)
+        elif worker.listener is not None:
+            self._watch(worker.listener, lambda: self._on_frontend(worker))
 
     def _take_up(self, worker: Worker) -> None:
         """TorchServe has connected: serve its worker, if it is known that the pool can."""
@@ -261,12 +301,7 @@ class PoolHost:
             self._end(worker, End.LEFT_TO_STOCK)
             return
         assert self._pool.manager is not None
-        try:
-            worker.serve(self._pool.manager)
-        except (InterpoolError, RuntimeError):
-            logger.exception("worker %d: the pool did not accept its connection", worker.registration.pid)
-            self._end(worker, End.REFUSED)
-            return
+        worker.serve(self._pool.manager)
         if worker.ordinary:
             control.send(worker.peer, "served")
         self._watch(worker.done_fd, lambda: self._on_done(worker))
@@ -386,6 +421,7 @@ class PoolHost:
             self._keep_files()
         if now >= self._next_look:
             self._next_look = now + LOOK_S
+            self._limits.look(self._unserved)
             self._relieve()
             self._pool.write_held_lines()
         if now >= self._next_model_check:
@@ -396,6 +432,7 @@ class PoolHost:
             self._models.forget()
             self._failing.forget_gone()
             self._apart = {each for each in self._apart if os.path.isdir(each)}
+            self._home.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -449,7 +486,8 @@ class PoolHost:
         try:
             registration = control.parse_registration(message)
             if len(descriptors) != 2:
-                raise WorkerRefused("the worker passed no log descriptors")
+                lacks = self._limits.refusal(self._unserved)
+                raise WorkerRefused(lacks or "the worker passed no log descriptors")
             _require_model(registration.model_dir)
         except ServeError as error:
             _close_all(descriptors)
@@ -466,7 +504,7 @@ class PoolHost:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
-        if reason := self._ordinary.parked(registration.model_dir):
+        if reason := self._limits.refusal(self._unserved) or self._ordinary.parked(registration.model_dir):
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
@@ -504,7 +542,7 @@ class PoolHost:
             wanted = worker.settings.interpreters
             self._pool.resize(*self._settings.pool_size(wanted, isolated=self._is_own))
         if self._pool.manager is not None or self._pool.error:
-            self._admit(worker)
+            self._for(worker, self._admit)
 
     def _admit(self, worker: Worker) -> None:
         """Listen for TorchServe and tell the shim so; or say why not."""
@@ -574,6 +612,10 @@ class PoolHost:
     def _all_workers(self) -> tuple[Worker, ...]:
         return (*self._workers.values(), *self._ending, *self._lost)
 
+    @property
+    def _unserved(self) -> int:
+        return sum(worker.connection is None for worker in self._workers.values())
+
     @staticmethod
     def _lives_beside(worker: Worker, other: Worker) -> bool:
         """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
@@ -590,7 +632,7 @@ class PoolHost:
             if not os.path.isdir(worker.registration.model_dir):
                 logger.info("worker %d: its model is gone", worker.registration.pid)
                 self._end(worker, End.MODEL_GONE)
-            elif worker.state == "listening" and time.time() - worker.since > ACCEPT_TIMEOUT_S:
+            elif worker.state == "listening" and time.monotonic() - worker.since > ACCEPT_TIMEOUT_S:
                 logger.warning("worker %d: TorchServe did not connect", worker.registration.pid)
                 self._end(worker, End.NOT_CONNECTED)
 
@@ -624,14 +666,14 @@ class PoolHost:
             "pool": self._name,
             "pid": os.getpid(),
             "frontend_pid": int(self._runtime_dir.name.partition("-")[0]),
-            "uptime_s": round(time.time() - self._started, 1),
+            "uptime_s": round(time.monotonic() - self._began, 1),
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({str(worker["model_dir"]) for worker in workers}),
             "workers": workers,
             **self._models.describe(),
             "started": self._started,
             "memory": memory_of(os.getpid()),
-            "trouble": self._trouble,
+            "trouble": "; ".join(filter(None, (self._trouble, self._limits.trouble))),
         }
 
     # ---- the end ----------------------------------------------------------------------------
@@ -648,23 +690,31 @@ class PoolHost:
         except (shim.Refused, OSError) as error:
             # Somebody has removed the directory, and it cannot be made again: workers are told all the same.
             logger.warning("leaving without the lock: %s", error)
-        self._unwatch(self._listener)
-        self._listener.close()
+        attempt = self._survival.attempt  # each by itself: what ends the host may be in the way here, too
+        attempt(lambda: self._unwatch(self._listener), "the control socket could not be left")
+        attempt(self._listener.close, "the control socket could not be closed")
         for peer in list(self._peers):
-            self._drop(peer)
+            attempt(partial(self._drop, peer), "a connection could not be closed")
         for worker in list(self._workers.values()):
-            self._end(worker, End.SHUTDOWN)
+            attempt(
+                partial(self._end, worker, End.SHUTDOWN), f"a worker of {worker.model} could not be ended"
+            )
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
         while self._ending and time.monotonic() < deadline:
-            self._react(0.1)
-            self._end_calls()
+            if attempt(partial(self._react, 0.1), "the last calls could not be waited for"):
+                break
+            attempt(self._end_calls, "the last calls could not be ended")
         if not self._ending and not self._lost:  # else a call may still write to its number
-            self._unwatch(self._reports)
-            self._reports.close()
-            self._reports_end.close()
+            attempt(self._close_reports, "the interpreters' reports could not be left")
         if held >= 0:
             shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
+        attempt(self._home.leave, "the server's home could not be removed")
+
+    def _close_reports(self) -> None:
+        self._unwatch(self._reports)
+        self._reports.close()
+        self._reports_end.close()
 
     # ---- the selector -----------------------------------------------------------------------
 
@@ -677,7 +727,7 @@ class PoolHost:
     def _react(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):
             if key.data.active:  # what one event ended may have had an event of its own
-                _survive(key.data.react, "an event could not be handled")
+                self._survival.attempt(key.data.react, "an event could not be handled")
 
 
 @dataclass
@@ -686,20 +736,9 @@ class _Watch:
     active: bool = True
 
 
-def _survive(step: Callable[[], None], failure: str) -> bool:
-    """Do it; what goes wrong there, a lack of memory for one, is told and ends nothing else.
-
-    Returns:
-        Whether all went well.
-    """
-    try:
-        step()
-    except Exception:
-        with contextlib.suppress(Exception):  # there may be no memory for a line either
-            logger.exception("%s", failure)
-        time.sleep(PAUSE_S)  # what stays must not keep the processor busy
-        return False
-    return True
+def _reserve() -> int:
+    """A descriptor to be given up for one that is needed more."""
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _send_all(peer: socket.socket, text: str) -> None:
@@ -737,11 +776,3 @@ def _require_model(model_dir: str) -> None:
 def _close_all(descriptors: list[int]) -> None:
     while descriptors:
         os.close(descriptors.pop())
-
-
-def remove_stale(base: Path) -> None:
-    """Remove the runtime directories of TorchServe instances that are gone."""
-    for directory in base.iterdir():
-        pid, _, rest = directory.name.partition("-")
-        if pid.isdecimal() and rest.partition("-")[0] != shim.process_start(int(pid)):
-            shutil.rmtree(directory, ignore_errors=True)

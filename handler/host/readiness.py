@@ -63,7 +63,7 @@ def answer_of(found: list[Readiness]) -> dict[str, Any]:
     return {"ready": not any(one.reasons for one in found), "models": [vars(one) for one in found]}
 
 
-def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], int]]) -> WSGIApplication:
+def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], list[str]]]) -> WSGIApplication:
     """The application, and ``GET /ready`` and ``GET /health`` beside it, which answer JSON.
 
     ``/ready`` is 200 if every registered model is ready, or with ``?model=NAME`` that one; else 503 with the
@@ -76,7 +76,7 @@ def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], int]])
             return app(environ, start_response)
         pools, silent = ask()
         if path == "/health":
-            ok = silent == 0
+            ok = not silent
             found: dict[str, Any] = {"pools": len(pools), "silent_hosts": silent}
         else:
             name = parse_qs(environ.get("QUERY_STRING", "")).get("model", [ANY])[0]

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         if _is_there(str(options.runtime_dir)):  # a shim was faster
             return 0
     log_lines.set_up()
-    # A worker takes five descriptors, and the usual limit would do for two hundred workers.
+    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     limit_arenas()
@@ -56,7 +56,8 @@ def main(arguments: list[str]) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         pool = Pool()
         pool.start()
-        from interpool.handler.host.pool_host import PoolHost, remove_stale
+        from interpool.handler.host.pool_host import PoolHost
+        from interpool.handler.host.runtime_directory import remove_stale
 
         remove_stale(options.runtime_dir.parent)
         host = PoolHost(options.runtime_dir, options.pool, options.frontend, pool, ahead=options.ahead)

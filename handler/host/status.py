@@ -42,22 +42,21 @@ def memory_of(pid: int) -> dict[str, int]:
     return found
 
 
-def live_pools(stacks: bool = False) -> list[dict[str, Any]]:
+def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """The state of every pool host of this user that answers, each as its host describes it.
 
-    With ``stacks``, each state has the interpreters' Python stacks under that name, as text.
+    And of each one that listens and does not answer, where it is and why.
+
+    Args:
+        stacks: each state has the interpreters' Python stacks under that name, as text.
     """
-    return ask_hosts(stacks)[0]
-
-
-def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
-    """``live_pools``, and how many hosts there are that listen and do not answer."""
     return ask_hosts_below(Path(shim.runtime_base()), stacks)
 
 
-def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, Any]], int]:
+def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """``ask_hosts`` for the hosts whose runtime directories are in ``base``."""
-    pools, silent = [], 0
+    pools: list[dict[str, Any]] = []
+    silent: list[str] = []
     if base.is_dir():
         for directory in sorted(base.iterdir()):
             try:
@@ -66,10 +65,17 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, An
                     pool["stacks"] = control.ask_stacks(directory).decode()
                 pools.append(pool)
             except TimeoutError:
-                silent += 1
+                silent.append(f"{directory}: no answer in time; its log says what it does")
+            except control.TurnedAway as reason:
+                silent.append(f"{directory}: {reason}")
             except (OSError, ValueError):
                 continue  # a directory without a host: it is being made, or was left by a crash
     return pools, silent
+
+
+def unanswered(silent: list[str]) -> str:
+    """Says of hosts that do not answer where they are and why, for people."""
+    return "\n  ".join(["a pool host is running and does not answer, in", *silent])
 
 
 def describe_pool(pool: dict[str, Any]) -> str:

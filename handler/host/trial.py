@@ -55,11 +55,21 @@ class Trial:
         self._marker = marker
         self._wake = wake
         assert first.stream is not None
-        self._stream = socket.socket(fileno=os.dup(first.stream.fileno()))
-        # What the load prints goes to the model log once it has succeeded: else the stock worker
-        # says it all again.
-        self._output = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("stdout", "stderr")]
-        self._log = [os.dup(descriptor) for descriptor in first.stdio]
+        with contextlib.ExitStack() as opened:  # there may be no descriptor for the next one
+            self._stream = opened.enter_context(socket.socket(fileno=os.dup(first.stream.fileno())))
+
+            def keep(descriptor: int) -> int:
+                opened.callback(os.close, descriptor)
+                return descriptor
+
+            # What the load prints goes to the model log once it has succeeded: else the stock worker
+            # says it all again.
+            self._output = [keep(os.memfd_create(name, os.MFD_CLOEXEC)) for name in ("stdout", "stderr")]
+            self._log = [keep(os.dup(descriptor)) for descriptor in first.stdio]
+            self._start(first)
+            self._opened = opened.pop_all()
+
+    def _start(self, first: Worker) -> None:
         token = replace(first.token(), stdout=self._output[0], stderr=self._output[1])
         self._token = token.as_text()
         self._said = [0, 0]
@@ -85,12 +95,12 @@ class Trial:
             self.came_to_nothing = self._is_left()
             self.reason = f"it could not be tried: {error}"
         finally:
-            self._marker.unlink(missing_ok=True)
-            self._say()
-            self._stream.close()
-            for descriptor in (*self._output, *self._log):
-                os.close(descriptor)
-            self._wake()
+            try:
+                self._marker.unlink(missing_ok=True)
+                self._say()
+            finally:
+                self._opened.close()
+                self._wake()
 
     def _try(self) -> str:
         tried: list[int] = []

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interpool.handler.host.model_view import ModelView, models_of, names_of, why_not_ready
-from interpool.handler.host.status import describe_pool, mib, missing
+from interpool.handler.host.status import describe_pool, mib, missing, unanswered
 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")
 _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
@@ -21,11 +21,13 @@ _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red
 Pools = list[dict[str, Any]]
 
 
-def watch(ask: Callable[[], Pools], nobody: str, interval_s: float = 1.0, times: int | None = None) -> None:
+def watch(
+    ask: Callable[[], tuple[Pools, list[str]]], nobody: str, interval_s: float = 1.0, times: int | None = None
+) -> None:
     """Show the pools that ``ask`` gives until interrupted; as plain text where there is no terminal.
 
     Args:
-        ask: asks every host how it is.
+        ask: asks every host how it is; gives the pools, and which hosts did not answer.
         nobody: what is shown where there is none.
         interval_s: seconds between two looks.
         times: how many looks; None for no end.
@@ -35,12 +37,14 @@ def watch(ask: Callable[[], Pools], nobody: str, interval_s: float = 1.0, times:
     try:
         if not console.is_terminal:
             while left is None or left > 0:
-                print("\n".join(map(describe_pool, ask())) or nobody, flush=True)
+                pools, silent = ask()
+                said = [*map(describe_pool, pools), *([unanswered(silent)] if silent else [])]
+                print("\n".join(said) or nobody, flush=True)
                 left = _one_less(left, interval_s)
             return
         with Live(console=console, screen=times is None, auto_refresh=False) as live:
             while left is None or left > 0:
-                live.update(render(ask(), nobody), refresh=True)
+                live.update(render(*ask(), nobody), refresh=True)
                 left = _one_less(left, interval_s)
     except KeyboardInterrupt:
         pass
@@ -53,9 +57,12 @@ def _one_less(left: int | None, interval_s: float) -> int | None:
     return None if left is None else left - 1
 
 
-def render(pools: Pools, nobody: str) -> RenderableType:
-    """The pools as tables, or ``nobody``."""
-    return Group(*[part for pool in pools for part in _pool(pool)]) if pools else Text(nobody)
+def render(pools: Pools, silent: list[str], nobody: str) -> RenderableType:
+    """The pools as tables, and which hosts do not answer; or ``nobody``."""
+    parts = [part for pool in pools for part in _pool(pool)]
+    if silent:
+        parts.append(Text(unanswered(silent), style="red"))
+    return Group(*parts) if parts else Text(nobody)
 
 
 def _pool(pool: dict[str, Any]) -> list[RenderableType]:

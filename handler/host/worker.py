@@ -9,6 +9,7 @@ ordinary, it is *tried* between listening and connected (trial.py).
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import time
@@ -19,6 +20,7 @@ from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
+from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
 from interpool.handler.host.models import End
 from interpool.handler.worker_reports import Report
@@ -45,7 +47,7 @@ class Worker:
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
-    since: float = field(default_factory=time.time)
+    since: float = field(default_factory=time.monotonic)
     listener: socket.socket | None = None
     stream: socket.socket | None = None  # TorchServe's connection, until the pool has it
     connection: Connection | None = None
@@ -64,12 +66,15 @@ class Worker:
         Settings that are refused stop the load and not the worker: what TorchServe answers to
         the registration is the load's status code.
         """
+        _nowhere()  # to end it may be needed when there is no descriptor left
         model_dir = self.registration.model_dir
         try:
             manifest = model_manifest(model_dir)
             self.model = f"{manifest.get('modelName')}/{manifest.get('modelVersion')}"
             self.settings = ModelSettings.of_model(model_dir)
         except SettingsError as error:
+            if is_shortage(error):
+                raise
             self.settings = ModelSettings()
             self.refusal = str(error)
 
@@ -217,10 +222,8 @@ class Worker:
         if self.stream is not None:
             self.stream.close()
             self.stream = None
-        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         for descriptor in self.stdio:
-            os.dup2(null, descriptor, inheritable=False)
-        os.close(null)
+            os.dup2(_nowhere(), descriptor, inheritable=False)
         if self.connection is None:
             self.release()
             return True
@@ -253,12 +256,12 @@ class Worker:
             "address": self.registration.address,
             "state": self.state,
             "started": self.started,
-            "seconds": round(time.time() - self.since, 1),
+            "seconds": round(time.monotonic() - self.since, 1),
         }
 
     def _enter(self, state: str) -> None:
         self.state = state
-        self.since = time.time()
+        self.since = time.monotonic()
 
     def _close_listener(self) -> None:
         if self.listener is not None:
@@ -272,3 +275,8 @@ class Worker:
             with contextlib.suppress(OSError):
                 if self._socket_file and file_identity(path) == self._socket_file:
                     os.unlink(path)
+
+
+@functools.cache
+def _nowhere() -> int:
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

@@ -166,7 +166,7 @@ def test_a_call_that_waits_is_seen_and_ends_the_readiness_of_its_model_only(serv
 def test_probes_answer_at_the_address_of_the_metrics(server: Operated) -> None:
     base = server.exporter.removesuffix("/metrics")
     assert json.loads(scrape(f"{base}/ready?model=inside"))["ready"]
-    assert json.loads(scrape(f"{base}/health")) == {"pools": 1, "silent_hosts": 0}
+    assert json.loads(scrape(f"{base}/health")) == {"pools": 1, "silent_hosts": []}
     with pytest.raises(urllib.error.HTTPError, match="503"):
         scrape(f"{base}/ready?model=nobody")
 

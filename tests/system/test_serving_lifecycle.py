@@ -152,7 +152,7 @@ def test_models_have_the_environment_that_torchserves_configuration_gives_its_wo
         wait_for(lambda: len(server.hosts()) == 1, "the end of the host that was started ahead", pause=0.1)
 
 
-def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar) -> None:
+def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar, tmp_path: Path) -> None:
     with torchserve(environment={"INTERPOOL_START_AHEAD": "0"}) as server:
         assert not any("interpool.handler.frontend.ahead" in command_of(each) for each in server.processes())
         assert server.hosts() == []
@@ -160,7 +160,7 @@ def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar)
         assert len(server.hosts()) == 1
         done = subprocess.run(
             server.command(),
-            env={**os.environ, "INTERPOOL_START_AHEAD": "perhaps"},
+            env={**os.environ, "TEMP": str(tmp_path), "INTERPOOL_START_AHEAD": "perhaps"},
             capture_output=True,
             text=True,
         )
@@ -168,6 +168,7 @@ def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar)
             5,
             True,
         )
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from interpool.archiver_ext import PackError
 from interpool.handler.cli import exit_status, main
 from interpool.handler.errors import ServeError
+from interpool.handler.frontend.server_home import lives_in
 from interpool.handler.host import exporter
 from interpool.handler.torchserve import HOME_VARIABLE
 from interpool.native.diagnostics.doctor import Check
@@ -154,13 +155,18 @@ def test_a_server_starts_where_another_ones_exporter_has_the_address_of_the_metr
         monkeypatch.setenv("INTERPOOL_METRICS_ADDRESS", address)
         serves = threading.Thread(target=exporter.serve_metrics, args=(listener, ended.is_set))
         serves.start()
+        stdin = os.dup(0)  # which the command exchanges
         try:
             with patch("os.execv") as started:
                 done = run("serve", "--no-wait")
+            lives = lives_in(tmp_path)
         finally:
+            os.dup2(stdin, 0)
             ended.set()
             serves.join(60)
     assert (started.called, done.exit_code) == (True, 0), done.output
+    assert lives
+    assert os.path.dirname(os.environ[HOME_VARIABLE]) == str(tmp_path)
     assert f"another server's exporter answers at {address}" in done.output
 
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pid_namespaces import start_in_another_pid_namespace
 from waiting import wait_for
 
 from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
@@ -60,6 +61,37 @@ def test_nothing_is_removed_beside_a_living_server(tmp_path: Path) -> None:
         assert model.is_dir()
         server.communicate(b"\n")
     assert remove_leftovers(tmp_path) == [model]
+
+
+SERVER = """
+import sys
+from pathlib import Path
+from interpool.handler.frontend.server_home import make_server_home
+held = make_server_home(Path(sys.argv[1]))
+print(flush=True)
+input()
+"""
+WORKER = """
+import sys
+from interpool.handler.frontend import shim
+shim.hold_extracted(sys.argv[1] + "/models/any")
+print(flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("source", [SERVER, WORKER], ids=["server", "worker"])
+def test_nothing_is_removed_beside_a_server_of_another_container(tmp_path: Path, source: str) -> None:
+    """No process of it is to be seen: it may have been started by `interpool serve`, or have workers."""
+    model = _extracted(tmp_path, "a")
+    with start_in_another_pid_namespace(source, tmp_path) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert remove_leftovers(tmp_path) == []
+        assert model.is_dir()
+        other.communicate("\n")
+    assert remove_leftovers(tmp_path) == [model]
+    assert [path.name for path in tmp_path.iterdir()] == ["models"]
 
 
 def test_where_nothing_was_extracted_nothing_is_removed(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interpool.handler.errors import OverlayError
-from interpool.handler.frontend.overlay import overlay
+from interpool.handler.frontend.overlay import overlay, restore
 from interpool.handler.frontend.shim import overlay_record
 from interpool.handler.torchserve import REQUIRED_FILES, installed_ts
 
@@ -93,12 +93,30 @@ def test_a_damaged_one_is_made_anew(lost: str) -> None:
     assert [entry.name for entry in home.parent.iterdir()] == [home.name]
 
 
-def test_one_whose_installation_is_gone_is_removed(cache: Path, tmp_path: Path) -> None:
-    orphan = cache / "home" / "ts-0.1-orphan"
-    orphan.mkdir(parents=True)
-    (orphan / "interpool-overlay").write_text(f"python={sys.executable}\nts={tmp_path}/gone\n")
+def test_one_of_another_machine_stays(cache: Path, tmp_path: Path) -> None:
+    """A home directory may be shared, and its Python be found on the other machine only."""
+    theirs = cache / "home" / "ts-0.1-theirs"
+    theirs.mkdir(parents=True)
+    (theirs / "interpool-overlay").write_text(f"python={tmp_path}/elsewhere\nts={tmp_path}/elsewhere\n")
     overlay()
-    assert not orphan.exists()
+    assert (theirs / "interpool-overlay").is_file()
+
+
+def test_it_is_no_part_of_the_cache_unless_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INTERPOOL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cached"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert overlay().parent == tmp_path / "data" / "interpool" / "home"
+    assert not (tmp_path / "cached").exists()
+
+
+def test_one_that_was_removed_is_made_again_where_it_was(tmp_path: Path) -> None:
+    home = tmp_path / "gone" / "server"
+    assert restore(home)
+    assert not restore(home)
+    assert {entry.name for entry in home.iterdir()} == {entry.name for entry in overlay().iterdir()}
 
 
 def test_it_must_not_lie_in_site_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

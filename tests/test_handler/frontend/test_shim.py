@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pid_namespaces import in_another_pid_namespace
 from waiting import wait_for
 
 from interpool.handler import interpool_handler
@@ -187,7 +188,17 @@ def test_a_log_of_another_users_is_left_alone(tmp_path: Path, monkeypatch: pytes
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
     assert shim.process_start(os.getpid()).isdecimal()
     assert shim.process_start(2**22 + 1) == ""
-    assert shim.instance_key(os.getpid(), "p") == f"{os.getpid()}-{shim.process_start(os.getpid())}-p"
+    key = f"{os.getpid()}-{shim.process_start(os.getpid())}-{shim.system_key()}-p"
+    assert shim.instance_key(os.getpid(), "p") == key
+    with pytest.raises(shim.Refused, match="has ended"):
+        shim.instance_key(2**22 + 1, "p")
+
+
+def test_pid_namespaces_have_names_of_their_own() -> None:
+    source = "from interpool.handler.frontend import shim; print(shim.system_key())"
+    there = in_another_pid_namespace(source).partition("\n")[0]
+    assert there != shim.system_key()
+    assert there.partition(".")[0] == shim.system_key().partition(".")[0]  # it is one machine
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from interpool.handler.host.exporter import (
 
 def _text(*pools: dict[str, Any], silent: int = 0) -> str:
     registry = CollectorRegistry()
-    registry.register(PoolCollector(lambda: (list(pools), silent)))
+    registry.register(PoolCollector(lambda: (list(pools), ["a host"] * silent)))
     return generate_latest(registry).decode()
 
 

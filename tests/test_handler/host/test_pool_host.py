@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 from local_server import free_ports
+from shims import Shim, connect, manifest_of, new_model
 from waiting import wait_for
 
 import interpool.native
@@ -24,10 +26,11 @@ from interpool.handler import interpool_handler
 from interpool.handler.config import own_pool
 from interpool.handler.failed_load import ask_for_own_interpreters
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, pool_host
+from interpool.handler.frontend.held import unheld
+from interpool.handler.host import control, pool_host, survival
 from interpool.handler.host.call_watch import CallWatch
 from interpool.handler.host.pool import Pool
-from interpool.handler.host.pool_host import PoolHost, remove_stale
+from interpool.handler.host.pool_host import PoolHost
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import LeaseTimeoutError
@@ -124,65 +127,15 @@ class _Pool:
         os.eventfd_write(entry["done_fd"], 1)
 
 
-class _Shim:
-    """What a shim does, in this process, with pipes as its log."""
-
-    def __init__(self, runtime: Path, address: str, model_dir: Path, **fields: str) -> None:
-        self.peer = socket.socket(fileno=shim.connect_control(str(runtime)).detach())
-        self.peer.settimeout(60)
-        self.out = os.pipe()
-        self.err = os.pipe()
-        message = {
-            "protocol": shim.PROTOCOL,
-            "pid": str(os.getpid()),
-            "address": address,
-            "model_dir": str(model_dir),
-            "metrics_config": "/m.yaml",
-            "arguments": "worker.py",
-            **fields,
-        }
-        text = "\0".join(["register", *(f"{name}={value}" for name, value in message.items())])
-        try:
-            socket.send_fds(self.peer, [text.encode()], [self.out[1], self.err[1]])
-        except OSError:
-            self.close()
-            raise
-        finally:
-            os.close(self.out[1])
-            os.close(self.err[1])
-
-    def answer(self) -> str:
-        return self.peer.recv(65536).decode()
-
-    def log_is_closed(self) -> bool:
-        os.set_blocking(self.out[0], False)
-        try:
-            return os.read(self.out[0], 100) == b""
-        except BlockingIOError:
-            return False
-
-    def close(self) -> None:
-        self.peer.close()
-        for descriptor in (self.out[0], self.err[0]):
-            os.close(descriptor)
-
-
-def _manifest(**model: str) -> str:
-    return json.dumps({"model": {"modelName": "m", "handler": "interpool_handler.py", **model}})
-
-
 def _configure(model: Path, text: str) -> None:
     """Give it a configuration file."""
     (model / "config.yaml").write_text(text)
-    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(configFile="config.yaml"))
+    (model / "MAR-INF" / "MANIFEST.json").write_text(manifest_of(configFile="config.yaml"))
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    directory = tmp_path / "model"
-    (directory / "MAR-INF").mkdir(parents=True)
-    (directory / "MAR-INF" / "MANIFEST.json").write_text(_manifest())
-    return directory
+    return new_model(tmp_path / "model")
 
 
 @pytest.fixture
@@ -226,22 +179,16 @@ def runtime(pool: None, tmp_path: Path, frontend: subprocess.Popen[bytes]) -> It
         yield directory
 
 
-def _connect(path: Path) -> socket.socket:
-    stream = socket.socket(socket.AF_UNIX)
-    stream.connect(str(path))
-    return stream
-
-
 def _states(runtime: Path) -> list[str]:
     return [worker["state"] for worker in json.loads(control.ask_status(runtime))["workers"]]
 
 
 def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: Path) -> None:
     path = tmp_path / ".ts.sock.9000"
-    worker = _Shim(runtime, f"unix:{path}", model)
+    worker = Shim(runtime, f"unix:{path}", model)
     assert worker.answer() == "ready"
     assert _states(runtime) == ["listening"]
-    stream = _connect(path)
+    stream = connect(path)
     wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     assert _Pool.connections[0]["affinity"] == str(model)
     assert _Pool.connections[0]["module"] == "interpool.handler.backend.service"
@@ -256,7 +203,7 @@ def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: 
 
 
 def test_stacks_are_answered_whole_while_the_host_goes_on(runtime: Path, model: Path, tmp_path: Path) -> None:
-    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "ready"
     assert control.ask_stacks(runtime).decode() == "interpreter 1: free\n" * 10_000
     assert _states(runtime) == ["listening"]
@@ -268,9 +215,9 @@ def test_a_killed_shims_connection_is_closed_and_its_log_at_once(
     runtime: Path, model: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / ".ts.sock.9000"
-    worker = _Shim(runtime, f"unix:{path}", model)
+    worker = Shim(runtime, f"unix:{path}", model)
     assert worker.answer() == "ready"
-    stream = _connect(path)
+    stream = connect(path)
     wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     worker.peer.close()
     wait_for(lambda: _Pool.connections[0]["closed"], "its connection to be closed")
@@ -288,18 +235,18 @@ def test_a_name_that_is_used_again_belongs_to_the_new_worker(
 ) -> None:
     """TorchServe reuses a killed worker's socket name before its end is seen here."""
     path = tmp_path / ".ts.sock.9000"
-    old = _Shim(runtime, f"unix:{path}", model)
+    old = Shim(runtime, f"unix:{path}", model)
     assert old.answer() == "ready"
-    stream = _connect(path)
+    stream = connect(path)
     wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     path.unlink()
-    new = _Shim(runtime, f"unix:{path}", model)
+    new = Shim(runtime, f"unix:{path}", model)
     assert new.answer() == "ready"
     assert sorted(_states(runtime)) == ["ending", "listening"]
     _Pool.end(0)
     wait_for(lambda: _states(runtime) == ["listening"], "the old worker's end")
     assert path.exists()
-    second = _connect(path)
+    second = connect(path)
     wait_for(lambda: _states(runtime) == ["connected"], "the connection")
     for thing in (stream, second, old, new):
         thing.close()
@@ -313,12 +260,12 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interpool.handler.host.pool_host.FILLING_TICK_S", 0.05)
 
 
-def _serve(runtime: Path, path: Path, model: Path) -> tuple[_Shim, socket.socket, WorkerToken]:
+def _serve(runtime: Path, path: Path, model: Path) -> tuple[Shim, socket.socket, WorkerToken]:
     """A worker that TorchServe has connected to, and what the interpreters are told of it."""
     known = len(getattr(_Pool, "connections", []))
-    worker = _Shim(runtime, f"unix:{path}", model)
+    worker = Shim(runtime, f"unix:{path}", model)
     assert worker.answer() == "ready"
-    stream = _connect(path)
+    stream = connect(path)
     wait_for(lambda: len(_Pool.connections) > known, "the connection")
     return worker, stream, WorkerToken.of_text(_Pool.connections[-1]["worker"])
 
@@ -368,12 +315,12 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
 ) -> None:
     path = tmp_path / ".ts.sock.9000"
     monkeypatch.setattr("interpool.handler.host.pool_host.MODEL_CHECK_S", 0.1)
-    worker = _Shim(runtime, f"unix:{path}", model)
+    worker = Shim(runtime, f"unix:{path}", model)
     assert worker.answer() == "ready"
     model.rename(tmp_path / "moved")
     assert worker.answer() == "bye"
     wait_for(lambda: _Pool.forgotten == [str(model)], "the model to be forgotten")
-    late = _Shim(runtime, f"unix:{path}", model)
+    late = Shim(runtime, f"unix:{path}", model)
     assert "is gone: was it unregistered?" in late.answer()
     worker.close()
     late.close()
@@ -390,10 +337,10 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
 def test_what_cannot_be_served_is_refused_with_the_reason(
     runtime: Path, model: Path, tmp_path: Path, fields: dict[str, str], words: str
 ) -> None:
-    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model, **({} if "address" in fields else fields))
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model, **({} if "address" in fields else fields))
     if "address" in fields:
         worker.close()
-        worker = _Shim(runtime, fields["address"], model)
+        worker = Shim(runtime, fields["address"], model)
     assert words in worker.answer()
     worker.close()
     wait_for(lambda: _states(runtime) == [], "the worker's end")
@@ -404,7 +351,7 @@ def test_a_model_with_a_name_that_leads_out_is_loaded_nowhere_and_its_load_says_
     runtime: Path, model: Path, tmp_path: Path, handler: str
 ) -> None:
     (tmp_path / "secret.yaml").write_text("interpool: {pool: stolen}")
-    manifest = _manifest(handler=handler, configFile="../secret.yaml")
+    manifest = manifest_of(handler=handler, configFile="../secret.yaml")
     (model / "MAR-INF" / "MANIFEST.json").write_text(manifest)
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s", model)
@@ -417,7 +364,7 @@ def test_a_model_with_a_name_that_leads_out_is_loaded_nowhere_and_its_load_says_
 
 
 def test_a_model_has_the_name_that_it_is_registered_by(runtime: Path, model: Path, tmp_path: Path) -> None:
-    (model / "MAR-INF" / "MANIFEST.json").write_text(_manifest(modelVersion="2.0"))
+    (model / "MAR-INF" / "MANIFEST.json").write_text(manifest_of(modelVersion="2.0"))
     _Pool.connections = []
     worker, stream, token = _serve(runtime, tmp_path / ".s", model)
 
@@ -428,7 +375,7 @@ def test_a_model_has_the_name_that_it_is_registered_by(runtime: Path, model: Pat
     assert names() == {"m/2.0"}
     Report("loading", os.getpid(), 1, model="alias1").send(token.reports)
     wait_for(lambda: names() == {"alias1/2.0"}, "the name")
-    next_worker = _Shim(runtime, f"unix:{tmp_path}/.s1", model, pid=str(os.getpid() + 1))
+    next_worker = Shim(runtime, f"unix:{tmp_path}/.s1", model, pid=str(os.getpid() + 1))
     assert next_worker.answer() == "ready"
     assert names() == {"alias1/2.0"}
     _Pool.end(0)
@@ -449,10 +396,10 @@ def test_a_pool_that_does_not_start_tells_every_waiting_worker(
 ) -> None:
     monkeypatch.setattr(_Pool, "failure", OSError("no room for copies"))
     with _host(tmp_path, frontend, ahead=ahead) as runtime:
-        workers = [_Shim(runtime, f"unix:{tmp_path}/.s{index}", model) for index in range(2)]
+        workers = [Shim(runtime, f"unix:{tmp_path}/.s{index}", model) for index in range(2)]
         for worker in workers:
             assert "no room for copies" in worker.answer()
-        late = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
+        late = Shim(runtime, f"unix:{tmp_path}/.s2", model)
         assert "no room for copies" in late.answer()
         for worker in (*workers, late):
             worker.close()
@@ -462,7 +409,7 @@ def test_a_pool_that_does_not_start_tells_every_waiting_worker(
 def test_a_worker_is_served_before_all_interpreters_are_ready(
     runtime: Path, model: Path, tmp_path: Path
 ) -> None:
-    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "ready"
     assert _Pool.sizes == [(2, 2)]  # of which this pool never has more than one
     worker.close()
@@ -477,7 +424,7 @@ def test_a_host_that_was_started_ahead_has_its_size_before_a_worker_comes(
         _configure(model, "interpool: {interpreters: 3}\n")
         workers = []
         for index in range(2):
-            workers.append(_Shim(runtime, f"unix:{tmp_path}/.s{index}", model))
+            workers.append(Shim(runtime, f"unix:{tmp_path}/.s{index}", model))
             assert workers[-1].answer() == "ready"
         assert _Pool.sizes == [(2, 2), (3, 3)]  # the first model decides
         for worker in workers:
@@ -496,7 +443,7 @@ def test_a_host_that_was_started_ahead_waits_for_its_first_worker(
     monkeypatch.setenv("INTERPOOL_IDLE_EXIT_S", "0.2")
     with _host(tmp_path, frontend, ahead=True) as runtime:
         wait_for(lambda: json.loads(control.ask_status(runtime))["uptime_s"] > 0.5, "more than the idle time")
-        worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+        worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
         assert worker.answer() == "ready"
         worker.close()
         wait_for(lambda: not runtime.exists(), "the host's end, as nobody needs it any more")
@@ -511,7 +458,7 @@ def test_a_host_that_was_started_ahead_leaves_if_workers_have_another_environmen
     with subprocess.Popen(["sleep", "1000"], env={**os.environ, **other}) as process:
         try:
             with _host(tmp_path, frontend, ahead=True) as runtime:
-                worker = _Shim(runtime, f"unix:{tmp_path}/.s", model, pid=str(process.pid))
+                worker = Shim(runtime, f"unix:{tmp_path}/.s", model, pid=str(process.pid))
                 assert worker.answer() == ""  # after which a shim tries again
                 worker.close()
                 wait_for(lambda: not runtime.exists(), "the host's end, with its frontend alive")
@@ -525,7 +472,7 @@ def test_a_host_that_is_asked_how_it_is_ends_when_nobody_needs_it(
 ) -> None:
     monkeypatch.setenv("INTERPOOL_IDLE_EXIT_S", "0.2")
     with _host(tmp_path, frontend) as runtime:
-        worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+        worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
         assert worker.answer() == "ready"
         worker.close()
 
@@ -557,7 +504,7 @@ def test_a_pool_that_has_lost_all_interpreters_ends_whoever_is_connected(
 def test_a_host_that_has_been_short_of_memory_for_a_moment_goes_on(
     runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "ready"
     shortages = [MemoryError()]
     stats = _Pool.stats
@@ -578,7 +525,7 @@ def test_a_host_that_has_been_short_of_memory_for_a_moment_goes_on(
 def test_a_host_whose_turns_all_fail_makes_room_for_the_next_one(
     frontend: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_host, "MOST_FAILED_TURNS", 3)
+    monkeypatch.setattr(survival, "MOST_FAILED_TURNS", 3)
     with _host(tmp_path / "base", frontend) as runtime:
 
         def fail(_self: object) -> None:
@@ -624,7 +571,7 @@ def test_a_host_whose_directory_cannot_be_made_again_tells_its_workers_that_it_e
 ) -> None:
     base = tmp_path / "base"
     with _host(base, frontend) as runtime:
-        worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+        worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
         assert worker.answer() == "ready"
         shutil.rmtree(base)
         base.touch()  # in the way of everybody, root as well
@@ -675,7 +622,7 @@ def test_a_worker_that_cannot_be_taken_for_whatever_reason_is_answered_and_its_l
         raise KeyError("maybe")
 
     monkeypatch.setattr("interpool.handler.host.pool_host.Worker", fail)
-    worker = _Shim(runtime, f"unix:{tmp_path}/.s", model)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
     assert worker.answer() == "refused\0the pool host could not take this worker: KeyError('maybe')"
     wait_for(worker.log_is_closed, "the end of its log")
     assert _states(runtime) == []
@@ -684,7 +631,7 @@ def test_a_worker_that_cannot_be_taken_for_whatever_reason_is_answered_and_its_l
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
     (port,) = free_ports(1)
-    worker = _Shim(runtime, f"tcp:127.0.0.1:{port}", model)
+    worker = Shim(runtime, f"tcp:127.0.0.1:{port}", model)
     assert worker.answer() == "ready"
     stream = socket.create_connection(("127.0.0.1", port))
     wait_for(lambda: _states(runtime) == ["connected"], "the connection")
@@ -694,17 +641,9 @@ def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
     worker.close()
 
 
-def test_directories_of_servers_that_are_gone_are_removed(
-    tmp_path: Path, frontend: subprocess.Popen[bytes]
-) -> None:
-    live = tmp_path / shim.instance_key(frontend.pid, "p")
-    reused = tmp_path / f"{frontend.pid}-1-p"
-    dead = tmp_path / f"{2**22 + 1}-5-p"
-    other = tmp_path / "something-else"
-    for directory in (live, reused, dead, other):
-        directory.mkdir()
-    remove_stale(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([live, other])
+def test_a_host_holds_its_directory_and_lets_go_of_it_at_its_end(runtime: Path) -> None:
+    with unheld(runtime) as is_free:
+        assert not is_free
 
 
 def test_a_host_without_a_frontend_does_not_start(tmp_path: Path) -> None:
@@ -753,7 +692,7 @@ def test_a_model_whose_calls_do_not_come_back_is_parted_with(
         (model / "interpool_handler.py").write_text(text + ("" if handler == "ours" else "import evil\n"))
     for index in range(3):
         _lose_a_call(runtime, tmp_path / f".s{index}", model)
-    late = _Shim(runtime, f"unix:{tmp_path}/.s3", model)
+    late = Shim(runtime, f"unix:{tmp_path}/.s3", model)
     said = late.answer()
     assert said.startswith(answer)
     assert "3 of its calls did not come back" in said
@@ -770,7 +709,7 @@ def test_two_calls_that_do_not_come_back_are_borne(runtime: Path, model: Path, t
     _Pool.connections = []
     for index in range(2):
         _lose_a_call(runtime, tmp_path / f".s{index}", model)
-    worker = _Shim(runtime, f"unix:{tmp_path}/.s2", model)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s2", model)
     assert worker.answer() == "ready"
     worker.close()
     for index in range(2):
@@ -817,10 +756,105 @@ def test_a_model_that_left_traces_before_gets_a_process_once_many_interpreters_a
     monkeypatch.setattr(_Pool, "retired", pool_host.MOST_LOST)
     time.sleep(0.5)  # some looks
     for path in (".s1", ".s2"):  # of both workers
-        late = _Shim(runtime, f"unix:{tmp_path}/{path}", again)
+        late = Shim(runtime, f"unix:{tmp_path}/{path}", again)
         assert late.answer() == f"pool\0{own_pool(again)}"
         late.close()
-    new = _Shim(runtime, f"unix:{tmp_path}/.s3", other)
+    new = Shim(runtime, f"unix:{tmp_path}/.s3", other)
     assert new.answer() == "ready"
     for thing in (stream, worker, new):
         thing.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [
+        (MemoryError(), "the pool host has no memory left for this worker: `interpool status` says"),
+        (RuntimeError("a thread cannot be started: no room"), "no room; raise `ulimit -u`, `ulimit -v`"),
+    ],
+)
+def test_a_worker_that_cannot_be_served_for_a_lack_ends_and_says_so(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lack: Exception, said: str
+) -> None:
+    """Else TorchServe waits for its load until the time is over, and its log stays open."""
+
+    def serve(_pool: _Pool, fd: int, **_options: object) -> None:
+        os.close(fd)  # as the pool does
+        raise lack
+
+    monkeypatch.setattr(_Pool, "serve", serve)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "ready"
+    stream = connect(tmp_path / ".s")
+    answer = worker.answer()
+    assert answer.startswith("refused\0")
+    assert said in answer
+    assert stream.recv(1) == b""
+    log = os.read(worker.err[0], 1000).decode()
+    assert log.startswith("interpool: the pool host could not serve this worker: ")
+    assert said in log
+    wait_for(worker.log_is_closed, "the end of its log")
+    assert _states(runtime) == []
+    stream.close()
+    worker.close()
+
+
+@pytest.mark.usefixtures("pool", "quick_ticks")
+def test_a_host_whose_events_all_fail_makes_room_for_the_next_one(
+    frontend: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: object) -> None:
+        raise OSError("nobody knows why")
+
+    monkeypatch.setattr(survival, "MOST_FAILED_TURNS", 3)
+    monkeypatch.setattr(pool_host.PoolHost, "_on_shim", fail)
+    with _host(tmp_path / "base", frontend) as runtime:
+        late = shim.connect_control(str(runtime))
+        wait_for(lambda: not runtime.exists(), "the host to leave")
+        late.close()
+
+
+@pytest.mark.usefixtures("pool", "quick_ticks")
+def test_a_host_whose_selector_was_closed_leaves_at_once(
+    frontend: subprocess.Popen[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By a model, which took its number for one of its own: the next host has all that it needs."""
+    made: list[selectors.EpollSelector] = []
+
+    class Selector(selectors.EpollSelector):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(pool_host.selectors, "DefaultSelector", Selector)
+    with _host(tmp_path / "base", frontend) as runtime:
+        os.close(made[0].fileno())
+        wait_for(lambda: not runtime.exists(), "the host to leave")
+    (said,) = (line for line in caplog.messages if "cannot go on" in line)
+    assert "a turn of the host was cut short: Bad file descriptor. Has a model closed what is not" in said
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_clock_that_is_set_ends_no_worker(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_host, "MODEL_CHECK_S", 0.05)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "ready"
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 86_400)
+    checked: list[None] = []
+    end_stale_workers = PoolHost._end_stale_workers
+    monkeypatch.setattr(
+        PoolHost, "_end_stale_workers", lambda host: (end_stale_workers(host), checked.append(None))
+    )
+    wait_for(lambda: len(checked) > 2, "the host to look for workers to which TorchServe did not come")
+    status = json.loads(control.ask_status(runtime))
+    assert [each["state"] for each in status["workers"]] == ["listening"]
+    assert status["uptime_s"] < 3600
+    assert status["workers"][0]["seconds"] < 3600
+    worker.close()
+    wait_for(lambda: _states(runtime) == [], "the worker's end")

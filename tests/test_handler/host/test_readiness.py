@@ -11,7 +11,9 @@ import pool_states
 from interpool.handler.host.readiness import with_probes
 
 
-def _get(target: str, *pools: dict[str, Any], silent: int = 0) -> tuple[str, dict[str, Any] | bytes]:
+def _get(
+    target: str, *pools: dict[str, Any], silent: tuple[str, ...] = ()
+) -> tuple[str, dict[str, Any] | bytes]:
     environ: dict[str, Any] = {}
     setup_testing_defaults(environ)
     environ["PATH_INFO"], _, environ["QUERY_STRING"] = target.partition("?")
@@ -21,7 +23,7 @@ def _get(target: str, *pools: dict[str, Any], silent: int = 0) -> tuple[str, dic
         start_response("200 OK", [])
         return [b"metrics"]
 
-    answer = with_probes(app, lambda: (list(pools), silent))
+    answer = with_probes(app, lambda: (list(pools), list(silent)))
     body = b"".join(answer(environ, lambda status, _headers, _error=None: said.append(status)))  # type: ignore[arg-type]
     return said[0], body if body == b"metrics" else json.loads(body)
 
@@ -51,8 +53,11 @@ def test_a_model_that_no_pool_serves_is_not_ready() -> None:
 
 
 def test_a_host_that_does_not_answer_is_not_healthy() -> None:
-    assert _get("/health", pool_states.pool()) == ("200 OK", {"pools": 1, "silent_hosts": 0})
-    assert _get("/health", silent=1) == ("503 Service Unavailable", {"pools": 0, "silent_hosts": 1})
+    assert _get("/health", pool_states.pool()) == ("200 OK", {"pools": 1, "silent_hosts": []})
+    assert _get("/health", silent=("/run/a",)) == (
+        "503 Service Unavailable",
+        {"pools": 0, "silent_hosts": ["/run/a"]},
+    )
 
 
 def test_anything_else_is_the_exporters() -> None:

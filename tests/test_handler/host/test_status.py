@@ -56,11 +56,12 @@ def test_interpreters_that_are_not_there_yet_are_told_of(sizes: dict[str, Any], 
 def test_stacks_are_shown_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def live_pools(stacks: bool) -> list[dict[str, Any]]:
+    def ask_hosts(stacks: bool) -> tuple[list[dict[str, Any]], list[str]]:
         asked.append(stacks)
-        return [_pool(stacks="interpreter 1: free\n  thread 7\n    predict (m.py:3)") if stacks else _pool()]
+        said = "interpreter 1: free\n  thread 7\n    predict (m.py:3)"
+        return [_pool(stacks=said) if stacks else _pool()], []
 
-    monkeypatch.setattr(status, "live_pools", live_pools)
+    monkeypatch.setattr(status, "ask_hosts", ask_hosts)
     plain = CliRunner().invoke(main, ["status"])
     full = CliRunner().invoke(main, ["status", "--stacks"])
     assert asked == [False, True]

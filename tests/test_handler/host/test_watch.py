@@ -12,9 +12,9 @@ from rich.console import Console
 from interpool.handler.host import watch as watching
 
 
-def _shown(*pools: dict[str, Any]) -> str:
+def _shown(*pools: dict[str, Any], silent: list[str] | None = None) -> str:
     console = Console(file=io.StringIO(), width=160)
-    console.print(watching.render(list(pools), "no pool host is running"))
+    console.print(watching.render(list(pools), silent or [], "no pool host is running"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -54,15 +54,19 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
 def test_a_pool_that_starts_and_no_pool_at_all_are_shown() -> None:
     assert "starting" in _shown(pool(interpreters=None, served={}, workers=[], memory={}))
     assert _shown() == "no pool host is running\n"
+    assert _shown(silent=["/run/1: why"]).splitlines() == [
+        "a pool host is running and does not answer, in",
+        "  /run/1: why",
+    ]
 
 
 def test_without_a_terminal_it_is_plain_text_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
-    answers = iter([[pool()], []])
+    answers = iter([([pool()], ["/run/1: why"]), ([], [])])
     watching.watch(lambda: next(answers), "nobody", interval_s=0, times=2)
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert said.startswith("pool 'default': host process 1 of TorchServe 2, up 3 s\n")
-    assert said.endswith("\nnobody\n")
+    assert said.endswith("does not answer, in\n  /run/1: why\nnobody\n")
 
 
 def test_on_a_terminal_it_is_shown_in_place(
@@ -72,11 +76,11 @@ def test_on_a_terminal_it_is_shown_in_place(
     monkeypatch.setenv("TERM", "xterm")
     asked: list[int] = []
 
-    def ask() -> list[dict[str, Any]]:
+    def ask() -> tuple[list[dict[str, Any]], list[str]]:
         asked.append(1)
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return [pool()]
+        return [pool()], []
 
     watching.watch(ask, "nobody", interval_s=0)
     said = capsys.readouterr().out

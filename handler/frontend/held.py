@@ -1,0 +1,38 @@
+"""Whether a directory is held by a living process, for who would remove it.
+
+A holder has a shared lock on the directory, or on a file in it (``shim.hold``). A process id would say less:
+containers that share a directory have process ids of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def unheld(path: Path) -> Iterator[bool]:
+    """Whether no process holds it; if so, none begins to before the ``with`` statement ends.
+
+    Where that cannot be found out, it counts as held.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+            fcntl.flock(
+                descriptor, fcntl.LOCK_UN
+            )  # a child that was forked meanwhile has the descriptor, too
+    finally:
+        os.close(descriptor)

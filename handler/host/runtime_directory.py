@@ -1,0 +1,66 @@
+"""The directories in which shims and hosts meet: those of servers that are gone are removed.
+
+A host holds its directory (``shim.hold``), and who starts one has the lock in it. A process id in a name says
+something only in the system and PID namespace that the name gives. Of other containers, and of other
+machines, nothing is removed that was of use within a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from interpool.handler.frontend import shim
+from interpool.handler.frontend.held import unheld
+
+UNUSED_S = 24 * 3600.0  # a host dates its files every hour
+_NAME = re.compile(r"(?P<pid>\d+)-(?P<start>\d*)-(?:(?P<system>[0-9a-f]{8}\.[0-9a-f]+)-)?.+")
+
+
+def remove_stale(base: Path) -> None:
+    """Remove those of TorchServe instances that are gone."""
+    for directory in base.iterdir():
+        if _is_stale(directory):
+            with unheld(directory) as is_free, _nobody_starts(directory) as is_quiet:
+                if is_free and is_quiet:
+                    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_stale(directory: Path) -> bool:
+    name = _NAME.fullmatch(directory.name)
+    if name is None:
+        return False
+    if name["system"] == shim.system_key():
+        return shim.process_start(int(name["pid"])) != name["start"]
+    try:
+        return time.time() - directory.stat().st_mtime > UNUSED_S
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _nobody_starts(directory: Path) -> Iterator[bool]:
+    """Whether nobody has the lock under which a host starts; if so, nobody gets it meanwhile."""
+    try:
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_quiet = True
+    except OSError:
+        is_quiet = False
+    try:
+        yield is_quiet
+    finally:
+        os.close(lock)

@@ -1,0 +1,86 @@
+"""Failures in the host's control plane: told in few lines, survived, and not for ever.
+
+What fails once may go well the next time: memory may be short for a moment. What fails turn after turn is
+left to the next host, which has none of what fails here. What cannot heal, as a model has closed descriptors
+that are not its own, ends this host at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import time
+from collections.abc import Callable
+
+MOST_FAILED_TURNS = 24  # one after another: ten seconds, with the pauses between them
+PAUSES_S = (0.05, 0.5)  # after the first one; at most
+QUIET_S = 60.0  # in which the same failure is not told again
+_MOST_KINDS = 100  # of failures that are told apart
+_CANNOT_HEAL = (errno.EBADF, errno.ENOTSOCK)
+
+logger = logging.getLogger("interpool.host")
+
+
+class Survival:
+    """Does what may fail. For the host's control thread."""
+
+    def __init__(self) -> None:
+        self._has_failed = False
+        self._in_a_row = 0
+        self._told: dict[str, tuple[float, int]] = {}  # when, and how often since
+        self._beyond_repair = ""
+
+    def attempt(self, step: Callable[[], object], failure: str) -> Exception | None:
+        """Do it; what goes wrong there, a lack of memory for one, is told and ends nothing else.
+
+        Returns:
+            What went wrong.
+        """
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, others are served
+            self._has_failed = True
+            if isinstance(error, OSError) and error.errno in _CANNOT_HEAL:
+                self._beyond_repair = f"{failure}: {error.strerror}. Has a model closed what is not its own?"
+            with contextlib.suppress(Exception):  # there may be no memory for a line either
+                self._tell(failure, error)
+            return error
+        return None
+
+    def despair(self, reason: str) -> None:
+        """Have the host leave at the end of this turn."""
+        self._beyond_repair = reason
+
+    def end_turn(self) -> str:
+        """Pause if something failed, so that what stays does not keep the processor busy.
+
+        Returns:
+            Why the host is to leave, or "".
+        """
+        if self._beyond_repair:
+            return self._beyond_repair
+        if not self._has_failed:
+            self._in_a_row = 0
+            return ""
+        self._has_failed = False
+        self._in_a_row += 1
+        if self._in_a_row >= MOST_FAILED_TURNS:
+            return "its turns fail"
+        first, longest = PAUSES_S
+        time.sleep(min(first * 2 ** (self._in_a_row - 1), longest))
+        return ""
+
+    def _tell(self, failure: str, error: Exception) -> None:
+        kind, now = f"{failure}: {error!r}", time.monotonic()
+        since, often = self._told.get(kind, (-QUIET_S, 0))
+        if now - since < QUIET_S:
+            self._told[kind] = since, often + 1
+            return
+        if len(self._told) >= _MOST_KINDS:
+            self._told.clear()
+        self._told[kind] = now, 0
+        if often:
+            logger.error("%s; %d times more in the last %.0f s", kind, often + 1, now - since)
+        else:
+            logger.error("%s", failure, exc_info=error)

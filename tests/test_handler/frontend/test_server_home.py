@@ -1,0 +1,50 @@
+"""The home that a server has for itself: held by whoever has its descriptor, and removed afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interpool.handler.errors import OverlayError
+from interpool.handler.frontend.server_home import lives_in, make_server_home, remove_ended
+
+
+def test_it_lives_as_long_as_a_process_has_it_as_its_standard_input(tmp_path: Path) -> None:
+    home, held = make_server_home(tmp_path)
+    assert (home / "ts" / "model_service_worker.py").is_file()
+    assert home.stat().st_mode & 0o777 == 0o700
+    with subprocess.Popen(["sleep", "1000"], stdin=held) as server:
+        os.close(held)
+        remove_ended(tmp_path)
+        assert lives_in(tmp_path)
+        assert home.is_dir()
+        server.kill()
+    assert not lives_in(tmp_path)
+    remove_ended(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_shim_runs_without_a_cache(tmp_path: Path) -> None:
+    home, held = make_server_home(tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(home / "ts" / "model_service_worker.py"), "--sock-type", "unix"],
+        env={"INTERPOOL_CACHE": str(tmp_path / "none"), "INTERPOOL_STOCK_ARCHIVES": "refuse"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "this model is refused" in done.stderr
+    assert not (tmp_path / "none").exists()
+    os.close(held)
+
+
+def test_a_directory_that_is_none_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(OverlayError, match=r"make that directory writable, or set TEMP to another one"):
+        make_server_home(tmp_path / "gone")
+    (tmp_path / "site-packages").mkdir()
+    with pytest.raises(OverlayError, match=r"set TEMP to another directory"):
+        make_server_home(tmp_path / "site-packages")
