@@ -510,14 +510,19 @@ def _give_to(authors: dict[str, WorkerToken], reason: str) -> dict[str, str]:
     return dict.fromkeys(authors, reason)
 
 
-def leave(directory: str) -> None:
-    """Unload the model in that directory: it is served by interpreters of its own from now on."""
+def leave(directory: str) -> bool:
+    """Unload the model in that directory: it is served by interpreters of its own from now on.
+
+    Returns:
+        Whether it is gone; not if this interpreter is its own.
+    """
+    if _has_one_model:
+        return False
     drop(directory)
     take_out()
-    if not _has_one_model and (
-        _neighbourhood.look(at_once=True) or _neighbourhood.look_thoroughly(_unwatched)
-    ):
+    if _neighbourhood.look(at_once=True) or _neighbourhood.look_thoroughly(_unwatched):
         _interpool.retire_interpreter()
+    return True
 
 
 def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> _Loaded:

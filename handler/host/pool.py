@@ -214,11 +214,13 @@ def _leave(manager: Manager, model_dir: str) -> None:
     sharing = [one["interpreter"] for one in entries if model_dir in one["affinities"] and not one["owner"]]
     for instance in manager.all_instances():
         if instance.interpreter_id in sharing:
+            is_gone = False
             with (
                 contextlib.suppress(InterpoolError),
                 instance.acquire_session(call_limit=LOAD_LIMIT_S) as session,
             ):
-                session.global_(SERVICE_MODULE, "leave")(model_dir)
+                is_gone = session.global_(SERVICE_MODULE, "leave")(model_dir).to_value()
+            if is_gone:
                 manager.forget(model_dir, instance.interpreter_id)
 
 

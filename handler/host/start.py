@@ -10,6 +10,7 @@ The first interpreter is what takes longest, so it is started before the rest of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import resource
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
         "--lock", type=int, default=-1, help="descriptor of the instance's lock, to be let go of"
     )
     options = parser.parse_args(arguments)
+    _close_inherited(but=options.lock)
     if options.lock >= 0:
         os.set_inheritable(options.lock, False)
         if _is_there(str(options.runtime_dir)):  # a shim was faster
@@ -75,6 +77,14 @@ def main(arguments: list[str]) -> int:
     # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
+
+
+def _close_inherited(but: int) -> None:
+    """Close what the shim that started this process has for itself: by one, it holds its model's directory."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != but:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
 
 
 def _is_there(runtime_dir: str) -> bool:

@@ -66,8 +66,12 @@ class Trial:
             # says it all again.
             self._output = [keep(os.memfd_create(name, os.MFD_CLOEXEC)) for name in ("stdout", "stderr")]
             self._log = [keep(os.dup(descriptor)) for descriptor in first.stdio]
+            self._opened = opened.pop_all()  # the thread's from now on: it may be over at once
+        try:
             self._start(first)
-            self._opened = opened.pop_all()
+        except BaseException:
+            self._opened.close()
+            raise
 
     def _start(self, first: Worker) -> None:
         token = replace(first.token(), stdout=self._output[0], stderr=self._output[1])

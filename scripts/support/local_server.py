@@ -102,7 +102,7 @@ class TorchServe:
     def start(self) -> Self:
         command = [*self.launcher, *self.command("--start", *self._flags())]
         with (self.root / "start.log").open("wb") as log:
-            subprocess.run(
+            done = subprocess.run(
                 command,
                 cwd=self.root,
                 env=self._environment(),
@@ -111,9 +111,11 @@ class TorchServe:
                 stderr=subprocess.STDOUT,
                 # An interrupt is for the caller, which then stops the server itself.
                 start_new_session=True,
-                check=True,
+                check=False,
                 timeout=60,
             )
+        if done.returncode:
+            raise AssertionError(f"TorchServe did not start: {(self.root / 'start.log').read_text()}")
         self.frontend = psutil.Process(int((self.tmp / ".model_server.pid").read_text()))
         wait_for(self._answers, f"TorchServe in {self.root}")
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -822,16 +823,17 @@ def test_a_host_whose_selector_was_closed_leaves_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """By a model, which took its number for one of its own: the next host has all that it needs."""
-    made: list[selectors.EpollSelector] = []
+    is_closed = threading.Event()
 
     class Selector(selectors.EpollSelector):
-        def __init__(self) -> None:
-            super().__init__()
-            made.append(self)
+        def select(self, timeout: float | None = None) -> Any:
+            if is_closed.is_set():  # as if it were: its number may be another test's by then
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            return super().select(timeout)
 
     monkeypatch.setattr(pool_host.selectors, "DefaultSelector", Selector)
     with _host(tmp_path / "base", frontend) as runtime:
-        os.close(made[0].fileno())
+        is_closed.set()
         wait_for(lambda: not runtime.exists(), "the host to leave")
     (said,) = (line for line in caplog.messages if "cannot go on" in line)
     assert "a turn of the host was cut short: Bad file descriptor. Has a model closed what is not" in said

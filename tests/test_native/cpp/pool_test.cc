@@ -241,12 +241,12 @@ TEST(Pool, CountsLeasesAndWhatTheyWaitedForEachModel) {
   quiet.join();
   auto models = pool.models();
   EXPECT_EQ(models["greedy"].counters.leases, 1);
-  EXPECT_EQ(models["greedy"].counters.waits[0], 1);
-  EXPECT_EQ(models["greedy"].counters.waited, 0);
-  EXPECT_GT(models["greedy"].counters.leased, 0.002);
+  EXPECT_EQ(models["greedy"].counters.waits.buckets[0], 1);
+  EXPECT_EQ(models["greedy"].counters.waits.seconds, 0);
+  EXPECT_GT(models["greedy"].counters.leased.seconds, 0.002);
   EXPECT_EQ(models["quiet"].counters.leases, 1);
-  EXPECT_EQ(models["quiet"].counters.waits[0], 0);
-  EXPECT_GT(models["quiet"].counters.waited, 0.002);
+  EXPECT_EQ(models["quiet"].counters.waits.buckets[0], 0);
+  EXPECT_GT(models["quiet"].counters.waits.seconds, 0.002);
   EXPECT_EQ(models["quiet"].waiting, 0);
 }
 

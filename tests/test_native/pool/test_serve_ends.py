@@ -114,7 +114,7 @@ def test_a_peer_that_never_says_a_word_may_leave(connect: Connect) -> None:
     [
         ("follow", otf.predict(b"(raise)"), "LookupError: asked of worker-1"),
         ("follow", otf.predict(b"(exit)"), "SystemExit: 3"),
-        ("answers_none", LOAD, "a service answers (bytes, keep the connection open)"),
+        ("answers_none", LOAD, "a service that answers None has its interpreter retired, or"),
         ("answers_text", LOAD, "(bytes, keep the connection open), not a str"),
         ("no_such_function", LOAD, "no_such_function"),
     ],
