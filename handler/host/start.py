@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _close_inherited(but: int) -> None:
-    """Close what the shim that started this process has for itself: by one, it holds its model's directory."""
+    """Close what the shim that started this process has for itself: with one it holds a directory."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != but:
             with contextlib.suppress(OSError):  # the listing's own
