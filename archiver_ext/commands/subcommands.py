@@ -25,3 +25,6 @@ commands: list[click.Command] = [
     sign_command,
     archive_command,
 ]
+for _command in commands:
+    # As the group's, also when one is called by itself: click keeps what it was called with first.
+    _command.context_settings.setdefault("help_option_names", ["-h", "--help"])

@@ -459,7 +459,7 @@ def _is_touched_by_another(token: WorkerToken) -> bool:
 
 
 def _look(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str]:
-    """See what models have left here since the last look; nobody else meets it from now on.
+    """See what models have left here since the last look; no other model meets it from now on.
 
     Args:
         directory: of the model that is in place.

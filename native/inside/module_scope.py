@@ -326,7 +326,7 @@ def _hook(path: str) -> FileFinder:
 
 
 def _is_vendored(path: str) -> bool:
-    """Whether setuptools has added it to the path for itself, as it does whoever imports it."""
+    """Whether setuptools has added it to the path for itself, as it does at each first import."""
     file = getattr(sys.modules.get("setuptools"), "__file__", None)
     return file is not None and path == os.path.join(os.path.dirname(file), "_vendor")
 

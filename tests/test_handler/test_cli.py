@@ -14,6 +14,7 @@ from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext import PackError
+from interpool.archiver_ext.commands import subcommands
 from interpool.handler.cli import exit_status, main
 from interpool.handler.errors import ServeError
 from interpool.handler.frontend.server_home import lives_in
@@ -256,6 +257,12 @@ def test_every_command_has_help(command: str, option: str) -> None:
     assert done.exit_code == 0
     assert f"Usage: interpool {command}".strip() in done.output
     assert started.called == (command == "serve")  # which shows torchserve's own flags, too
+
+
+def test_a_command_that_was_called_by_itself_has_the_same_help_options() -> None:
+    for command in subcommands.commands:
+        assert CliRunner().invoke(command, ["--no-such-option"]).exit_code == 2
+        assert CliRunner().invoke(command, ["-h"]).exit_code == 0
 
 
 def test_no_line_of_the_list_of_commands_is_cut_or_wrapped() -> None:

@@ -52,7 +52,7 @@ class FairQueue {
     const std::string name;
     size_t share = SIZE_MAX;  // the most leases that it may have at once
     size_t running = 0;
-    // Of interpreters that nobody else leases, and that it leases alone. None: it shares with others.
+    // Of interpreters that no other flow leases, and that it leases alone. None: it shares with others.
     struct Own {
       size_t have = 0;
       size_t wanted = 1;

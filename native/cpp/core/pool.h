@@ -82,8 +82,8 @@ struct PoolOptions {
 // has no reserve.
 //
 // An interpreter in which a model has left something that others would meet has an *owner*
-// from then on, and so has each that is started for this model: nobody else leases them,
-// and it leases no other. They count for none of the sizes. An owner has as many as its
+// from then on, and so has each that is started for this model: no other
+// flow leases them, and it leases no other. They count for none of the sizes. An owner has as many as its
 // callers wait for, up to the minimum size, and one for each caller that settles; they are retired
 // when it is forgotten.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {

@@ -182,8 +182,8 @@ class Interpreter {
   // Nobody is to lease it again: what runs in here has said so. Any thread, any GIL.
   virtual bool wants_to_retire() const noexcept = 0;
 
-  // For whom what runs in here has claimed it since the last take_claim(): nobody else is to lease it again.
-  // Any thread, any GIL.
+  // For whom what runs in here has claimed it since the last take_claim(): no other flow is to lease it
+  // again. Any thread, any GIL.
   virtual std::optional<std::string> take_claim() = 0;
 
   // It was retired, perhaps with its GIL held for ever: threads that have been in it end
