@@ -242,9 +242,10 @@ void Connection::release_services() {
 }
 
 Interpreter& Connection::lease() {
-  while (service_.pinned) {
+  // What a model has left in an interpreter of its own is its worker's, as in a process.
+  while (service_.pinned || pool_->is_isolated(service_.affinity)) {
     if (!home_.has_value()) {
-      home_ = pool_->settle(service_.affinity);
+      home_ = pool_->settle(service_.affinity, service_.pinned);
     }
     if (!home_.has_value()) {
       break;  // every interpreter is lost, for now: wait for any

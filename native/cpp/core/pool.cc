@@ -401,6 +401,15 @@ void Pool::want_more(Flow& flow, size_t most) {
   }
 }
 
+bool Pool::is_isolated(const std::string& affinity) const {
+  if (owners_ == 0) {
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = queue_.flows().find(affinity);
+  return found != queue_.flows().end() && found->second.own.has_value();
+}
+
 void Pool::isolate(const std::string& affinity) {
   if (affinity.empty()) {
     throw ArgumentError("leases without an affinity cannot have interpreters of their own");
@@ -488,7 +497,7 @@ std::optional<Services::ModuleSource> Pool::module_source(const std::string& nam
   return Services::ModuleSource{found->second, next != sources_.end() && next->first.starts_with(name + ".")};
 }
 
-std::optional<int> Pool::settle(const std::string& affinity) {
+std::optional<int> Pool::settle(const std::string& affinity, bool alone) {
   std::unique_lock lock(mutex_);
   if (is_filling() && growing_ == 0) {
     wake_autoscaler();  // for want of a thread it may not run
@@ -509,7 +518,7 @@ std::optional<int> Pool::settle(const std::string& affinity) {
     if (!flow.own.has_value()) {
       return !is_filling();
     }
-    want_more(flow, SIZE_MAX);  // what one has left there, another one would meet
+    want_more(flow, alone ? SIZE_MAX : min_size_.load());
     return flow.own->have >= flow.own->wanted || !may_start() || closed_;
   });
   if (best == nullptr) {
@@ -618,6 +627,7 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
         }
       }
       dispatch();  // it has no share any more
+      started_.notify_all();
     }
   }
   if (!ended.empty()) {

@@ -105,8 +105,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // An interpreter for a caller that is to get the same one for `affinity` each time: the one that fewest
   // such callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
-  // every one has such callers and more are on their way.
-  std::optional<int> settle(const std::string& affinity);
+  // every one has such callers and more are on their way. Of interpreters that `affinity` has to itself,
+  // there are as many as such callers, and if the caller is not `alone` there, no more than the minimum size.
+  std::optional<int> settle(const std::string& affinity, bool alone = true);
   void leave(int interpreter);
 
   // Of a batch that was answered for `affinity`.
@@ -141,6 +142,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   // Leases for `affinity` only interpreters of its own, from now on until it is forgotten.
   void isolate(const std::string& affinity);
+  bool is_isolated(const std::string& affinity) const;
 
   // What its interpreters import under that name, before anything else.
   void register_module_source(const std::string& name, const std::string& source);
@@ -303,8 +305,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   size_t wanted_ = 0;  // the most that were leased or waited for, since the last review
   size_t own_ = 0;     // slots free or leased that have an owner
   size_t own_leased_ = 0;
-  size_t owners_ = 0;
-  std::string failure_;  // why the last start failed, until one succeeds
+  std::atomic<size_t> owners_ = 0;  // written with `mutex_` held
+  std::string failure_;             // why the last start failed, until one succeeds
   Clock::time_point retry_at_;
   Clock::duration retry_after_{};  // the last start that failed
   Clock::time_point review_at_;    // when what is not needed is parked

@@ -157,3 +157,23 @@ def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(
     served = together([lambda i=i: talk(i) for i in range(50)])  # type: ignore[misc]
     with every_interpreter(manager) as sessions:
         assert set().union(*served) == {session.interpreter_id for session in sessions}
+
+
+def test_each_connection_of_a_model_with_interpreters_of_its_own_keeps_to_one(
+    connect: Connect, manager: InterpreterManager
+) -> None:
+    manager.isolate("apart")
+    clients = [connect(worker=str(number), affinity="apart") for number in range(2)]
+    beside = connect(worker="beside", affinity="beside")
+    try:
+        seen: list[set[int]] = [set(), set()]
+        others = set()
+        for _ in range(5):
+            for client, numbers in zip(clients, seen, strict=True):
+                numbers.add(client.ask(LOAD)["interpreter"])
+            others.add(beside.ask(LOAD)["interpreter"])
+        assert [len(numbers) for numbers in seen] == [1, 1]
+        assert seen[0] != seen[1]
+        assert others.isdisjoint(seen[0] | seen[1])
+    finally:
+        manager.forget("apart")
