@@ -264,7 +264,10 @@ def counts(server: TorchServe) -> dict[str, object]:
         "runtime files": len(list(server.runtime.rglob("*"))),
         "extracted models": len(list((server.tmp / "models").iterdir())),
         "other temporary files": sorted(
-            path.name for path in server.tmp.iterdir() if not path.name.startswith(".ts.sock")
+            # Each start of a server has a home under another name.
+            "home" if path.name.startswith("interpool-server-") else path.name
+            for path in server.tmp.iterdir()
+            if not path.name.startswith(".ts.sock")
         ),
         "descriptors of the host": [descriptors(host.pid) for host in hosts],
     }
