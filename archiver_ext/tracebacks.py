@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch.package
 
-from interpool.native.upstream.torch_private import MANGLED
+from interpool.native.upstream.torch_private import MANGLED, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def is_packaged(name: str) -> bool:
 
 def name_in_package(name: str) -> str:
     """A packaged module's or file's name as it is in its archive; "" if it is not out of one."""
-    return name.partition(">.")[2] if is_packaged(name) else ""
+    return plain_name(name) if is_packaged(name) else ""
 
 
 def readable_traceback(error: BaseException, shown: Callable[[str], str] = str) -> str:

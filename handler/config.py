@@ -195,6 +195,11 @@ class ModelSettings(BaseModel):
     ordinary: Literal["pool", "stock"] = "pool"
     isolation: Literal["auto", "shared", "own", "process"] = "auto"
 
+    @property
+    def unwatched(self) -> bool:
+        """Whether nobody looks for what the model leaves (WorkerToken)."""
+        return self.isolation in ("shared", "own")
+
     @classmethod
     def of_model(cls, model_dir: str | Path) -> Self:
         """The settings of the model extracted in ``model_dir``; raises SettingsError."""

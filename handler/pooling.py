@@ -204,7 +204,7 @@ def _is_spawn(value: ast.expr, contexts: Collection[str], names: Mapping[str, st
 
 
 def _is_given_spawn(call: ast.Call, contexts: Collection[str], names: Mapping[str, str]) -> bool:
-    """Whether a pool or a loader is told to start its processes anew."""
+    """Whether a pool or a loader is given a way to start its processes anew."""
     given = [each for each in call.args if not isinstance(each, ast.Constant)]
     given += [each.value for each in call.keywords if each.arg in _CONTEXTS]
     return any(_is_spawn(each, contexts, names) for each in given)

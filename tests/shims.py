@@ -44,10 +44,7 @@ class Shim:
         self.stream = connect(Path(self.address.removeprefix("unix:")))
 
     def answer(self) -> str:
-        try:
-            return self.peer.recv(65536).decode()
-        except ConnectionResetError:  # that comes before what was said
-            return self.peer.recv(65536).decode()
+        return shim.receive(self.peer).decode()
 
     def log_is_closed(self) -> bool:
         os.set_blocking(self.out[0], False)

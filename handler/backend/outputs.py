@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from interpool.native.upstream.torch_private import MANGLED
+from interpool.native.upstream.torch_private import plain_name
 
 
 def sendable(value: Any) -> Any:
@@ -83,12 +83,7 @@ def _jsonable(value: Any) -> Any:
         return [_jsonable(item) for item in value]
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return _jsonable(value.tolist())
-    raise CannotSend("", f"{_plain_name(type(value).__module__)}.{type(value).__qualname__}")
-
-
-def _plain_name(module: str) -> str:
-    """A module's name as its author knows it, also of one that lies in an archive."""
-    return module.partition(">.")[2] if module.startswith(MANGLED) else module
+    raise CannotSend("", f"{plain_name(type(value).__module__)}.{type(value).__qualname__}")
 
 
 def _place(value: Any, field: str) -> str:

@@ -38,6 +38,25 @@ class Changes(Protocol):
         """Have the model's own again."""
 
 
+class _Exchanged:
+    """Changes that are put in place and taken back by the same exchange."""
+
+    def note(self) -> None:
+        """See Changes."""
+
+    def take_back(self) -> None:
+        """See Changes."""
+        self.note()
+        self._exchange()
+
+    def put(self) -> None:
+        """See Changes."""
+        self._exchange()
+
+    def _exchange(self) -> None:
+        raise NotImplementedError
+
+
 class _LoggerState(NamedTuple):
     level: int
     handlers: list[logging.Handler]
@@ -63,7 +82,7 @@ _State = _LoggerState | _HandlerState
 _NEW = _LoggerState(logging.NOTSET, [], [], propagate=True, disabled=False)
 
 
-class LoggerChanges:
+class LoggerChanges(_Exchanged):
     """Levels, handlers and filters of loggers but the root logger, and of handlers that were there before."""
 
     def __init__(self) -> None:
@@ -84,15 +103,6 @@ class LoggerChanges:
                 continue
             if state != other:
                 self._changed[subject] = other
-
-    def take_back(self) -> None:
-        """See Changes."""
-        self.note()
-        self._exchange()
-
-    def put(self) -> None:
-        """See Changes."""
-        self._exchange()
 
     def _exchange(self) -> None:
         for subject, other in self._changed.items():
@@ -147,7 +157,7 @@ class SafeGlobals:
             replace_safe_globals(safe_globals() | self._own)
 
 
-class TreeClasses:
+class TreeClasses(_Exchanged):
     """Classes of the model's own that it has torch take for trees, by the names that files give them."""
 
     def __init__(self) -> None:
@@ -163,15 +173,6 @@ class TreeClasses:
             if before.get(name) is not one and not _is_of_environment(_module_of(one)):
                 self._own[name] = before.get(name)
 
-    def take_back(self) -> None:
-        """See Changes."""
-        self.note()
-        self._exchange()
-
-    def put(self) -> None:
-        """See Changes."""
-        self._exchange()
-
     def _exchange(self) -> None:
         there = tree_classes()
         for name, other in self._own.items():
@@ -180,21 +181,13 @@ class TreeClasses:
                 there[name] = other
 
 
-class Script:
+class Script(_Exchanged):
     """What TorchScript has compiled of the model's code: in it, a class's name means one class."""
 
     def __init__(self) -> None:
         self._other = ScriptState.begun().exchange()
 
-    def note(self) -> None:
-        """See Changes."""
-
-    def take_back(self) -> None:
-        """See Changes."""
-        self._other = self._other.exchange()
-
-    def put(self) -> None:
-        """See Changes."""
+    def _exchange(self) -> None:
         self._other = self._other.exchange()
 
 

@@ -222,9 +222,6 @@ class WorkerService:
             try:
                 model = self._loaded_again()
             except _LoadError as error:
-                self._serve_apart(error.conflict)
-                if error.conflict:
-                    raise _Elsewhere from None
                 if token.ordinary:  # loaded in others: a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
                 return _refusal(requests, error.text, error.code), not token.ordinary
@@ -267,11 +264,8 @@ class WorkerService:
     def _load(self) -> tuple[bytes, bool]:
         token = self._token
         try:
-            self._keep(_model(self._key, token))
+            self._loaded()
         except _LoadError as error:
-            self._serve_apart(error.conflict)
-            if error.conflict:
-                raise _Elsewhere from None
             _report(token, "not_started", model=_model_name(self._key.load_command))
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
@@ -287,9 +281,17 @@ class WorkerService:
             logger.warning(
                 "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
             )
-        return self._keep(_model(self._key, self._token))
+        return self._loaded()
 
-    def _keep(self, model: _Loaded) -> _Loaded:
+    def _loaded(self) -> _Loaded:
+        """The model; raises _LoadError, or _Elsewhere if a neighbour's is in its way in this interpreter."""
+        try:
+            model = _model(self._key, self._token)
+        except _LoadError as error:
+            self._serve_apart(error.conflict)
+            if error.conflict:
+                raise _Elsewhere from None
+            raise
         self._model = weakref.ref(model)
         return model
 

@@ -660,6 +660,14 @@ FIONREAD = 0x541B  # bytes that wait in a pipe, as in termios, which would be an
 READ_PATIENCE_S = 5.0
 
 
+def receive(control: _socket.socket) -> bytes:
+    """The host's next message, also of one that has closed the connection: what it said comes after that."""
+    try:
+        return control.recv(65536)
+    except ConnectionResetError:
+        return control.recv(65536)
+
+
 def register(control: _socket.socket, fields: dict[str, str]) -> str:
     """Ask the host to listen on this worker's socket.
 
@@ -674,11 +682,7 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
             control.sendmsg([message.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
         except (BrokenPipeError, ConnectionResetError):
             pass  # a host without a descriptor to spare closes at once, and has said why
-        try:
-            answer = control.recv(65536)
-        except ConnectionResetError:  # that comes before what was said
-            answer = control.recv(65536)
-        kind, _, text = answer.decode().partition("\0")
+        kind, _, text = receive(control).decode().partition("\0")
     except TimeoutError:
         raise Refused(f"the pool host did not answer within {START_TIMEOUT_S:.0f} s; see its log") from None
     except ConnectionResetError:

@@ -140,16 +140,9 @@ def _ask(runtime_dir: Path, request: bytes, timeout_s: float) -> bytes:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # closed at once, and said why
             peer.send(request)
         parts = []
-        while part := _receive_part(peer):
+        while part := shim.receive(peer):
             parts.append(part)
     kind, _, reason = parts[0].partition(b"\0") if parts else (b"", b"", b"")
     if kind == b"refused":
         raise TurnedAway(reason.decode(errors="replace"))
     return b"".join(parts)
-
-
-def _receive_part(peer: socket.socket) -> bytes:
-    try:
-        return peer.recv(MESSAGE_LIMIT)
-    except ConnectionResetError:  # that comes before what was said
-        return peer.recv(MESSAGE_LIMIT)

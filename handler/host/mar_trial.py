@@ -196,7 +196,7 @@ def _try(job: _Job) -> Iterator[_Outcome]:
         own_directory=True,  # the process's: it has no other model
         model_dir=job.model_dir,
         arguments=[str(installed_ts() / WORKER_SCRIPT)],
-        unwatched=settings.isolation in ("shared", "own"),
+        unwatched=settings.unwatched,
     )
     try:
         manager = InterpreterManager(_INTERPRETERS)

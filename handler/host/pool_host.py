@@ -529,7 +529,7 @@ class PoolHost:
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
-        worker.unwatched = self._is_own or worker.settings.isolation in ("shared", "own")
+        worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
         model.worker_began(registration.address)
         worker.model = model.name  # an earlier worker has heard under which it is registered

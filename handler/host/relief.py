@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from interpool.handler.host.status import sharing
+
 HELD_S = 5.0
 
 
 def holders(stats: dict[str, Any]) -> dict[str, float]:
     """The models whose calls hold every interpreter for long, and each one's longest in seconds; else {}."""
-    active = _shared(stats)
+    active = sharing(stats)
     found: dict[str, float] = {}
     for one in active:
         if one["state"] == "free" or one["seconds"] < HELD_S:
@@ -37,7 +39,7 @@ def relieved_size(
         has_memory: for one more interpreter; asked only where one is needed.
     """
     smallest, largest = size
-    active = _shared(stats)
+    active = sharing(stats)
     owners = {one["owner"] for one in stats["interpreters"]}
     starved = [
         name
@@ -48,11 +50,6 @@ def relieved_size(
         return smallest, max(largest, len(active) + 1)
     is_calm = not stats["waiting"] and any(one["state"] == "free" for one in active)
     return size if is_calm else (smallest, max(largest, stats["max_size"]))
-
-
-def _shared(stats: dict[str, Any]) -> list[dict[str, Any]]:
-    """The interpreters that any model may lease."""
-    return [one for one in stats["interpreters"] if one["state"] in ("free", "leased") and not one["owner"]]
 
 
 def describe(stats: dict[str, Any], names: dict[str, str]) -> str:

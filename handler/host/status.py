@@ -127,13 +127,17 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
         f"{stats['waiting']} calls waiting",
         f"{leases} leases so far",
     ]
-    return f"{states['free'] + states['leased'] - own} of at most {stats['max_size']} ({', '.join(counts)})"
+    return f"{len(sharing(stats))} of at most {stats['max_size']} ({', '.join(counts)})"
+
+
+def sharing(stats: dict[str, Any]) -> list[dict[str, Any]]:
+    """The interpreters that any model may lease, of what a pool says of itself."""
+    return [one for one in stats["interpreters"] if one["state"] in ("free", "leased") and not one["owner"]]
 
 
 def missing(stats: dict[str, Any]) -> list[str]:
     """What a pool says of interpreters that are to be there and are not, for people; [] or one text."""
-    each = [one for one in stats["interpreters"] if one["owner"] is None]
-    lacks = stats["min_size"] - sum(one["state"] in ("free", "leased") for one in each)
+    lacks = stats["min_size"] - len(sharing(stats))
     if stats["growing"]:
         return [f"{lacks} more being started" if lacks > 1 else "one more being started"]
     if lacks > 0 and stats["failure"]:

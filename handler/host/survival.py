@@ -32,7 +32,7 @@ class Survival:
         self._beyond_repair = ""
 
     def attempt(self, step: Callable[[], object], failure: str) -> Exception | None:
-        """Do it; what goes wrong there, a lack of memory for one, is told and ends nothing else.
+        """Do it; what goes wrong there, a lack of memory for one, is logged and ends nothing else.
 
         Returns:
             What went wrong.

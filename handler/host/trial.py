@@ -86,13 +86,12 @@ class Trial:
         try:
             self._marker.touch()
             with KeptDirectory(self._directory) as kept:
+                reason = "it could not be tried"
                 try:
                     reason = self._try()
-                except BaseException:
-                    kept.put_back()
-                    raise
-                if reason:
-                    kept.put_back()
+                finally:
+                    if reason:
+                        kept.put_back()
             self.reason = reason
         except Exception as error:
             logger.exception("the trial of %s failed", self._directory)

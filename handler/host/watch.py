@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interpool.handler.host.model_view import ModelView, models_of, names_of, why_not_ready
-from interpool.handler.host.status import describe_pool, mib, missing, unanswered
+from interpool.handler.host.status import describe_pool, mib, missing, sharing, unanswered
 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")
 _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
@@ -76,8 +76,7 @@ def _pool(pool: dict[str, Any]) -> list[RenderableType]:
     parts: list[RenderableType] = [head, Text(f"memory  {mib(memory.get('pss'))} PSS: {kinds}")]
     if stats is None:
         return [*parts, Text("interpreters: starting", style="yellow"), Text()]
-    sharing = [one for one in stats["interpreters"] if one["owner"] is None]
-    size = sum(one["state"] in ("free", "leased") for one in sharing)
+    size = len(sharing(stats))
     waits = Text(f"calls waiting  {stats['waiting']}", style="red" if stats["waiting"] else "")
     parts.append(Text(", ".join([f"interpreters  {size} of at most {stats['max_size']}", *missing(stats)])))
     return [*parts, waits, _interpreters(pool), _models(pool), Text()]

@@ -25,7 +25,7 @@ from weakref import WeakSet
 import _interpool
 from interpool.native.inside import lean_imports, module_scope, owners, source_traces
 from interpool.native.upstream.cpython_private import kept_for_callers
-from interpool.native.upstream.torch_private import MANGLED
+from interpool.native.upstream.torch_private import MANGLED, plain_name
 
 _OURS = "interpool"
 # What models register with torch is taken back with them, and never a neighbour's (operators.py). What is
@@ -73,7 +73,7 @@ def _changed_by_sources() -> list[Trace]:
     }
     _read.update(modules.values())
     return [
-        Trace(_plain(text), owners.path_of(vars(module)))
+        Trace(plain_name(text), owners.path_of(vars(module)))
         for module, text in source_traces.changes_of(modules)
     ]
 
@@ -92,7 +92,7 @@ def reachable() -> list[Trace]:
     found = _interpool.find_models_objects(list(spaces.values()), globals_, names, keepers, MANGLED, _MOST)
     places = list(spaces)
     return [
-        Trace(f"{_plain(f'{places[place]}.{name}')} ({described(one)})", _path_of(one))
+        Trace(f"{plain_name(f'{places[place]}.{name}')} ({described(one)})", _path_of(one))
         for place, name, one in found
     ]
 
@@ -140,11 +140,13 @@ def described(value: object) -> str:
         value = value.__func__
     if isinstance(value, FunctionType):
         code = value.__code__
-        return _plain(f"{value.__module__}.{value.__qualname__}, {code.co_filename}:{code.co_firstlineno}")
+        return plain_name(
+            f"{value.__module__}.{value.__qualname__}, {code.co_filename}:{code.co_firstlineno}"
+        )
     if isinstance(value, ModuleType):
-        return _plain(value.__name__)
+        return plain_name(value.__name__)
     one: Any = value if isinstance(value, type) else type(value)
-    return _plain(f"{one.__module__}.{one.__qualname__}")
+    return plain_name(f"{one.__module__}.{one.__qualname__}")
 
 
 def _is_shared(name: str, module: ModuleType) -> bool:
@@ -154,9 +156,3 @@ def _is_shared(name: str, module: ModuleType) -> bool:
         and not name.startswith(MANGLED)
         and not lean_imports.is_late(module)
     )
-
-
-def _plain(name: str) -> str:
-    """As its author knows it, also what lies in an archive."""
-    start, _, end = name.partition(MANGLED)
-    return start + end.partition(">.")[2] if end else name

@@ -46,6 +46,13 @@ MANGLED = "<torch_package_"
 FROM_PACKAGE = "__torch_package__"
 """A global of every module that came from an archive."""
 
+
+def plain_name(name: str) -> str:
+    """A name as its author knows it, also of a module in an archive, or of what it defines."""
+    start, _, end = name.partition(MANGLED)
+    return start + end.partition(">.")[2] if end else name
+
+
 OWN_MODULES = ("torch_package_importer", "_mock")
 """Modules that torch.package itself puts into archives and treats apart; the first stands for the reader."""
 

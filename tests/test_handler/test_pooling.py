@@ -108,7 +108,7 @@ def test_what_can_be_had_in_a_pool_is_no_obstacle(model: Path, handler: str) -> 
     assert reasons(model, handler) == []
 
 
-@pytest.mark.skipif(not FORKS_BY_DEFAULT, reason="nothing forks unless it is told to")
+@pytest.mark.skipif(not FORKS_BY_DEFAULT, reason="nothing forks unless the code asks for it")
 @pytest.mark.parametrize("call", FORKING)
 def test_what_may_fork_is_an_obstacle_whatever_else_spawns(model: Path, call: str) -> None:
     assert len(reasons(model, f"{SPAWN}{call}")) == 1

@@ -739,11 +739,6 @@ size_t Pool::size() const {
   return active_;
 }
 
-size_t Pool::own() const {
-  const std::lock_guard lock(mutex_);
-  return own_;
-}
-
 size_t Pool::reserve() const {
   const std::lock_guard lock(mutex_);
   return surplus();

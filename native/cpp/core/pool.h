@@ -192,7 +192,6 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   uint64_t failed_starts() const;      // of interpreters, after the first ones
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
   size_t size() const;                 // free and leased, of those that have no owner
-  size_t own() const;                  // of those that have one
   size_t reserve() const;              // of these, above what any model may lease
   size_t waiting() const;
   size_t min_size() const { return min_size_; }
@@ -299,7 +298,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   size_t limit_ = SIZE_MAX;
   std::map<std::string, std::string> sources_;
   size_t active_;      // slots free or leased, here and in what follows of those without an owner
-  size_t capacity_;    // how many may be leased to whoever comes; those above are the reserve
+  size_t capacity_;    // how many may be leased to any caller; those above are the reserve
   size_t leased_ = 0;  // slots leased
   size_t beyond_ = 0;  // the most that were leased above the capacity, since the last review
   size_t wanted_ = 0;  // the most that were leased or waited for, since the last review

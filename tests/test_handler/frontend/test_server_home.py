@@ -1,4 +1,4 @@
-"""The home that a server has for itself: held by whoever has its descriptor, and removed afterwards."""
+"""The home that a server has for itself: held by those that have its descriptor, removed afterwards."""
 
 from __future__ import annotations
 

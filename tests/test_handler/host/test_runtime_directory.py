@@ -66,20 +66,19 @@ def test_what_is_held_stays_under_whatever_process_id(tmp_path: Path) -> None:
         directory.mkdir()
         held = shim.hold(str(directory))
         _age(directory)
-        remove_stale(tmp_path)
-        assert directory.is_dir()
-        os.close(held)
-        remove_stale(tmp_path)
-        assert not directory.exists()
+        _assert_stays_until_closed(directory, held)
 
 
 def test_one_in_which_a_host_is_being_started_stays(tmp_path: Path) -> None:
     directory = tmp_path / f"{2**22 + 1}-5-{shim.system_key()}-p"
-    lock = shim.lock(str(directory))
-    remove_stale(tmp_path)
+    _assert_stays_until_closed(directory, shim.lock(str(directory)))
+
+
+def _assert_stays_until_closed(directory: Path, descriptor: int) -> None:
+    remove_stale(directory.parent)
     assert directory.is_dir()
-    os.close(lock)
-    remove_stale(tmp_path)
+    os.close(descriptor)
+    remove_stale(directory.parent)
     assert not directory.exists()
 
 

@@ -1,4 +1,4 @@
-"""Failures of the host's control plane: how often they are told, and what ends the host."""
+"""Failures of the host's control plane: how often the log says so, and what ends the host."""
 
 from __future__ import annotations
 

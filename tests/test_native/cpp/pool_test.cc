@@ -66,12 +66,29 @@ TEST(Pool, HasAnInterpreterBackWhoseLeaseCouldNotBegin) {
   pool->release(pool->acquire("b", 0.0));
 }
 
-// A pool of `fakes` that starts one more fake each time.
-std::shared_ptr<Pool> growing_pool(Fakes& first, Fakes& later, size_t& started) {
-  PoolOptions options;
-  options.start = [&later, &started]() -> Interpreter* { return later.all().at(started++); };
-  return std::make_shared<Pool>(first.all(), std::move(options));
-}
+// A pool of so many fakes that starts one more of four others each time.
+struct GrowingPool {
+  explicit GrowingPool(int count) : first(count), later(4, count + 1) {
+    PoolOptions options;
+    options.start = [this]() -> Interpreter* { return later.all().at(started++); };
+    pool = std::make_shared<Pool>(first.all(), std::move(options));
+  }
+  Pool* operator->() const { return pool.get(); }
+  Pool& operator*() const { return *pool; }
+
+  // How many interpreters have owners.
+  int64_t own() const {
+    const auto all = pool->status();
+    return std::count_if(all.begin(), all.end(), [](const Pool::Status& one) {
+      return !one.owner.empty() && one.state != Pool::State::kRetired;
+    });
+  }
+
+  Fakes first;
+  Fakes later;
+  size_t started = 0;
+  std::shared_ptr<Pool> pool;
+};
 
 void claim(Pool& pool, Interpreter& leased, const std::string& model) {
   dynamic_cast<FakeInterpreter&>(leased).claim = model;
@@ -79,55 +96,43 @@ void claim(Pool& pool, Interpreter& leased, const std::string& model) {
 }
 
 TEST(Pool, LeasesAClaimedInterpreterToItsModelOnly) {
-  Fakes first(2);
-  Fakes later(4, 3);
-  size_t started = 0;
-  const auto pool = growing_pool(first, later, started);
+  const GrowingPool pool(2);
   Interpreter& claimed = pool->acquire("vandal", 0.0);
   claim(*pool, claimed, "vandal");
   EXPECT_TRUE(eventually([&] { return pool->size() == 2; }));  // another one shares in its place
-  EXPECT_EQ(pool->own(), 1U);
+  EXPECT_EQ(pool.own(), 1);
   std::set<Interpreter*> others;
   for (int i = 0; i < 2; ++i) others.insert(&pool->acquire("innocent", 0.0));
   EXPECT_EQ(others.count(&claimed), 0U);
   EXPECT_THROW(pool->acquire("innocent", 0.0, claimed.id()), InterpreterRetiredError);
   EXPECT_EQ(&pool->acquire("vandal", 0.0), &claimed);
-  EXPECT_EQ(&pool->acquire("vandal", 30.0), later.all().at(1));    // it has as many as callers wait for
-  EXPECT_THROW(pool->acquire("vandal", 0.05), LeaseTimeoutError);  // up to the minimum size
+  EXPECT_EQ(&pool->acquire("vandal", 30.0), pool.later.all().at(1));  // it has as many as callers wait for
+  EXPECT_THROW(pool->acquire("vandal", 0.05), LeaseTimeoutError);     // up to the minimum size
 }
 
 TEST(Pool, RetiresWhatAModelHadToItselfWhenItIsForgotten) {
-  Fakes first(1);
-  Fakes later(4, 2);
-  size_t started = 0;
-  const auto pool = growing_pool(first, later, started);
+  const GrowingPool pool(1);
   Interpreter& claimed = pool->acquire("vandal", 0.0);
   claim(*pool, claimed, "vandal");
   pool->forget("vandal");
-  EXPECT_EQ(pool->own(), 0U);
-  EXPECT_EQ(&pool->acquire("vandal", 30.0), later.all().at(0));  // another model of that name shares
+  EXPECT_EQ(pool.own(), 0);
+  EXPECT_EQ(&pool->acquire("vandal", 30.0), pool.later.all().at(0));  // another model of that name shares
 }
 
 TEST(Pool, RetiresAnOwnInterpreterAfterTheLeaseInWhichItsModelWasForgotten) {
-  Fakes first(1);
-  Fakes later(4, 2);
-  size_t started = 0;
-  const auto pool = growing_pool(first, later, started);
+  const GrowingPool pool(1);
   pool->isolate("vandal");
   Interpreter& own = pool->acquire("vandal", 30.0);
-  EXPECT_EQ(&own, later.all().at(0));
+  EXPECT_EQ(&own, pool.later.all().at(0));
   pool->forget("vandal");
   pool->release(own);
-  EXPECT_EQ(pool->own(), 0U);
-  EXPECT_EQ(&pool->acquire("", 0.0), first.all().at(0));
+  EXPECT_EQ(pool.own(), 0);
+  EXPECT_EQ(&pool->acquire("", 0.0), pool.first.all().at(0));
   EXPECT_THROW(pool->acquire("", 0.0, own.id()), InterpreterRetiredError);
 }
 
 TEST(Pool, LetsOthersWaitForNoInterpreterOfAModelsOwn) {
-  Fakes first(1);
-  Fakes later(4, 2);
-  size_t started = 0;
-  const auto pool = growing_pool(first, later, started);
+  const GrowingPool pool(1);
   pool->isolate("vandal");
   Interpreter& own = pool->acquire("vandal", 30.0);
   Interpreter& shared = pool->acquire("innocent", 0.0);
@@ -140,10 +145,7 @@ TEST(Pool, LetsOthersWaitForNoInterpreterOfAModelsOwn) {
 }
 
 TEST(Pool, SettlesAModelsCallersInItsOwnInterpreters) {
-  Fakes first(2);
-  Fakes later(4, 3);
-  size_t started = 0;
-  const auto pool = growing_pool(first, later, started);
+  const GrowingPool pool(2);
   pool->isolate("vandal");
   EXPECT_EQ(pool->settle("vandal"), 3);
   EXPECT_EQ(pool->settle("vandal"), 4);

@@ -149,7 +149,7 @@ def test_changes_of_the_path_are_the_scopes_own(scopes: Scopes, tmp_path: Path) 
         scopes.outside("import src_module")
 
 
-def test_what_setuptools_brings_with_itself_is_everybodys_whoever_imports_it(scopes: Scopes) -> None:
+def test_what_setuptools_brings_with_itself_is_everybodys(scopes: Scopes) -> None:
     scopes.make("one")
     scopes.make("two")
     scopes.inside("one", "import setuptools")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from interpool_testing import MAKE_MODULE
 
 from interpool.native import InterpreterManager, InterpreterSession
 
@@ -16,17 +17,12 @@ def manager() -> Iterator[InterpreterManager]:
         yield pool
 
 
-CODE = """
+CODE = (
+    MAKE_MODULE
+    + """
 def run(code):
     import sys, types, torch, json, logging, unittest.mock, functools
     from interpool.native.inside.rebinding import Neighbourhood
-
-    def module(name, text, **more):
-        made = types.ModuleType(name)
-        vars(made).update(more)
-        sys.modules[name] = made
-        exec(text, vars(made))
-        return made
 
     module("neighbour", "def f(): pass\\nclass C:\\n    def m(self): pass\\nflag = 1\\nhook = None\\n"
                         "def lazily():\\n    def g(): pass\\n    global f\\n    f = g")
@@ -42,6 +38,7 @@ def run(code):
         sys.modules.pop("neighbour", None)
         sys.modules.pop("library", None)
 """
+)
 
 
 def _found(session: InterpreterSession, code: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from interpool_testing import MAKE_MODULE
 
 from interpool.native import InterpreterManager, InterpreterSession
 
@@ -16,17 +17,12 @@ def manager() -> Iterator[InterpreterManager]:
         yield pool
 
 
-CODE = """
+CODE = (
+    MAKE_MODULE
+    + """
 def run(code, undo):
     import builtins, sys, types, torch, json, functools, weakref, threading, copyreg, typing, gc
     from interpool.native.inside.rebinding import Neighbourhood
-
-    def module(name, text, **more):
-        made = types.ModuleType(name)
-        vars(made).update(more)
-        sys.modules[name] = made
-        exec(text, vars(made))
-        return made
 
     module("neighbour", "def f(x=1): return 1\\nclass C:\\n    def m(self): return 1\\n"
            "    @staticmethod\\n    def s(): return 1\\n    @property\\n    def p(self): return 1\\n"
@@ -50,6 +46,7 @@ def run(code, undo):
         del sys.modules[model.__name__], sys.modules["neighbour"]
         vars(model).clear()
 """
+)
 
 
 def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str, str]:

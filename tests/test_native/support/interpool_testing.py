@@ -22,6 +22,19 @@ TESTS = SUPPORT.parents[1]
 PATH = [str(SUPPORT), str(TESTS), str(TESTS.parent / "scripts/support")]
 
 
+MAKE_MODULE = """
+import sys, types
+
+def module(name, text, **more):
+    made = types.ModuleType(name)
+    vars(made).update(more)
+    sys.modules[name] = made
+    exec(text, vars(made))
+    return made
+
+"""  # source of a function that makes a module of a source, for what is run in interpreters
+
+
 class Code:
     """Python source run in an interpreter, and its names there."""
 
