@@ -14,7 +14,7 @@ import torch
 from archives import PYTHON, add_manifest, manifest_of, module_records, read_members
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.packing.pickle_globals import pickle_globals
+from interpool.archiver_ext.packing.write.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,

@@ -23,10 +23,10 @@ from interpool.archiver_ext.commands.showing import (
 )
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.attempts import NotHeldError
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
 from interpool.archiver_ext.packing.serving_choices import Choices
-from interpool.archiver_ext.packing.settling import NotHeldError
 from interpool.native.archive.format import Batches, Origin
 
 if TYPE_CHECKING:

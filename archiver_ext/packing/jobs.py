@@ -223,8 +223,8 @@ class TrialResult:
     request: FoundRequest | None = None
 
 
-BUILDING: Final = Program("interpool.archiver_ext.packing.building", BuildJob, BuildResult)
-TRIAL_LOAD: Final = Program("interpool.archiver_ext.packing.trial_load", TrialJob, TrialResult)
+BUILDING: Final = Program("interpool.archiver_ext.packing.write.building", BuildJob, BuildResult)
+TRIAL_LOAD: Final = Program("interpool.archiver_ext.packing.prove.trial_load", TrialJob, TrialResult)
 
 
 def run_step(program: Program[Job, Result], job: Job, doing: str, cwd: Path | None = None) -> Result:

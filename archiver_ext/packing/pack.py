@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.attempts import Progress, Request, TriedArchive, build_and_try
 from interpool.archiver_ext.packing.jobs import ARCHIVE_NAME
 from interpool.archiver_ext.packing.plan import Plan, check_glob
 from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
-from interpool.archiver_ext.packing.settling import Progress, Request, Settled, settle
 from interpool.archiver_ext.workdir import workdir_for
 from interpool.native.archive.format import TOLERANCES_BELOW, is_tolerance
 
@@ -153,11 +153,11 @@ def pack(
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
     request = _request(spec, root, plan, inputs, globs, data, rtol, atol, serving, serve_check)
     with workdir_for(real) as workdir:
-        settled = settle(request, workdir, progress)
+        tried = build_and_try(request, workdir, progress)
         packed = workdir / ARCHIVE_NAME
         size = packed.stat().st_size
         os.replace(packed, real)
-    return PackReport(**_facts(spec, settled), output=target, size=size)
+    return PackReport(**_facts(spec, tried), output=target, size=size)
 
 
 def propose(
@@ -183,7 +183,7 @@ def propose(
     globs = {"intern": intern, "extern": extern, "mock": mock, "deny": deny}
     request = _request(spec, root, None, inputs, globs, data, rtol, atol, serving, serve_check)
     with workdir_for(Path(tempfile.gettempdir()) / "interpool-plan") as workdir:
-        return PlanReport(**_facts(spec, settle(request, workdir, progress)))
+        return PlanReport(**_facts(spec, build_and_try(request, workdir, progress)))
 
 
 def _request(
@@ -227,20 +227,20 @@ def _check_globs(globs: dict[str, list[str]]) -> None:
                 raise PackError(f"--{action} {pattern}: {error}") from None
 
 
-def _facts(spec: str, settled: Settled) -> dict[str, Any]:
-    built = settled.built
+def _facts(spec: str, tried: TriedArchive) -> dict[str, Any]:
+    built = tried.built
     return {
         "spec": spec,
         "kind": built.kind,
-        "plan": settled.plan,
+        "plan": tried.plan,
         "modules": built.modules,
         "externs": built.externs,
         "inputs": built.inputs,
-        "warnings": [*built.warnings, *(settled.request.notes if settled.request is not None else ())],
+        "warnings": [*built.warnings, *(tried.request.notes if tried.request is not None else ())],
         "lazy": built.lazy,
-        "attempts": settled.attempts,
-        "corrections": settled.corrections,
-        "seconds": settled.seconds,
-        "serving": settled.serving,
-        "request": settled.request,
+        "attempts": tried.attempts,
+        "corrections": tried.corrections,
+        "seconds": tried.seconds,
+        "serving": tried.serving,
+        "request": tried.request,
     }

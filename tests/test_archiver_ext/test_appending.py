@@ -9,7 +9,7 @@ import pytest
 from test_native.hostile.zips import Member, zip_of
 
 from interpool.archiver_ext.appending import opened_to_append
-from interpool.archiver_ext.packing.members import write_member
+from interpool.archiver_ext.packing.write.members import write_member
 from interpool.native.archive.reader import read_records
 
 GIB = 1 << 30

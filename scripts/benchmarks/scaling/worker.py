@@ -19,8 +19,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-ENTRY = ("interpool-archive", "entry.pkl")
-
 
 def overlapping(loops: list[Callable[[float], int]], seconds: float) -> int:
     """Run all loops at once, each in a thread; the sum of what they count."""
@@ -45,7 +43,7 @@ def packaged(how: str, width: int, archive: str) -> Any:
 
     manager = InterpreterManager(width)
     package = manager.load_package(archive)
-    model = package.load_pickle(*ENTRY)
+    model = package.load_entry()
     if how == "movable":
         with model.acquire_session() as session:
             model = session.create_movable(session.self)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from archives import manifest_of
 
-from interpool.archiver_ext.packing.data_files import save_data
-from interpool.archiver_ext.packing.exporter import HermeticExporter
-from interpool.archiver_ext.packing.rules import Rules
+from interpool.archiver_ext.packing.decide.data_files import save_data
+from interpool.archiver_ext.packing.decide.rules import Rules
+from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 from interpool.native.archive.importer import HermeticImporter
 
 if TYPE_CHECKING:

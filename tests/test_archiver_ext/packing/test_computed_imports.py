@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.archiver_ext.packing.computed_imports import ComputedImports
+from interpool.archiver_ext.packing.observe.computed_imports import ComputedImports
 
 SOURCE = """
 import importlib

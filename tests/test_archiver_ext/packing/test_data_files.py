@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.packing.building import export
-from interpool.archiver_ext.packing.data_files import find_data, save_data
-from interpool.archiver_ext.packing.exporter import HermeticExporter
+from interpool.archiver_ext.packing.decide.data_files import find_data, save_data
+from interpool.archiver_ext.packing.decide.rules import Globs, Rules
 from interpool.archiver_ext.packing.jobs import BuildJob
-from interpool.archiver_ext.packing.rules import Globs, Rules
+from interpool.archiver_ext.packing.write.building import export
+from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from interpool.archiver_ext.packing.distributions import required_by
+from interpool.archiver_ext.packing.decide.distributions import required_by
 
 _METADATA = {
     "model-kit": ["Tensor_Tools[fast]>=1", "winonly; sys_platform == 'win32'", "plots; extra == 'plot'"],

@@ -287,7 +287,7 @@ def pool() -> Iterator[InterpreterManager]:
 
 def answers(pool: InterpreterManager, report: PackReport, *args: Any) -> Any:
     """What the entry says, the same in both interpreters at once."""
-    model = pool.load_package(report.output).load_pickle("interpool-archive", "entry.pkl")
+    model = pool.load_package(report.output).load_entry()
     sessions = [model.acquire_session(timeout=60) for _ in range(2)]
     assert len({session.interpreter_id for session in sessions}) == 2
     try:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.example_inputs import find_inputs
+from interpool.archiver_ext.packing.prove.example_inputs import find_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

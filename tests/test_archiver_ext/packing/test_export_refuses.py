@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.packing.building import export
 from interpool.archiver_ext.packing.jobs import BuildJob
+from interpool.archiver_ext.packing.write.building import export
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.package import PackageImporter
 
-from interpool.archiver_ext.packing.exporter import HermeticExporter
-from interpool.archiver_ext.packing.rules import Rules
+from interpool.archiver_ext.packing.decide.rules import Rules
+from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 if TYPE_CHECKING:
     from pathlib import Path

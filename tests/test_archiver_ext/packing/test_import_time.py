@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from interpool.archiver_ext.packing.import_time import used_at_import
-from interpool.archiver_ext.packing.imports import find_imports
+from interpool.archiver_ext.packing.observe.import_time import used_at_import
+from interpool.archiver_ext.packing.observe.imports import find_imports
 
 HEAD = "import lib, lib.sub\nfrom lib import Thing, thing\nfrom typing import Optional, Union\n"
 

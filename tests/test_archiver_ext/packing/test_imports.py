@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from interpool.archiver_ext.packing.imports import find_imports
+from interpool.archiver_ext.packing.observe.imports import find_imports
 
 SOURCE = """
 import a, b.c

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext import pack
-from interpool.archiver_ext.packing.working_trees import WorkingTrees
+from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 
 if TYPE_CHECKING:
     from pathlib import Path

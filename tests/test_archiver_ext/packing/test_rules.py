@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from interpool.archiver_ext.packing.decide.rules import Globs, Rules, Verdict
 from interpool.archiver_ext.packing.plan import Proposal
-from interpool.archiver_ext.packing.rules import Globs, Rules, Verdict
 from interpool.native.archive.format import Origin
 
 

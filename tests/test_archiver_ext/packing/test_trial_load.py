@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from interpool.archiver_ext.packing.jobs import Trouble
-from interpool.archiver_ext.packing.trial_load import Blocker, find_trouble
+from interpool.archiver_ext.packing.prove.trial_load import Blocker, find_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

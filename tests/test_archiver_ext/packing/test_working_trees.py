@@ -15,8 +15,8 @@ import pytest
 
 from interpool.archiver_ext import pack
 from interpool.archiver_ext.packing import distributions
-from interpool.archiver_ext.packing.distributions import distribution_of, installs
-from interpool.archiver_ext.packing.rules import Rules
+from interpool.archiver_ext.packing.decide.distributions import distribution_of, installs
+from interpool.archiver_ext.packing.decide.rules import Rules
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:

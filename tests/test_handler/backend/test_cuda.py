@@ -17,7 +17,7 @@ from interpool_testing import Code, assert_clean, run_program
 from proving import build_archive
 
 from interpool.handler.admission import Admission
-from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken

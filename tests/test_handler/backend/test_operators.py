@@ -17,7 +17,7 @@ from interpool_testing import Code
 
 from interpool.handler import failed_load
 from interpool.handler.admission import Admission
-from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession

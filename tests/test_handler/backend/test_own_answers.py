@@ -25,14 +25,14 @@ from own_answers import JSON, KINDS, Answered, Asked, Kind, alone, batches, read
 from proving import TORCH
 from torch.package import PackageExporter
 
-from interpool.archiver_ext.packing.members import add_request
 from interpool.archiver_ext.packing.pack import pack
-from interpool.archiver_ext.packing.pickle_globals import pickle_globals
 from interpool.archiver_ext.packing.serving_choices import Choices
+from interpool.archiver_ext.packing.write.members import add_request
+from interpool.archiver_ext.packing.write.pickle_globals import pickle_globals
 from interpool.archiver_ext.verify.self_test import Sample, answer
 from interpool.handler.admission import Admission
 from interpool.handler.backend.serve_check import find_request
-from interpool.handler.host.manager import SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession, PyObj

@@ -28,7 +28,7 @@ import pytest
 import torch
 from torch.package import PackageExporter, PackageImporter
 
-from interpool.archiver_ext.packing.pickle_globals import pickle_globals
+from interpool.archiver_ext.packing.write.pickle_globals import pickle_globals
 from interpool.archiver_ext.pickle_reading import globals_of
 from interpool.native.archive.unpickler import restrict
 from interpool.native.errors import ArchiveError, PickleError

@@ -19,7 +19,7 @@ from interpool.archiver_ext.source_lines import lines_of, source_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from interpool.archiver_ext.packing.working_trees import WorkingTrees
+    from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 
 # Generic aliases of these take anything; typing's hash what they are given.
 _PLAIN_GENERICS = {"dict", "frozenset", "list", "set", "tuple", "type"}

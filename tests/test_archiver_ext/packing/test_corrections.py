@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from interpool.archiver_ext.packing.decide.corrections import Corrections
 from interpool.archiver_ext.packing.jobs import Fault, TrialFailure, Trouble
-from interpool.archiver_ext.packing.lessons import Lessons
 from interpool.archiver_ext.packing.plan import Proposal
 from interpool.native.archive.format import Action, Origin
 
@@ -13,20 +13,20 @@ def proposal(glob: str, action: Action) -> Proposal:
 
 
 def test_what_no_archive_can_hold_takes_its_own_package_to_the_server_and_not_its_neighbours() -> None:
-    lessons = Lessons([])
+    corrections = Corrections([])
     decided = [proposal("acme.basics.**", "intern"), proposal("acme.core.**", "intern")]
-    assert lessons.of_building({"acme.core.fast": Fault("is compiled code")}, decided)
-    assert [*lessons.decisions] == ["acme.core.**"]
-    assert lessons.corrections == ["acme.core is taken from the server: acme.core.fast is compiled code"]
+    assert corrections.after_refusal({"acme.core.fast": Fault("is compiled code")}, decided)
+    assert [*corrections.decisions] == ["acme.core.**"]
+    assert corrections.made == ["acme.core is taken from the server: acme.core.fast is compiled code"]
 
 
 def test_a_trial_blames_the_part_of_a_namespace_package_that_the_rules_decided_about() -> None:
-    lessons = Lessons([])
+    corrections = Corrections([])
     decided = [proposal("acme.core.**", "intern"), proposal("acme.plots.**", "mock")]
     failures = [
         TrialFailure("load", Trouble.RAISED, "E: x", modules=["acme.core.layers", "acme.vision.model"]),
         TrialFailure("load", Trouble.MOCKED, "E: x", modules=["acme.vision.model"], mocked="acme.plots.draw"),
     ]
-    assert lessons.of_trial(failures, decided)
-    assert [*lessons.decisions] == ["acme.core.**"]
-    assert lessons.needed == {"acme.plots": "the archive needs acme.plots.draw to load"}
+    assert corrections.after_trial(failures, decided)
+    assert [*corrections.decisions] == ["acme.core.**"]
+    assert corrections.needed == {"acme.plots": "the archive needs acme.plots.draw to load"}

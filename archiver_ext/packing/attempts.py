@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.decide.corrections import Corrections, open_decisions
 from interpool.archiver_ext.packing.dotted_names import top_of
 from interpool.archiver_ext.packing.jobs import (
     ARCHIVE_NAME,
@@ -32,10 +33,9 @@ from interpool.archiver_ext.packing.jobs import (
     run_step,
 )
 from interpool.archiver_ext.packing.known_failures import group_was_made, is_advised, row_for
-from interpool.archiver_ext.packing.lessons import Lessons, open_decisions
-from interpool.archiver_ext.packing.members import add_request
 from interpool.archiver_ext.packing.plan import Plan
 from interpool.archiver_ext.packing.serving_choices import Choices
+from interpool.archiver_ext.packing.write.members import add_request
 from interpool.archiver_ext.verify.serving_side import FoundRequest
 from interpool.native.archive.format import Origin, Serving
 
@@ -92,7 +92,7 @@ class Request:
 
 
 @dataclass
-class Settled:
+class TriedArchive:
     """An archive that holds.
 
     Attributes:
@@ -114,7 +114,7 @@ class Settled:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
+def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedArchive:
     """Build the archive in ``workdir``, and try it.
 
     Args:
@@ -126,15 +126,15 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
         PackError: it cannot be packed as asked.
         NotHeldError: it can be built, and other decisions may make it hold.
     """
-    # Whoever decided when the plan was made, now the plan does.
+    # The plan decides now, even if the rules or the user decided when it was made.
     proposals = request.plan.proposals if request.plan is not None else ()
-    lessons = Lessons([replace(each, origin=Origin.PLAN) for each in proposals])
+    corrections = Corrections([replace(each, origin=Origin.PLAN) for each in proposals])
     seconds: dict[str, float] = {}
     for attempt in range(1, ATTEMPTS + 1):
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
-        result = _build(request, lessons, workdir)
+        result = _build(request, corrections, workdir)
         if result.refusal is not None:
-            learned = lessons.of_building(result.refusal.broken, result.refusal.proposals)
+            learned = corrections.after_refusal(result.refusal.broken, result.refusal.proposals)
             error = PackError(result.refusal.message, result.refusal.user_traceback)
             known: BuildRefusal | Built = result.refusal
         else:
@@ -149,8 +149,8 @@ def settle(request: Request, workdir: Path, progress: Progress) -> Settled:
                     add_request(workdir / ARCHIVE_NAME, tried.request)
                 serving = _served(built, tried.request)
                 plan = _plan(request, built, serving)
-                return Settled(built, plan, attempt, lessons.corrections, serving, tried.request, seconds)
-            learned = lessons.of_trial(tried.failures, built.proposals)
+                return TriedArchive(built, plan, attempt, corrections.made, serving, tried.request, seconds)
+            learned = corrections.after_trial(tried.failures, built.proposals)
             error = _trial_error(request.spec, tried.failures[0], built)
         if request.plan is not None or not learned:
             raise NotHeldError(error, _plan(request, known)) if known.proposals or known.data else error
@@ -181,7 +181,7 @@ def _plan(request: Request, known: Built | BuildRefusal, serving: Serving | None
     return Plan(request.spec, request.inputs, known.data, tuple(known.proposals), choices)
 
 
-def _build(request: Request, lessons: Lessons, workdir: Path) -> BuildResult:
+def _build(request: Request, corrections: Corrections, workdir: Path) -> BuildResult:
     job = BuildJob(
         spec=request.spec,
         root=request.root,
@@ -189,8 +189,8 @@ def _build(request: Request, lessons: Lessons, workdir: Path) -> BuildResult:
         globs=dict(request.globs),
         data=request.data,
         planned_data=None if request.plan is None else dict(request.plan.data),
-        decisions=[*lessons.decisions.values()],
-        needed=lessons.needed,
+        decisions=[*corrections.decisions.values()],
+        needed=corrections.needed,
         inputs=request.inputs,
         run=request.run,
         rtol=request.rtol,

@@ -22,10 +22,19 @@ import torch
 from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.computed_imports import ComputedImports
-from interpool.archiver_ext.packing.data_files import find_data, save_data
-from interpool.archiver_ext.packing.example_inputs import find_inputs
-from interpool.archiver_ext.packing.explain import (
+from interpool.archiver_ext.packing.decide.data_files import find_data, save_data
+from interpool.archiver_ext.packing.decide.module_names import check_names
+from interpool.archiver_ext.packing.decide.rules import Globs, Rules, Usage
+from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built, Fault
+from interpool.archiver_ext.packing.observe.calls import Calls
+from interpool.archiver_ext.packing.observe.computed_imports import ComputedImports
+from interpool.archiver_ext.packing.observe.import_time import used_by_loaded
+from interpool.archiver_ext.packing.observe.opened_files import OpenedFiles
+from interpool.archiver_ext.packing.prove.example_inputs import find_inputs
+from interpool.archiver_ext.packing.prove.training_mode import shown, training_layers
+from interpool.archiver_ext.packing.serving_choices import choices_beside, serving_of
+from interpool.archiver_ext.packing.spec import build_entry, find_spec, user_error
+from interpool.archiver_ext.packing.write.explain import (
     broken_modules,
     cause_line,
     dropped_imports,
@@ -34,20 +43,11 @@ from interpool.archiver_ext.packing.explain import (
     own_line,
     shown_path,
 )
-from interpool.archiver_ext.packing.exporter import HermeticExporter
-from interpool.archiver_ext.packing.graph import importers
-from interpool.archiver_ext.packing.import_time import used_by_loaded
-from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built, Fault
-from interpool.archiver_ext.packing.manifest import append_manifest, digests
-from interpool.archiver_ext.packing.module_names import check_names
-from interpool.archiver_ext.packing.observing import Calls
-from interpool.archiver_ext.packing.opened_files import OpenedFiles
-from interpool.archiver_ext.packing.pickling import explain_unpicklable, refuse_torchs_own, was_pickling
-from interpool.archiver_ext.packing.proposals import proposals
-from interpool.archiver_ext.packing.rules import Globs, Rules, Usage
-from interpool.archiver_ext.packing.serving_choices import choices_beside, serving_of
-from interpool.archiver_ext.packing.spec import build_entry, find_spec, user_error
-from interpool.archiver_ext.packing.training_mode import shown, training_layers
+from interpool.archiver_ext.packing.write.exporter import HermeticExporter
+from interpool.archiver_ext.packing.write.graph import importers
+from interpool.archiver_ext.packing.write.manifest import append_manifest, digests
+from interpool.archiver_ext.packing.write.pickling import explain_unpicklable, refuse_torchs_own, was_pickling
+from interpool.archiver_ext.packing.write.proposals import proposals
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
@@ -62,8 +62,8 @@ from interpool.native.upstream.torch_private import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
     from interpool.archiver_ext.packing.plan import Proposal
-    from interpool.archiver_ext.packing.working_trees import WorkingTrees
     from interpool.native.archive.format import EntryKind, SelfTest, Serving
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.module_names import LONGEST_NAME, source_member
+from interpool.archiver_ext.packing.decide.module_names import LONGEST_NAME, source_member
 from interpool.native.archive.format import MANIFEST_PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from interpool.archiver_ext.packing.exporter import HermeticExporter
-    from interpool.archiver_ext.packing.working_trees import WorkingTrees
+    from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
+    from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 _COMPILED = "__pycache__"
 

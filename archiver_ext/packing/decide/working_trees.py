@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext.packing.distributions import installs
+from interpool.archiver_ext.packing.decide.distributions import installs
 
 if TYPE_CHECKING:
     from types import ModuleType

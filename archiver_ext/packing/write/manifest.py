@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interpool.archiver_ext.appending import opened_to_append
-from interpool.archiver_ext.packing.distributions import distribution_of
+from interpool.archiver_ext.packing.decide.distributions import distribution_of
 from interpool.archiver_ext.packing.dotted_names import top_of
-from interpool.archiver_ext.packing.members import manifest_text, write_member
-from interpool.archiver_ext.packing.pickle_globals import pickle_globals
+from interpool.archiver_ext.packing.write.members import manifest_text, write_member
+from interpool.archiver_ext.packing.write.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,
     ENTRY_RESOURCE,
@@ -35,7 +35,7 @@ from interpool.native.archive.reader import MANIFEST_MEMBER, Record, digest_of, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from interpool.archiver_ext.packing.rules import Verdict
+    from interpool.archiver_ext.packing.decide.rules import Verdict
 
 
 def append_manifest(
@@ -57,7 +57,7 @@ def append_manifest(
         kind: what the entry is.
         verdicts: what was decided for each module, by dotted name.
         files: what ``digests`` gave for it.
-        imported_by: who asked for each of them (see interpool.archiver_ext.packing.graph).
+        imported_by: who asked for each of them (see interpool.archiver_ext.packing.write.graph).
         data: members that code finds through ``__file__``.
         inputs: the example inputs' signature, JSON-able.
         self_test: where the self-test lies, if there is one.

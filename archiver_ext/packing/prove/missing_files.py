@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from interpool.archiver_ext.packing.data_files import holds_data
+from interpool.archiver_ext.packing.decide.data_files import holds_data
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SEEN = ("open", "os.listdir", "os.scandir", "ctypes.dlopen")
 
 
-class LookedFor:
+class MissingFiles:
     """Notes the paths that are looked for, from when it is made.
 
     Args:

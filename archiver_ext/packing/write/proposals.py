@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext.packing.explain import find_line
 from interpool.archiver_ext.packing.plan import Proposal
+from interpool.archiver_ext.packing.write.explain import find_line
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.packing.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 
 def proposals(exporter: HermeticExporter) -> list[Proposal]:

@@ -10,11 +10,11 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.explain import cause_line, glob_of
+from interpool.archiver_ext.packing.write.explain import cause_line, glob_of
 from interpool.native.archive.format import is_dotted_name, is_module_name
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.packing.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 LONGEST_NAME = 480
 """Of a member, in bytes: torch reads 511, with the archive's own folder."""

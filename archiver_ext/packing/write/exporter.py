@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.package import PackageExporter
 
+from interpool.archiver_ext.packing.decide.rules import RuleAction, Rules, Verdict, module_file
 from interpool.archiver_ext.packing.dotted_names import with_parents
-from interpool.archiver_ext.packing.imports import ImportSite, find_imports
-from interpool.archiver_ext.packing.rules import RuleAction, Rules, Verdict, module_file
+from interpool.archiver_ext.packing.observe.imports import ImportSite, find_imports
 from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE, Origin
 from interpool.native.upstream.torch_private import (
     OWN_MODULES,

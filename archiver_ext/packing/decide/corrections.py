@@ -1,4 +1,4 @@
-"""What failed attempts teach about the rules' decisions.
+"""What failed attempts change of the rules' decisions.
 
 Imports neither torch nor the user's code.
 """
@@ -48,21 +48,21 @@ def blamed(failed: TrialFailure, open_to: Mapping[str, Action]) -> str:
     return next((package for package in packages if open_to.get(package) == "intern"), "")
 
 
-class Lessons:
+class Corrections:
     """The decisions that failed attempts have changed.
 
     Attributes:
         decisions: by glob.
         needed: packages that must not be mocked, and why.
-        corrections: in words.
+        made: what changed and why, in words.
     """
 
     def __init__(self, decisions: Sequence[Proposal]) -> None:
         self.decisions = {each.glob: each for each in decisions}
         self.needed: dict[str, str] = {}
-        self.corrections: list[str] = []
+        self.made: list[str] = []
 
-    def of_building(self, broken: Mapping[str, Fault], proposals: Sequence[Proposal]) -> bool:
+    def after_refusal(self, broken: Mapping[str, Fault], proposals: Sequence[Proposal]) -> bool:
         """Take what cannot be in an archive from the server; returns whether a decision changed.
 
         Args:
@@ -77,7 +77,7 @@ class Lessons:
         ]
         return any(taken)
 
-    def of_trial(self, failures: Sequence[TrialFailure], proposals: Sequence[Proposal]) -> bool:
+    def after_trial(self, failures: Sequence[TrialFailure], proposals: Sequence[Proposal]) -> bool:
         """Change decisions after a trial that failed; returns whether any changed.
 
         Args:
@@ -107,21 +107,21 @@ class Lessons:
         return self._need(package, f"without it the archive does not {failed.doing}{kind}", said)
 
     # Archives hold what is given as ``why``. What an error says may hold paths of this machine, and goes into
-    # ``corrections`` only.
+    # ``made`` only.
 
     def _extern(self, package: str, why: str, said: str) -> bool:
         glob = f"{package}.**"
         if glob in self.decisions:
             return False
         self.decisions[glob] = Proposal(glob, "extern", why, origin=Origin.RULES)
-        self.corrections.append(_correction(f"{package} is taken from the server: {why}", said))
+        self.made.append(_correction(f"{package} is taken from the server: {why}", said))
         return True
 
     def _need(self, package: str, why: str, said: str = "") -> bool:
         if package in self.needed:
             return False
         self.needed[package] = why
-        self.corrections.append(_correction(f"{package} is not mocked: {why}", said))
+        self.made.append(_correction(f"{package} is not mocked: {why}", said))
         return True
 
 

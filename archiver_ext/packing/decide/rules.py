@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.utils import canonicalize_name
 
-from interpool.archiver_ext.packing.distributions import distribution_of, required_by
+from interpool.archiver_ext.packing.decide.distributions import distribution_of, required_by
+from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
-from interpool.archiver_ext.packing.working_trees import WorkingTrees
 from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import GlobGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from interpool.archiver_ext.packing.distributions import Distribution
+    from interpool.archiver_ext.packing.decide.distributions import Distribution
     from interpool.archiver_ext.packing.plan import Proposal
     from interpool.native.archive.format import Action
 
@@ -71,7 +71,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was seen of third-party modules, by top-level name; see Calls in observing.py.
+    """What was seen of third-party modules, by top-level name; see Calls in observe/calls.py.
 
     Attributes:
         ran: code that ran on the example inputs; None if there were none.

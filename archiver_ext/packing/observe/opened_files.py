@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from interpool.archiver_ext.packing.rules import Rules
+    from interpool.archiver_ext.packing.decide.rules import Rules
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _COMPILED = (".pyc", ".pyi")

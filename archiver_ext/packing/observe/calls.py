@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType, ModuleType
 
-    from interpool.archiver_ext.packing.rules import Rules
+    from interpool.archiver_ext.packing.decide.rules import Rules
 
 
 class Calls:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interpool.archiver_ext.packing.decide.rules import module_file
 from interpool.archiver_ext.packing.jobs import Fault
-from interpool.archiver_ext.packing.rules import module_file
 from interpool.archiver_ext.source_lines import lines_of, source_line
 from interpool.native.archive.format import Origin
 from interpool.native.upstream.torch_private import OWN_MODULES, PackagingErrorReason
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.packing.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 _SHOWN = 5
 

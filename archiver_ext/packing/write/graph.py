@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from interpool.native.archive.format import ENTRY_PACKAGE
 
 if TYPE_CHECKING:
-    from interpool.archiver_ext.packing.exporter import HermeticExporter
+    from interpool.archiver_ext.packing.write.exporter import HermeticExporter
     from interpool.native.archive.format import Importer
 
 _PICKLE = f"<{ENTRY_PACKAGE}."

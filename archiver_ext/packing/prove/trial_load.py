@@ -16,10 +16,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interpool.archiver_ext.packing.decide.corrections import blamed
 from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
-from interpool.archiver_ext.packing.lessons import blamed
-from interpool.archiver_ext.packing.looked_for import LookedFor
+from interpool.archiver_ext.packing.prove.missing_files import MissingFiles
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
@@ -111,7 +111,7 @@ def _asking() -> Mapping[str, object]:
     return {} if frame is None else frame.f_globals
 
 
-def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialFailure | FoundRequest | None:
+def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> TrialFailure | FoundRequest | None:
     """Load the archive's entry as a server does, and run the self-test if there is one; how that failed.
 
     If it did not, and example inputs must be answered as requests, the request that was found.
@@ -119,7 +119,7 @@ def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialF
     Args:
         job: the archive, and where its sources came from.
         blocker: what refuses imports meanwhile.
-        looked_for: what notes the files that are looked for meanwhile.
+        searched: what notes the files that are looked for meanwhile.
     """
     doing = "load"
     importer = None
@@ -138,7 +138,7 @@ def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialF
         doing = "answer"
         differing = _self_test(importer, entry, manifest, manifest["self_test"])
         if differing:
-            missing = looked_for.missing(_folder_of(importer), bases)
+            missing = searched.missing(_folder_of(importer), bases)
             return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3]), missing=missing)
         del entry
         if not job.serve_check:
@@ -155,7 +155,7 @@ def trial_load(job: TrialJob, blocker: Blocker, looked_for: LookedFor) -> TrialF
             user_traceback=readable_traceback(error, lambda name: _shown(name, job.sources)),
             modules=_modules(error.__traceback__),
             mocked=mocked,
-            missing=looked_for.missing(_folder_of(importer), bases),
+            missing=searched.missing(_folder_of(importer), bases),
         )
     finally:
         if importer is not None:
@@ -278,8 +278,8 @@ def try_all(job: TrialJob, blocker: Blocker) -> TrialResult:
     """
     failures: list[TrialFailure] = []
     open_to = dict(job.open_to)
-    looked_for = LookedFor(_members(job.sources))
-    while isinstance(outcome := trial_load(job, blocker, looked_for), TrialFailure):
+    searched = MissingFiles(_members(job.sources))
+    while isinstance(outcome := trial_load(job, blocker, searched), TrialFailure):
         package = blamed(outcome, open_to)
         if package or not failures:
             failures.append(outcome)

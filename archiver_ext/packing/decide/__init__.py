@@ -1,0 +1,1 @@
+"""What is done with each module and file: packaged, taken from the server, mocked."""

@@ -1,0 +1,1 @@
+"""What the model's code does while it is built and run: calls, files, imports."""
