@@ -24,6 +24,7 @@ from interpool.native.errors import ArchiveError, InterpoolError
 from interpool.native.upstream.requirements import pip_install
 
 if TYPE_CHECKING:
+    from interpool.handler.host.host_state import HostState
     from interpool.native.diagnostics.doctor import Check
 METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 START_AHEAD = "INTERPOOL_START_AHEAD"
@@ -377,11 +378,11 @@ def status(
         _fail(unanswered(silent), OTHER)
 
 
-def _pools(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:
     """The live pools, and which hosts do not answer; without any, the runtime directory may be why."""
     from interpool.handler.host.status import ask_hosts
 
-    pools: list[dict[str, Any]] = []
+    pools: list[HostState] = []
     silent: list[str] = []
     with contextlib.suppress(PermissionError):  # another user's directory
         pools, silent = ask_hosts(stacks)
@@ -404,7 +405,7 @@ def _register_advice(name: str) -> str:
 
 def _check(
     name: str,
-    pools: list[dict[str, Any]],
+    pools: list[HostState],
     silent: list[str],
     patience_s: float,
     nobody: str,

@@ -2,6 +2,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from interpool.native.pool.states import InterpreterStacks, OpenLease, PoolState
+
 def threads_have_directories() -> bool: ...
 def prepare(
     *,
@@ -30,57 +32,190 @@ class OpenPackage:
     def acquire_session(self, timeout: float | None = None) -> InterpreterSession: ...
 
 class MovableObject:
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def call(self, *args: Any, **kwargs: Any) -> Any: ...
-    def call_kwargs(self, args: Iterable[Any], kwargs: dict[str, Any]) -> Any: ...
+    """An object that any interpreter of its pool can have.
+
+    Materialised in each interpreter when it is first needed there. What
+    ``InterpreterManager.create_movable`` made shares its tensors' memory in all
+    interpreters: a write in one is seen by all. What ``Package.load_pickle`` made shares
+    its weights' pages until somebody writes to them: a write is seen by its writer only.
+    The object goes from all interpreters with its last reference. Any thread may use it.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it in a free interpreter; the result as a plain value.
+
+        Args:
+            args: plain values (None, bool, int, float, str, bytes, list, tuple, dict) and dense tensors
+                of any shape, dtype and device, which cross without a copy; so do those of the result.
+            kwargs: likewise.
+
+        Raises:
+            RemoteError: the object raised; carries the traceback's text.
+            ConversionError: an argument or the result cannot cross.
+            PoolClosedError: the pool was closed.
+        """
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The same as calling it."""
+
+    def call_kwargs(self, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
+        """The same, with the arguments in an iterable and a dict."""
+
     def acquire_session(
         self, timeout: float | None = None, call_limit: float | None = None
-    ) -> InterpreterSession: ...
-    def unload(self, interpreter_id: int | None = None) -> None: ...
+    ) -> InterpreterSession:
+        """Lease an interpreter; the session's ``self`` is this object there.
+
+        Args:
+            timeout: seconds to wait for a free one; None waits for ever.
+            call_limit: see ``InterpreterManager.acquire_session``.
+
+        Raises:
+            LeaseTimeoutError: none became free in time.
+        """
+
+    def unload(self, interpreter_id: int | None = None) -> None:
+        """Drop the copy in that interpreter, or all copies.
+
+        The next need makes a new one, as the object was at first.
+        """
 
 class Connection:
+    """A worker's connection that ``InterpreterManager.serve`` answers. Any thread may use it."""
+
     @property
-    def alive(self) -> bool: ...
+    def alive(self) -> bool:
+        """Whether it is still answered."""
+
     @property
-    def running(self) -> float | None: ...
-    def interrupt(self) -> bool: ...
+    def running(self) -> float | None:
+        """Seconds that the call which runs has taken; None if none runs."""
+
+    def interrupt(self) -> bool:
+        """Raise CallInterrupted in the model's code that the running call is in; whether there is one."""
+
     @property
-    def importing(self) -> bool: ...
+    def importing(self) -> bool:
+        """Whether the last interruption found the call in an import, which is not interrupted."""
+
     @property
-    def where(self) -> str: ...
-    def give_up(self) -> int | None: ...
+    def where(self) -> str:
+        """The stack at which the last interruption found the call; "" if that cannot be known."""
+
+    def give_up(self) -> int | None:
+        """Leave the running call to itself and retire its interpreter; that one's number."""
+
     @property
-    def load_command(self) -> bytes: ...
-    def close(self) -> None: ...
-    def join(self, timeout: float) -> bool: ...
+    def load_command(self) -> bytes:
+        """TorchServe's load command, the first message; empty before it came."""
+
+    def close(self) -> None:
+        """Shut the socket down; what the running call returns is thrown away."""
+
+    def join(self, timeout: float) -> bool:
+        """Wait so many seconds for its end; whether it has ended."""
 
 class PyObj:
+    """An object in an interpreter, as its session sees it. It is good while the session is open."""
+
     @property
-    def session(self) -> InterpreterSession: ...
+    def session(self) -> InterpreterSession:
+        """The session that it belongs to."""
+
     @property
-    def interpreter_id(self) -> int: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> PyObj: ...
-    def call(self, *args: Any, **kwargs: Any) -> PyObj: ...
-    def call_kwargs(self, args: Iterable[Any], kwargs: dict[str, Any]) -> PyObj: ...
-    def attr(self, name: str) -> PyObj: ...
-    def has_attr(self, name: str) -> bool: ...
-    def item(self, key: Any) -> PyObj: ...
+    def interpreter_id(self) -> int:
+        """The number of its interpreter."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> PyObj:
+        """Call it there; the result stays there.
+
+        Args:
+            args: objects of this session, plain values, and dense tensors, which cross without a copy.
+            kwargs: likewise.
+
+        Raises:
+            RemoteError: it raised; carries the traceback's text.
+            ConversionError: an argument cannot cross.
+            SessionError: the session is closed, or an argument is another session's.
+        """
+
+    def call(self, *args: Any, **kwargs: Any) -> PyObj:
+        """The same as calling it."""
+
+    def call_kwargs(self, args: Iterable[Any], kwargs: dict[str, Any]) -> PyObj:
+        """The same, with the arguments in an iterable and a dict."""
+
+    def attr(self, name: str) -> PyObj:
+        """Its attribute. Raises RemoteError if it has none of that name."""
+
+    def has_attr(self, name: str) -> bool:
+        """Whether it has an attribute of that name."""
+
+    def item(self, key: Any) -> PyObj:
+        """Its item. Raises RemoteError if it has none of that key."""
+
     def __getitem__(self, key: Any) -> PyObj: ...
-    def to_value(self) -> Any: ...
+    def to_value(self) -> Any:
+        """A plain value of it in the host program; tensors share their memory.
+
+        Raises:
+            ConversionError: it is, or holds, what cannot cross.
+        """
 
 class InterpreterSession:
+    """One interpreter, leased until the session is closed. Use it as a context manager.
+
+    One thread at a time may use it; it need not be the one that leased it.
+    """
+
     @property
-    def interpreter_id(self) -> int: ...
+    def interpreter_id(self) -> int:
+        """The number of its interpreter in this process, from 1."""
+
     @property
-    def is_open(self) -> bool: ...
-    def global_(self, module: str, name: str) -> PyObj: ...
+    def is_open(self) -> bool:
+        """Whether it was not closed."""
+
+    def global_(self, module: str, name: str) -> PyObj:
+        """The name in the module, which is imported there if need be.
+
+        Raises:
+            RemoteError: the import raised, or the module has no such name.
+            SessionError: the session is closed.
+        """
+
     @property
-    def self(self) -> PyObj: ...
-    def from_value(self, value: Any) -> PyObj: ...
-    def from_movable(self, movable: MovableObject) -> PyObj: ...
-    def is_owner(self, obj: PyObj) -> bool: ...
-    def create_movable(self, obj: PyObj) -> MovableObject: ...
-    def close(self) -> None: ...
+    def self(self) -> PyObj:
+        """What the session was leased for: a movable object, or a package's importer."""
+
+    def from_value(self, value: Any) -> PyObj:
+        """A plain value, or a dense tensor over the same memory, as an object there.
+
+        Raises:
+            ConversionError: it cannot cross.
+        """
+
+    def from_movable(self, movable: MovableObject) -> PyObj:
+        """The movable object as this interpreter has it.
+
+        Raises:
+            RemoteError: it could not be made there; carries the traceback's text.
+        """
+
+    def is_owner(self, obj: PyObj) -> bool:
+        """Whether the object is this session's."""
+
+    def create_movable(self, obj: PyObj) -> MovableObject:
+        """The object as it is now, for use in any interpreter of the pool; its tensors are shared.
+
+        Raises:
+            ConversionError: it cannot be pickled, or holds a tensor that cannot cross.
+            SessionError: the object is another session's.
+        """
+
+    def close(self) -> None:
+        """Give the interpreter back; the session's objects are good no more."""
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -140,7 +275,7 @@ class Pool:
     @property
     def max_size(self) -> int: ...
     def instances(self) -> list[int]: ...
-    def status(self) -> dict[str, Any]: ...
-    def stacks(self, patience: float) -> list[dict[str, Any]]: ...
-    def open_leases(self, patience: float) -> list[dict[str, Any]]: ...
+    def status(self) -> PoolState: ...
+    def stacks(self, patience: float) -> list[InterpreterStacks]: ...
+    def open_leases(self, patience: float) -> list[OpenLease]: ...
     def __len__(self) -> int: ...

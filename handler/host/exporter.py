@@ -24,7 +24,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -34,10 +34,14 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from interpool.handler.errors import SettingsError
+from interpool.handler.host.host_state import HostState, interpreters
 from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
 from interpool.handler.host.readiness import with_probes
 from interpool.handler.host.status import ask_hosts, memory_of
 from interpool.handler.torchserve import running_frontend
+
+if TYPE_CHECKING:
+    from interpool.native.pool.states import PoolState
 
 # Of all pools: `server` is the inference address of the pool's TorchServe, without its scheme.
 POOL = ("server", "pool")
@@ -49,15 +53,10 @@ RELEASE_S = 3.0  # for the exporter of a server that has just been stopped: it l
 RETRY_S = 0.1
 ANSWER_S = 5.0
 
-Pool = dict[str, Any]
 Samples = Iterable[tuple[tuple[str, ...], float]]  # values of further labels, and the number
 
 
-def _interpreters(pool: Pool) -> list[dict[str, Any]]:
-    return pool["interpreters"]["interpreters"] if pool["interpreters"] else []
-
-
-def _memory(pool: Pool) -> Samples:
+def _memory(pool: HostState) -> Samples:
     host = pool["memory"]
     for kind in ("anonymous", "file", "shared_memory", "swap"):
         yield (kind,), host.get(kind, 0)
@@ -72,12 +71,12 @@ def _version(distribution: str) -> str:
         return ""
 
 
-def _stat(name: str) -> Callable[[Pool], Samples]:
-    return lambda pool: [((), pool["interpreters"][name])] if pool["interpreters"] else []
+def _stat(number: Callable[[PoolState], float]) -> Callable[[HostState], Samples]:
+    return lambda pool: [((), number(pool["interpreters"]))] if pool["interpreters"] else []
 
 
 # Name (counters without `_total`), type, help, labels beyond the pool's, and the numbers.
-POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Pool], Samples]], ...] = (
+POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[HostState], Samples]], ...] = (
     (
         "interpool_host_start_time_seconds",
         GaugeMetricFamily,
@@ -91,7 +90,7 @@ POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Poo
         "Interpreters by state: free, leased, or parked above the pool's minimum size.",
         ("state",),
         lambda pool: [
-            ((state,), sum(one["state"] == state for one in _interpreters(pool))) for state in STATES
+            ((state,), sum(one["state"] == state for one in interpreters(pool))) for state in STATES
         ],
     ),
     (
@@ -99,35 +98,35 @@ POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Poo
         GaugeMetricFamily,
         "The pool's minimum size.",
         (),
-        _stat("min_size"),
+        _stat(lambda stats: stats["min_size"]),
     ),
     (
         "interpool_interpreters_max",
         GaugeMetricFamily,
         "The maximum size that the pool may grow to.",
         (),
-        _stat("max_size"),
+        _stat(lambda stats: stats["max_size"]),
     ),
     (
         "interpool_interpreter_starts",
         CounterMetricFamily,
         "Interpreters that started.",
         (),
-        lambda pool: [((), len(_interpreters(pool)))],
+        lambda pool: [((), len(interpreters(pool)))],
     ),
     (
         "interpool_interpreter_start_failures",
         CounterMetricFamily,
         "Interpreters that did not start when the pool had to grow or to replace one.",
         (),
-        _stat("failed_starts"),
+        _stat(lambda stats: stats["failed_starts"]),
     ),
     (
         "interpool_interpreter_retirements",
         CounterMetricFamily,
         "Interpreters that serve no more: a call did not come back, or a model left them unfit for others.",
         (),
-        lambda pool: [((), sum(one["state"] == "retired" for one in _interpreters(pool)))],
+        lambda pool: [((), sum(one["state"] == "retired" for one in interpreters(pool)))],
     ),
     (
         "interpool_memory_bytes",
@@ -146,7 +145,7 @@ POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Poo
 )
 
 MODEL_METRICS: tuple[
-    tuple[str, type[Metric], str, tuple[str, ...], Callable[[Pool, ModelView], Samples]], ...
+    tuple[str, type[Metric], str, tuple[str, ...], Callable[[HostState, ModelView], Samples]], ...
 ] = (
     (
         "interpool_model_ready",
@@ -271,7 +270,7 @@ class PoolCollector(Collector):
         ask: gives the pools' states as their hosts describe them, and which hosts did not answer.
     """
 
-    def __init__(self, ask: Callable[[], tuple[list[Pool], list[str]]] = ask_hosts) -> None:
+    def __init__(self, ask: Callable[[], tuple[list[HostState], list[str]]] = ask_hosts) -> None:
         self._ask = ask
 
     def describe(self) -> Iterable[Metric]:
@@ -283,7 +282,7 @@ class PoolCollector(Collector):
         return self._metrics(*self._ask())
 
     @staticmethod
-    def _metrics(pools: list[Pool], silent: list[str]) -> Iterator[Metric]:
+    def _metrics(pools: list[HostState], silent: list[str]) -> Iterator[Metric]:
         build = GaugeMetricFamily("interpool_build_info", "Versions, 1 each.", labels=[*BUILD])
         build.add_metric([_version(name) for name in BUILD.values()], 1)
         yield build
@@ -310,7 +309,9 @@ class PoolCollector(Collector):
             histogram = HistogramMetricFamily(name, text, labels=MODEL)
             for values, pool, model in models:
                 counts, seconds = of_times(model)
-                if counts:  # of a registered one: the pool forgets those that are gone
+                if (
+                    counts and pool["interpreters"]
+                ):  # of a registered one: the pool forgets those that are gone
                     bounds = [*map(floatToGoString, pool["interpreters"]["time_bounds_s"]), "+Inf"]
                     buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
                     histogram.add_metric(values, buckets, sum_value=seconds)

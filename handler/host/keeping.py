@@ -28,12 +28,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interpool.handler.host import memory
-from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
+from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE
 from interpool.handler.host.worker import Worker
 from interpool.native.errors import CallTimeoutError, InterpoolError
+
+if TYPE_CHECKING:
+    from interpool.native.pool.manager import InterpreterManager
+    from interpool.native.pool.states import PoolState
 
 EVERY_S = 1.0
 SHORT, ENOUGH = 0.1, 0.15
@@ -61,7 +65,7 @@ class Action:
     model_dir: str
 
 
-def interpreters_of(stats: dict[str, Any]) -> list[Interpreter]:
+def interpreters_of(stats: PoolState) -> list[Interpreter]:
     """The interpreters in what ``InterpreterManager.stats`` returns."""
     return [
         Interpreter(
@@ -179,7 +183,7 @@ class Keeper:
         """Look again at the next ``keep``, however soon that is."""
         self._next = 0.0
 
-    def keep(self, manager: Manager | None, workers: Collection[Worker]) -> None:
+    def keep(self, manager: InterpreterManager | None, workers: Collection[Worker]) -> None:
         """Start what is to be done, unless that was asked for in the last second or is being done."""
         now = time.monotonic()
         if self._is_over and self._thread is not None:
@@ -203,7 +207,7 @@ class Keeper:
             self._idle_model_s,
             self._free_memory(),
             self._failed | {(one.number, model) for one in interpreters_of(stats) for model in self._lasting},
-            int(str(stats.get("reserve", 0))),
+            stats["reserve"],
         )
         steps = [step for action in todo if (step := self._step(manager, action, serving))]
         if steps:
@@ -228,7 +232,7 @@ class Keeper:
             self._is_over = True
             self._wake()
 
-    def _step(self, manager: Manager, action: Action, workers: list[Worker]) -> _Step | None:
+    def _step(self, manager: InterpreterManager, action: Action, workers: list[Worker]) -> _Step | None:
         if not action.load:
             return _Step(lambda: _drop(manager, action))
         worker = next(each for each in workers if each.registration.model_dir == action.model_dir)
@@ -256,7 +260,7 @@ class Keeper:
 
 
 @contextlib.contextmanager
-def _lease(manager: Manager, action: Action, affinity: str, limit_s: float) -> Iterator[Any]:
+def _lease(manager: InterpreterManager, action: Action, affinity: str, limit_s: float) -> Iterator[Any]:
     """A session of the action's interpreter, or None if somebody else has it now."""
     session = None
     for instance in manager.all_instances():
@@ -270,7 +274,7 @@ def _lease(manager: Manager, action: Action, affinity: str, limit_s: float) -> I
             yield session
 
 
-def _drop(manager: Manager, action: Action) -> bool:
+def _drop(manager: InterpreterManager, action: Action) -> bool:
     with _lease(manager, action, affinity="", limit_s=LOAD_LIMIT_S) as session:
         if session is not None:
             session.global_(SERVICE_MODULE, "drop")(action.model_dir)
@@ -279,7 +283,9 @@ def _drop(manager: Manager, action: Action) -> bool:
     return False
 
 
-def _load(manager: Manager, action: Action, token: str, load_command: bytes, limit_s: float) -> bool | None:
+def _load(
+    manager: InterpreterManager, action: Action, token: str, load_command: bytes, limit_s: float
+) -> bool | None:
     """Whether it was loaded; None if somebody else has the interpreter now."""
     with _lease(manager, action, action.model_dir, limit_s) as session:
         if session is None:

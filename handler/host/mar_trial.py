@@ -28,7 +28,7 @@ from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import ServeError, SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
-from interpool.handler.host.manager import SERVICE_MODULE
+from interpool.handler.host.service_entry import SERVICE_MODULE
 from interpool.handler.pooling import obstacles
 from interpool.handler.torchserve import MANIFEST, WORKER_SCRIPT, installed_ts, load_command
 from interpool.handler.worker_token import WorkerToken

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+
+from interpool.handler.host.host_state import HostState, interpreters
 
 PATIENCE_S = 30.0
 
@@ -72,12 +73,12 @@ class ModelView:
         return name in ("*", self.name, f"{self.name}/{self.version}")
 
 
-def names_of(pool: dict[str, Any]) -> dict[str, str]:
+def names_of(pool: HostState) -> dict[str, str]:
     """Names and versions of the pool's models, by directory."""
     return {directory: str(model["model"]) for directory, model in pool.get("served", {}).items()}
 
 
-def models_of(pool: dict[str, Any]) -> list[ModelView]:
+def models_of(pool: HostState) -> list[ModelView]:
     """The models of a pool whose host described itself so, by name; also those that it had."""
     names = names_of(pool)
     gone = pool.get("gone", {})
@@ -106,15 +107,14 @@ def models_of(pool: dict[str, Any]) -> list[ModelView]:
             view = views[names[worker["model_dir"]]]
             view.workers[worker["state"]] += 1
             view.starting += worker["state"] == "connected" and not worker["started"]
-    stats = pool["interpreters"] or {"interpreters": [], "models": {}}
-    for interpreter in stats["interpreters"]:
+    for interpreter in interpreters(pool):
         for directory in interpreter["affinities"]:
             if directory in names:
                 views[names[directory]].interpreters.add(interpreter["interpreter"])
         if interpreter["model"] in names:
             view = views[names[interpreter["model"]]]
-            view.longest_lease_s = max(view.longest_lease_s, interpreter["seconds"])
-    for directory, counts in stats["models"].items():
+            view.longest_lease_s = max(view.longest_lease_s, interpreter["seconds"] or 0.0)
+    for directory, counts in (pool["interpreters"]["models"] if pool["interpreters"] else {}).items():
         if directory in names:
             view = views[names[directory]]
             view.leases += counts["leases"]
@@ -133,7 +133,7 @@ def _added(some: list[int], more: list[int]) -> list[int]:
     return [one + other for one, other in zip(some, more, strict=True)] if some else list(more)
 
 
-def why_not_ready(pool: dict[str, Any], view: ModelView, patience_s: float = PATIENCE_S) -> list[str]:
+def why_not_ready(pool: HostState, view: ModelView, patience_s: float = PATIENCE_S) -> list[str]:
     """Each reason for which the model's next request may not be answered; none if it is ready.
 
     Args:

@@ -12,8 +12,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from interpool.handler.worker_reports import Report
+
+if TYPE_CHECKING:
+    from interpool.handler.host.host_state import ServedState
 
 # TorchServe has restarted a worker by then, or has no wish to. And what failed once is tried
 # again when requests come, which a model that is not ready for ever would not get.
@@ -125,7 +129,7 @@ class ServedModel:
         self.reason = self.reason or other.reason
         self.traces = self.traces or other.traces
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> ServedState:
         """For the host's status."""
         now = time.monotonic()
         return {
@@ -185,9 +189,10 @@ class ServedModels:
             if len(self._gone) > GONE_LIMIT:
                 del self._gone[next(iter(self._gone))]
 
-    def describe(self) -> dict[str, object]:
-        """For the host's status."""
-        return {
-            "served": {model_dir: model.describe() for model_dir, model in self._here.items()},
-            "gone": {name: model.describe() for name, model in self._gone.items()},
-        }
+    def here(self) -> dict[str, ServedState]:
+        """The registered ones by directory, for the host's status."""
+        return {model_dir: model.describe() for model_dir, model in self._here.items()}
+
+    def gone(self) -> dict[str, ServedState]:
+        """Those that were unregistered by name and version, for the host's status."""
+        return {name: model.describe() for name, model in self._gone.items()}

@@ -7,12 +7,12 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
 from interpool.handler.host.limits import is_shortage
-from interpool.handler.host.manager import Manager
 from interpool.handler.host.trial import Trial
 from interpool.handler.host.worker import Worker
 from interpool.handler.pooling import obstacles
@@ -29,6 +29,9 @@ _NO_DIRECTORIES = (
     "no thread can have a working directory of its own here, and the model is to run in its directory. "
     "Allow the system call clone without CLONE_FS, as Docker's default profile does"
 )
+
+if TYPE_CHECKING:
+    from interpool.native.pool.manager import InterpreterManager
 
 
 class OrdinaryModels:
@@ -69,7 +72,7 @@ class OrdinaryModels:
         """Whether it is known who serves the worker's model."""
         return worker.registration.model_dir in (self._pooled | self._stock.keys())
 
-    def try_out(self, worker: Worker, manager: Manager, wake: Callable[[], None]) -> None:
+    def try_out(self, worker: Worker, manager: InterpreterManager, wake: Callable[[], None]) -> None:
         """Try to load the worker's model, if nobody does already; ``settle`` is due after ``wake``."""
         directory = worker.registration.model_dir
         if directory in self._trials:

@@ -12,10 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE, Manager
+from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE
 from interpool.native.errors import InterpoolError
+
+if TYPE_CHECKING:
+    from interpool.native.pool.manager import InterpreterManager
 
 LASTING_S = 0.5
 
@@ -31,7 +34,7 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self.manager: Manager | None = None
+        self.manager: InterpreterManager | None = None
         self.error = ""
         self._began = time.monotonic()
         self._count = 0
@@ -39,7 +42,7 @@ class Pool:
         self._size: tuple[int, int] | None = None
         self._wake: Callable[[], None] = lambda: None
         self._starting: threading.Thread | None = None
-        self._outcome: Manager | str | None = None
+        self._outcome: InterpreterManager | str | None = None
         self._model_dirs: set[str] = set()
         self._states: dict[str, int] = {}  # of models with workers, where these share one
         self._last_state = 0
@@ -161,7 +164,7 @@ class Pool:
     def write_held_lines(self) -> None:
         """Have calls that last write the log lines that they hold for their end (``backend.stdio``)."""
         if self.manager is not None:
-            entries: Any = self.manager.stats()["interpreters"]
+            entries = self.manager.stats()["interpreters"]
             if any((entry["seconds"] or 0) >= LASTING_S for entry in entries):
                 self.manager.tell_all(STDIO_MODULE, "write_held", "")
 
@@ -202,15 +205,15 @@ class Pool:
         self._wake()
 
 
-def _retire(manager: Manager, interpreter: int) -> None:
+def _retire(manager: InterpreterManager, interpreter: int) -> None:
     for instance in manager.all_instances():
         if instance.interpreter_id == interpreter:
             with contextlib.suppress(InterpoolError), instance.acquire_session() as session:
                 session.global_("_interpool", "retire_interpreter")()
 
 
-def _leave(manager: Manager, model_dir: str) -> None:
-    entries: Any = manager.stats()["interpreters"]
+def _leave(manager: InterpreterManager, model_dir: str) -> None:
+    entries = manager.stats()["interpreters"]
     sharing = [one["interpreter"] for one in entries if model_dir in one["affinities"] and not one["owner"]]
     for instance in manager.all_instances():
         if instance.interpreter_id in sharing:
@@ -224,7 +227,7 @@ def _leave(manager: Manager, model_dir: str) -> None:
                 manager.forget(model_dir, instance.interpreter_id)
 
 
-def _sweep(manager: Manager) -> None:
+def _sweep(manager: InterpreterManager) -> None:
     """Sweep all interpreters that are free; the others do it at their next call."""
     for instance in manager.all_instances():
         with (

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interpool.handler import failed_load
 from interpool.handler.config import (
@@ -55,6 +55,9 @@ from interpool.handler.host.survival import Survival
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
+
+if TYPE_CHECKING:
+    from interpool.handler.host.host_state import HostState
 
 TICK_S = 1.0
 FILLING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
@@ -659,7 +662,7 @@ class PoolHost:
 
         threading.Thread(target=answer, name="stacks", daemon=True).start()
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> HostState:
         workers = [w.describe() for w in self._all_workers()]
         return {
             "server": self._server,
@@ -668,9 +671,10 @@ class PoolHost:
             "frontend_pid": int(self._runtime_dir.name.partition("-")[0]),
             "uptime_s": round(time.monotonic() - self._began, 1),
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
-            "models": sorted({str(worker["model_dir"]) for worker in workers}),
+            "models": sorted({worker["model_dir"] for worker in workers}),
             "workers": workers,
-            **self._models.describe(),
+            "served": self._models.here(),
+            "gone": self._models.gone(),
             "started": self._started,
             "memory": memory_of(os.getpid()),
             "trouble": "; ".join(filter(None, (self._trouble, self._limits.trouble))),

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+from interpool.handler.host.host_state import HostState
 from interpool.handler.host.model_view import PATIENCE_S, models_of, why_not_ready
 
-Pool = dict[str, Any]
 ANY = "*"
 
 
@@ -32,7 +32,7 @@ class Readiness:
     reasons: list[str]
 
 
-def readiness(pools: list[Pool], name: str, patience_s: float = PATIENCE_S) -> list[Readiness]:
+def readiness(pools: list[HostState], name: str, patience_s: float = PATIENCE_S) -> list[Readiness]:
     """Of each registered model that goes by that name; ``*``: of all.
 
     Args:
@@ -48,7 +48,7 @@ def readiness(pools: list[Pool], name: str, patience_s: float = PATIENCE_S) -> l
     ]
 
 
-def why_absent(pools: list[Pool], name: str) -> str:
+def why_absent(pools: list[HostState], name: str) -> str:
     """Why no pool serves a model of that name, and which ones they serve, for people."""
     views = [view for pool in pools for view in models_of(pool)]
     failed = [view.reason for view in views if view.is_called(name) and view.reason]
@@ -63,7 +63,9 @@ def answer_of(found: list[Readiness]) -> dict[str, Any]:
     return {"ready": not any(one.reasons for one in found), "models": [vars(one) for one in found]}
 
 
-def with_probes(app: WSGIApplication, ask: Callable[[], tuple[list[Pool], list[str]]]) -> WSGIApplication:
+def with_probes(
+    app: WSGIApplication, ask: Callable[[], tuple[list[HostState], list[str]]]
+) -> WSGIApplication:
     """The application, and ``GET /ready`` and ``GET /health`` beside it, which answer JSON.
 
     ``/ready`` is 200 if every registered model is ready, or with ``?model=NAME`` that one; else 503 with the

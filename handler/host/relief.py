@@ -9,28 +9,30 @@ that have no interpreter at all; and by another one if that is held by such a ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from interpool.handler.host.status import sharing
+
+if TYPE_CHECKING:
+    from interpool.native.pool.states import PoolState
 
 HELD_S = 5.0
 
 
-def holders(stats: dict[str, Any]) -> dict[str, float]:
+def holders(stats: PoolState) -> dict[str, float]:
     """The models whose calls hold every interpreter for long, and each one's longest in seconds; else {}."""
     active = sharing(stats)
     found: dict[str, float] = {}
     for one in active:
-        if one["state"] == "free" or one["seconds"] < HELD_S:
+        seconds = one["seconds"] or 0.0
+        if one["state"] == "free" or seconds < HELD_S:
             return {}
         model = one["model"] or ""
-        found[model] = max(found.get(model, 0.0), one["seconds"])
+        found[model] = max(found.get(model, 0.0), seconds)
     return found
 
 
-def relieved_size(
-    stats: dict[str, Any], size: tuple[int, int], has_memory: Callable[[], bool]
-) -> tuple[int, int]:
+def relieved_size(stats: PoolState, size: tuple[int, int], has_memory: Callable[[], bool]) -> tuple[int, int]:
     """The minimum and maximum size that the pool should have now.
 
     Args:
@@ -52,7 +54,7 @@ def relieved_size(
     return size if is_calm else (smallest, max(largest, stats["max_size"]))
 
 
-def describe(stats: dict[str, Any], names: dict[str, str]) -> str:
+def describe(stats: PoolState, names: dict[str, str]) -> str:
     """Why a pool does not serve everybody now, for people; "" if it does.
 
     Args:

@@ -6,10 +6,14 @@ import json
 import textwrap
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
+from interpool.handler.host.host_state import HostState, interpreters
+
+if TYPE_CHECKING:
+    from interpool.native.pool.states import InterpreterState, PoolState
 
 _FIELDS = {
     "Rss": "rss",
@@ -42,7 +46,7 @@ def memory_of(pid: int) -> dict[str, int]:
     return found
 
 
-def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+def ask_hosts(stacks: bool = False) -> tuple[list[HostState], list[str]]:
     """The state of every pool host of this user that answers, each as its host describes it.
 
     And of each one that listens and does not answer, where it is and why.
@@ -53,9 +57,9 @@ def ask_hosts(stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     return ask_hosts_below(Path(shim.runtime_base()), stacks)
 
 
-def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], list[str]]:
     """``ask_hosts`` for the hosts whose runtime directories are in ``base``."""
-    pools: list[dict[str, Any]] = []
+    pools: list[HostState] = []
     silent: list[str] = []
     if base.is_dir():
         for directory in sorted(base.iterdir()):
@@ -78,7 +82,7 @@ def unanswered(silent: list[str]) -> str:
     return "\n  ".join(["a pool host is running and does not answer, in", *silent])
 
 
-def describe_pool(pool: dict[str, Any]) -> str:
+def describe_pool(pool: HostState) -> str:
     """A pool's state for people."""
     memory, workers = pool["memory"], pool["workers"]
     who = f"host process {pool['pid']} of TorchServe {pool['frontend_pid']}"
@@ -102,16 +106,16 @@ def describe_pool(pool: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _own(pool: dict[str, Any], model_dir: str) -> str:
-    stats = pool["interpreters"] or {"interpreters": []}
-    own = [one for one in stats["interpreters"] if one["owner"] == model_dir and one["state"] != "retired"]
+def _own(pool: HostState, model_dir: str) -> str:
+    own = [one for one in interpreters(pool) if one["owner"] == model_dir and one["state"] != "retired"]
     if not own:
         return ""
-    traces = pool["served"].get(model_dir, {}).get("traces")
+    served = pool["served"].get(model_dir)
+    traces = served["traces"] if served else ""
     return f"{len(own)} of the interpreters are its own: {traces or 'it has asked for that'}"
 
 
-def _interpreters(stats: dict[str, Any] | None) -> str:
+def _interpreters(stats: PoolState | None) -> str:
     if stats is None:
         return "starting"
     each = stats["interpreters"]
@@ -130,12 +134,12 @@ def _interpreters(stats: dict[str, Any] | None) -> str:
     return f"{len(sharing(stats))} of at most {stats['max_size']} ({', '.join(counts)})"
 
 
-def sharing(stats: dict[str, Any]) -> list[dict[str, Any]]:
+def sharing(stats: PoolState) -> list[InterpreterState]:
     """The interpreters that any model may lease, of what a pool says of itself."""
     return [one for one in stats["interpreters"] if one["state"] in ("free", "leased") and not one["owner"]]
 
 
-def missing(stats: dict[str, Any]) -> list[str]:
+def missing(stats: PoolState) -> list[str]:
     """What a pool says of interpreters that are to be there and are not, for people; [] or one text."""
     lacks = stats["min_size"] - len(sharing(stats))
     if stats["growing"]:

@@ -18,12 +18,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interpool.handler.host.kept_directory import KeptDirectory
-from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, Manager
+from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE
 from interpool.handler.host.worker import Worker
 from interpool.native.errors import InterpreterRetiredError
+
+if TYPE_CHECKING:
+    from interpool.native.pool.manager import InterpreterManager
 
 logger = logging.getLogger("interpool.host")
 
@@ -47,7 +50,9 @@ class Trial:
         came_to_nothing: whether TorchServe left before it was over; another worker's may be.
     """
 
-    def __init__(self, manager: Manager, first: Worker, marker: Path, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, manager: InterpreterManager, first: Worker, marker: Path, wake: Callable[[], None]
+    ) -> None:
         self.workers = [first]
         self.reason: str | None = None
         self.came_to_nothing = False

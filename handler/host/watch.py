@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,13 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from interpool.handler.host.host_state import HostState, interpreters
 from interpool.handler.host.model_view import ModelView, models_of, names_of, why_not_ready
 from interpool.handler.host.status import describe_pool, mib, missing, sharing, unanswered
 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")
 _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
 
-Pools = list[dict[str, Any]]
+Pools = list[HostState]
 
 
 def watch(
@@ -65,7 +65,7 @@ def render(pools: Pools, silent: list[str], nobody: str) -> RenderableType:
     return Group(*parts) if parts else Text(nobody)
 
 
-def _pool(pool: dict[str, Any]) -> list[RenderableType]:
+def _pool(pool: HostState) -> list[RenderableType]:
     stats, memory = pool["interpreters"], pool["memory"]
     head = Text.assemble(
         ("pool ", "bold"),
@@ -82,10 +82,10 @@ def _pool(pool: dict[str, Any]) -> list[RenderableType]:
     return [*parts, waits, _interpreters(pool), _models(pool), Text()]
 
 
-def _interpreters(pool: dict[str, Any]) -> Table:
+def _interpreters(pool: HostState) -> Table:
     names = names_of(pool)
     table = _table("interpreter", "state", "model", "for", "leases", "has served", "serves only")
-    for one in pool["interpreters"]["interpreters"]:
+    for one in interpreters(pool):
         served = sorted({names[directory] for directory in one["affinities"] if directory in names})
         table.add_row(
             str(one["interpreter"]),
@@ -99,7 +99,7 @@ def _interpreters(pool: dict[str, Any]) -> Table:
     return table
 
 
-def _models(pool: dict[str, Any]) -> Table:
+def _models(pool: HostState) -> Table:
     table = _table("model", "workers", "leases", "waiting", "mean wait", "loads", "loaded in", "ready")
     for view in models_of(pool):
         if not (view.registered or view.failed_lately):
@@ -121,7 +121,7 @@ def _waiting(view: ModelView) -> str:
     return f"{view.waiting}, longest {duration(view.longest_wait_s)}" if view.waiting else "0"
 
 
-def _ready(pool: dict[str, Any], view: ModelView) -> Text:
+def _ready(pool: HostState, view: ModelView) -> Text:
     reasons = why_not_ready(pool, view)
     return Text("no: " + "; ".join(reasons), style="red") if reasons else Text("yes", style="green")
 

@@ -14,6 +14,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest, startup_timeout
@@ -21,10 +22,15 @@ from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
 from interpool.handler.host.limits import is_shortage
-from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
 from interpool.handler.host.models import End
+from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
+
+if TYPE_CHECKING:
+    from interpool.handler.host.host_state import WorkerState
+    from interpool.native._native import Connection
+    from interpool.native.pool.manager import InterpreterManager
 
 
 @dataclass(eq=False)
@@ -117,7 +123,7 @@ class Worker:
         self._enter("tried")
         return True
 
-    def serve(self, manager: Manager) -> None:
+    def serve(self, manager: InterpreterManager) -> None:
         """Let the pool serve the connection from now on."""
         assert self.stream is not None
         self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -247,7 +253,7 @@ class Worker:
         self.stdio = (-1, -1)
         self.done_fd = -1
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> WorkerState:
         """This worker's line in the host's status."""
         return {
             "pid": self.registration.pid,

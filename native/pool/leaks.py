@@ -6,10 +6,13 @@ import atexit
 import os
 import warnings
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from interpool.native import _native
 from interpool.native.pool.stacks import host_thread
+
+if TYPE_CHECKING:
+    from interpool.native.pool.states import OpenLease
 
 PATIENCE_S = 0.5
 
@@ -29,7 +32,7 @@ def warn_of_open_leases(pool: _native.Pool, when: str) -> None:
         )
 
 
-def _describe(lease: dict[str, Any]) -> str:
+def _describe(lease: OpenLease) -> str:
     owner = f"leased {lease['seconds']:.1f} s ago by {host_thread(lease['holder'])}"
     if not lease["session"]:
         return f"interpreter {lease['interpreter']}, {owner}, serves a connection"

@@ -24,6 +24,7 @@ if interpreter_id() is not None:
 
 from interpool.native import _native, provision
 from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
+from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.reader import read_manifest, read_records
 from interpool.native.pool.host_torch import watch_host_torch, without_torch_imports
 from interpool.native.pool.leaks import warn_of_open_leases, watch_process_end
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
+
+    from interpool.native.pool.states import PoolState
 
 __all__ = [
     "Connection",
@@ -183,7 +186,8 @@ class InterpreterManager:
             obj: a PyObj of one of this pool's sessions, or an object of the host program.
 
         Raises:
-            ConversionError: it cannot be pickled, or holds a tensor that cannot cross.
+            ConversionError: it cannot be pickled, holds a tensor that cannot cross, or an object of the host
+                program is of a class that the program itself (``__main__``) defines.
         """
         if isinstance(obj, PyObj):
             return obj.session.create_movable(obj)
@@ -248,29 +252,8 @@ class InterpreterManager:
         """Prefer no interpreter for ``affinity`` any more, or not that one; its model is gone there."""
         self._pool.forget(affinity, interpreter)
 
-    def stats(self) -> dict[str, Any]:
-        """What the pool is doing, JSON-able.
-
-        ``interpreters`` is a list of ``interpreter`` (its number), ``state`` (``free``,
-        ``leased``, ``parked`` above the minimum size, or ``retired``), ``leased``,
-        ``owner`` (the affinity that leases it alone; None: all that share), ``leases`` so far,
-        ``affinities``, ``idle``: for each of these, the seconds since it was
-        last served there; and while it is leased ``model`` (the affinity of the lease) and
-        ``seconds`` (since when); else these are None.
-
-        ``models`` has for each affinity ``leases`` so far, ``waited_s`` (the seconds that
-        these waited, together), ``waits`` (how many waited up to each of ``time_bounds_s``
-        and longer than the bound before it; the last one, longer than all), ``leased_s``
-        and ``leased`` (likewise, what those which have ended took), ``requests`` that ``serve``
-        has answered, ``failed_requests`` of batches that were answered by an error, ``running``
-        (leases), ``waiting`` (callers), ``longest_wait_s`` (of these) and its ``share``. What
-        ``forget`` was told of is left out.
-
-        The other keys are ``waiting`` (callers), ``reserve`` (interpreters for models that
-        have none), ``min_size``, ``max_size``, ``growing`` (whether one more is being
-        started), ``failed_starts`` of interpreters after the first ones, and ``failure`` (why the
-        last start failed, "" once another has succeeded).
-        """
+    def stats(self) -> PoolState:
+        """What the pool is doing, JSON-able; ``PoolState`` says what is in it."""
         return self._pool.status()
 
     def dump_stacks(self, patience: float = 1.0) -> str:
@@ -354,6 +337,15 @@ class Package:
         self._package = pool.open_package(str(self.path))
         with open(f"/proc/self/fd/{self._package.fd}", "rb") as file:
             read_manifest(str(self.path), file, read_records(str(self.path), file))
+
+    def load_entry(self) -> MovableObject:
+        """The model of an archive that ``interpool pack`` made, for use in any interpreter.
+
+        Raises:
+            ArchiveError: the archive has none: other programs name theirs, see ``load_pickle``.
+            RemoteError: unpickling it raised.
+        """
+        return self.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
 
     def load_pickle(self, package: str, resource: str) -> MovableObject:
         """The pickled object, for use in any interpreter.

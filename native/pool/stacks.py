@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interpool.native.pool.states import InterpreterStacks
 
 
-def describe_stacks(interpreters: list[dict[str, Any]], patience: float) -> str:
+def describe_stacks(interpreters: list[InterpreterStacks], patience: float) -> str:
     """What ``Pool.stacks`` found, as text: one paragraph per interpreter."""
     return "\n\n".join("\n".join(_paragraph(one, patience)) for one in interpreters)
 
@@ -24,7 +27,7 @@ def host_thread(number: int) -> str:
     return f"thread {number} {name!r}"
 
 
-def _paragraph(one: dict[str, Any], patience: float) -> list[str]:
+def _paragraph(one: InterpreterStacks, patience: float) -> list[str]:
     title = f"interpreter {one['interpreter']}: {one['state']}"
     if one["state"] == "leased":
         title += f" for {one['seconds']:.1f} s by {host_thread(one['holder'])}"

@@ -10,7 +10,7 @@ import pytest
 
 from interpool.handler.config import HostSettings
 from interpool.handler.host.control import Registration
-from interpool.handler.host.manager import LOAD_LIMIT_S
+from interpool.handler.host.service_entry import LOAD_LIMIT_S
 from interpool.handler.host.worker import Worker
 
 
