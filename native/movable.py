@@ -45,7 +45,14 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, torch.nn.Module):
             return _reduced(obj)
         module = str(getattr(obj, "__module__", None))
-        if not isinstance(obj, type | types.FunctionType) or not module.startswith(MANGLED):
+        if not isinstance(obj, type | types.FunctionType):
+            return NotImplemented
+        if module == "__main__" and interpreter_id() is None:
+            raise pickle.PicklingError(
+                f"{obj.__qualname__} is defined in the program itself (__main__), which no interpreter can "
+                "import; move it to a module of its own (models.py) and import it from there"
+            )
+        if not module.startswith(MANGLED):
             return NotImplemented
         archive = None
         if interpreter_id() is not None:  # the host opens no archives

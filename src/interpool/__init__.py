@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from interpool.native import Package as Package
     from interpool.native import PyObj as PyObj
 
+    __version__: str
+
 __all__ = [
     "InterpoolError",
     "InterpreterManager",
@@ -35,8 +37,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("interpool")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from interpool import native
 
     return getattr(native, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -147,7 +147,7 @@ def test_a_repository_is_packed_as_it_is_and_answers_from_its_archive(
     archive, report = packed(repository)
     assert (report["attempts"], report["corrections"]) == (1, []), "right at the first attempt"
     args, kwargs, expected = from_folder(repository)
-    model = pool.load_package(archive).load_pickle("interpool-archive", "entry.pkl")
+    model = pool.load_package(archive).load_entry()
     assert not kwargs
     assert_same(model(*map(torch.tensor, args)), expected)
 

@@ -267,6 +267,16 @@ def test_an_object_that_pickle_refuses_is_named(
         manager.create_movable(code["function"])
 
 
+def test_an_object_whose_class_the_program_itself_defines_is_refused_with_the_way_out(
+    manager: InterpreterManager,
+) -> None:
+    of_the_program = type("Net", (torch.nn.Linear,), {"__module__": "__main__"})
+    with pytest.raises(
+        ConversionError, match=r"Net is defined in the program itself .* models\.py"
+    ):
+        manager.create_movable(of_the_program(1, 1))
+
+
 def test_an_object_whose_class_is_missing_elsewhere_says_so_there(manager: InterpreterManager) -> None:
     with every_interpreter(manager, 2) as (one, other):
         Code(
