@@ -216,10 +216,10 @@ def test_a_view_imports_nothing_that_no_model_asks_for() -> None:
     source = f"""
 import sys
 from {VIEW} import ProcessView
-from interpool.native.inside.lean_imports import is_late
+from interpool.native.inside.lean_imports import is_deferred
 
 def late():
-    return sum(map(is_late, list(sys.modules.values())))
+    return sum(map(is_deferred, list(sys.modules.values())))
 
 before = late()
 for view in (ProcessView(None), ProcessView(None)):
