@@ -1,4 +1,4 @@
-"""Whether threads can have working directories of their own (``cpp/seam/apart_thread.h``)."""
+"""Determines whether threads can have their own working directories (``cpp/seam/apart_thread.h``)."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from interpool.native import _native
 
 
 def threads_have_directories() -> bool:
-    """Whether the system lets a thread have one; if not, all threads share the process's."""
+    """Return whether the system allows it; if not, all threads share the process's directory."""
     return _native.threads_have_directories()

@@ -174,8 +174,8 @@ def libpython_path() -> Path:
             raise ProvisioningError(
                 "INTERPOOL_LIBPYTHON does not name the shared libpython of Python "
                 f"{platform.python_version()} ({sys.executable}): {wrong}",
-                f"Name {_library_name()}.1.0 of exactly this build, or unset INTERPOOL_LIBPYTHON: "
-                "then it is looked for",
+                f"Name {_library_name()}.1.0 of exactly this build, or unset INTERPOOL_LIBPYTHON "
+                "to search for it",
             )
         return named.resolve()
     for candidate in _libpython_candidates():
