@@ -136,7 +136,7 @@ NAMES = (
     # Frames of the pure Python pickler, with which packing finds the object that could not be pickled.
     PrivateName("pickle:_Pickler.dump", "packing/write/pickling.py", mentions=("obj",)),
     PrivateName("pickle:_Pickler.save", "packing/write/pickling.py: the innermost part", mentions=("obj",)),
-    PrivateName("pickle:_Pickler._batch_setitems", "packing/write/pickling.py: the way to it", mentions=("k",)),
+    PrivateName("pickle:_Pickler._batch_setitems", "packing/write/pickling.py: its path", mentions=("k",)),
     # Members appended to archives.
     PrivateName(
         "zipfile:ZipInfo._encodeFilenameFlags",
