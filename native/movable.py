@@ -113,8 +113,8 @@ def dump(obj: Any) -> tuple[bytes, list[torch.Tensor], list[tuple[str, int]]]:
         pickler.dump(obj)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConversionError(
-            f"a {type(obj).__qualname__} cannot be moved to other interpreters: {error}. What moves is what "
-            "pickle takes: classes that can be imported by name, no open files, no locks, no lambdas."
+            f"a {type(obj).__qualname__} cannot be moved to other interpreters: {error}. It must "
+            "be pickled: use classes that can be imported by name, without open files, locks and lambdas."
         ) from error
     # Omit archives that were opened by path alone: they are found by path.
     return file.getvalue(), pickler.tensors, [archive for archive in sorted(pickler.archives) if archive[1]]

@@ -23,7 +23,7 @@ from interpool.archiver_ext.commands.showing import (
 )
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.attempts import NotHeldError
+from interpool.archiver_ext.packing.attempts import NotWorkingError
 from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
 from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
 from interpool.archiver_ext.packing.serving_choices import Choices
@@ -55,29 +55,29 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--no-inputs", is_flag=True, help="do not run the model: no self-test, fewer reasons"),
         click.option("--intern", multiple=True, metavar="GLOB", help=what.format("put into the archive")),
         click.option("--extern", multiple=True, metavar="GLOB", help=what.format("take from the server")),
-        click.option("--mock", multiple=True, metavar="GLOB", help=what.format("replace by a stand-in")),
+        click.option("--mock", multiple=True, metavar="GLOB", help=what.format("replace by a mock")),
         click.option("--deny", multiple=True, metavar="GLOB", help=what.format("refuse")),
         click.option(
             "--data",
             multiple=True,
             metavar="GLOB",
-            help="files below the root that the code opens and that pack cannot see, such as "
+            help="files below the root that the code opens without pack's notice, such as "
             "'mypkg/vocab/*.txt' read by compiled code; may be repeated",
         ),
         click.option(
             "--batches",
             type=click.Choice(get_args(Batches)),
             help="how requests become calls: stack (each is one sample), batch (each is a batch) or each "
-            "(one call for each); default: the first of these that answers the example inputs rightly",
+            "(one call for each); default: the first of these that answers the example inputs correctly",
         ),
-        click.option("--grad", is_flag=True, default=None, help="the module's forward differentiates"),
+        click.option("--grad", is_flag=True, default=None, help="the module's forward computes gradients"),
         click.option(
-            "--train-mode", is_flag=True, default=None, help="serve the module in the mode that it comes in"
+            "--train-mode", is_flag=True, default=None, help="keep the mode in which the module was built"
         ),
         click.option(
             "--no-serve-check",
             is_flag=True,
-            help="do not try the example inputs as requests; what no request can reach is packed, too",
+            help="do not try the example inputs as requests; allows models that no request can call",
         ),
         click.option("--rtol", type=TOLERANCE, default=RTOL, show_default=True, help="of the self-test"),
         click.option("--atol", type=TOLERANCE, default=ATOL, show_default=True, help="of the self-test"),
@@ -124,10 +124,10 @@ def plan_command(
                 progress=status.update,
                 **options,
             )
-        except NotHeldError as error:
+        except NotWorkingError as error:
             if output is None:
                 raise
-            write_plan(error.plan, output, not_held=error.message)
+            write_plan(error.plan, output, not_working=error.message)
             raise PackError(_beside(error.message, output), error.user_traceback) from None
     if output is not None:
         write_plan(report.plan, output)
@@ -157,7 +157,7 @@ def _next_command(spec: str, plan_file: Path | None) -> str:
 
 def _beside(message: str, output: Path) -> str:
     return (
-        f"{message}\n  {output} holds the plan as far as it went, marked as not held: change it, and give "
+        f"{message}\n  {output} contains the plan so far, marked as NOT WORKING: change it, and give "
         "it to interpool pack --plan"
     )
 

@@ -124,7 +124,7 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
 
     Raises:
         PackError: it cannot be packed as requested.
-        NotHeldError: it can be built, and might work with other decisions.
+        NotWorkingError: it can be built, and might work with other decisions.
     """
     # The plan's decisions count as its own, even if the rules or the user made them originally.
     proposals = request.plan.proposals if request.plan is not None else ()
@@ -153,13 +153,13 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
             learned = corrections.after_trial(tried.failures, built.proposals)
             error = _trial_error(request.spec, tried.failures[0], built)
         if request.plan is not None or not learned:
-            raise NotHeldError(error, _plan(request, known)) if known.proposals or known.data else error
-    said = f"{request.spec}: still no archive that holds after {ATTEMPTS} attempts; last: {error}"
+            raise NotWorkingError(error, _plan(request, known)) if known.proposals or known.data else error
+    said = f"{request.spec}: still no working archive after {ATTEMPTS} attempts; last: {error}"
     advice = "  What to do: decide about the packages above with --extern, --intern or --mock"
-    raise NotHeldError(PackError(f"{said}\n{advice}"), _plan(request, known))
+    raise NotWorkingError(PackError(f"{said}\n{advice}"), _plan(request, known))
 
 
-class NotHeldError(PackError):
+class NotWorkingError(PackError):
     """No working archive was made, but other decisions might help.
 
     Attributes:
@@ -283,7 +283,7 @@ def _missing(missing: Mapping[str, str]) -> str:
     more = f"\n    and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     options = " ".join(f"--data '{name}'" for name, _ in shown)
     return (
-        f"\n  Its code looked for what your project has and the archive has not:{said}{more}\n"
+        f"\n  Its code looked for files that are in your project, but not in the archive:{said}{more}\n"
         f"  What to do: {options}, and have the code look beside __file__, not in the working "
         "directory; a name that ends in a slash is a folder with all that is in it"
     )

@@ -28,7 +28,7 @@ _HEAD = (
     "line under another action, or add one; patterns are torch.package's. intern: goes into the",
     "archive. extern: the server must have it. mock: left out; what needs it after all will fail.",
 )
-_NOT_HELD = "NOT HELD: "
+_NOT_WORKING = "NOT WORKING: "
 _TOP_LEVEL = ("schema", "spec", "inputs", "serving", "data", *ACTIONS)
 
 
@@ -70,19 +70,19 @@ class Plan:
     serving: Choices = field(default_factory=Choices)
 
 
-def write_plan(plan: Plan, path: Path, not_held: str = "") -> None:
+def write_plan(plan: Plan, path: Path, not_working: str = "") -> None:
     """Write a plan as TOML, each decision with its reason and line.
 
     Args:
         plan: the plan.
         path: the file.
-        not_held: why its archive does not work; written at the top.
+        not_working: why its archive does not work; written at the top.
 
     Raises:
         PackError: the file cannot be written.
     """
     document = tomlkit.document()
-    for line in (*(f"{_NOT_HELD}{said}" for said in not_held.splitlines()), *_HEAD):
+    for line in (*(f"{_NOT_WORKING}{said}" for said in not_working.splitlines()), *_HEAD):
         document.add(_comment(line))
     document.add("schema", tomlkit.item(SCHEMA))
     document.add("spec", tomlkit.item(plan.spec))

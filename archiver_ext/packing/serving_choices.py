@@ -93,7 +93,7 @@ def serving_of(choices: Choices, kind: EntryKind) -> Serving:
     if kind != "module" and (choices.grad or choices.train_mode):
         word = "grad" if choices.grad else "train_mode"
         raise PackError(
-            f"{word} is for a torch.nn.Module, and the model is a {kind}, whose modes nobody changes\n"
+            f"{word} is for a torch.nn.Module, and the model is a {kind}, whose mode never changes\n"
             "  What to do: leave it out"
         )
     return {

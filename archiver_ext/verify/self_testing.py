@@ -267,7 +267,7 @@ def _require_checked(package: HermeticPackage, manifest_digest: str) -> Manifest
 def was_changed(archive: str) -> ArchiveError:
     """Return the error for an archive that has changed since it was checked."""
     return ArchiveError(
-        f"{archive} was changed while it was verified; verify it again, when nobody writes to it", "changed"
+        f"{archive} was changed while it was verified; verify it when no program writes to it", "changed"
     )
 
 

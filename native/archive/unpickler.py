@@ -146,7 +146,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _external(self, module: str, name: str) -> Any:
         if not allows_name(module, name):
-            self._refuse_global("policy", module, name, "is not what a model may be pickled with")
+            self._refuse_global("policy", module, name, "pickles of models may not use")
         if self._listed is not None and f"{module}:{name}" not in self._listed:
             self._refuse_global("unlisted-global", module, name, "is not listed by its manifest")
         if (module, name) == ("builtins", "getattr"):
@@ -155,13 +155,13 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             return packed_weights.PackedWeights
         value = self._get(module, name)
         if not allows_value(module, name, value):
-            self._refuse_global("policy", module, name, "is not what a model may be pickled with")
+            self._refuse_global("policy", module, name, "pickles of models may not use")
         return value
 
     def _get(self, module: str, name: str) -> Any:
         found = self._package.import_module(module)
         if not hasattr(found, name):
-            self._refuse_global("missing-global", module, name, "is not there")
+            self._refuse_global("missing-global", module, name, "does not exist")
         return getattr(found, name)
 
     def _check_own(self, module: str, name: str, value: Any) -> None:
@@ -201,11 +201,11 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         first = args[0] if args else None
         if not allows_call(function):
             what = f"{getattr(function, '__module__', None)}:{getattr(function, '__name__', function)}"
-            self._refuse("call", f"a pickle in it calls {what}, which it may only hold. {_ADVICE}")
+            self._refuse("call", f"a pickle in it calls {what}, which it may name, but not call. {_ADVICE}")
         if function is iter and len(args) != 1:
             self._refuse("call", f"a pickle in it makes an iterator that calls. {_ADVICE}")
         if function is operator.getitem and isinstance(first, dict):
-            self._refuse("call", f"a pickle in it makes a dict call for what it has not. {_ADVICE}")
+            self._refuse("call", f"a pickle in it makes a dict call a function for a missing key. {_ADVICE}")
         if function is not type:
             self._check_class(function)
         elif len(args) != 1 or not any(first is each for each in (None, ..., NotImplemented)):
@@ -220,7 +220,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
                     self._check_class(made)
                     self._check_new(base, (state,), {})
         if any(_is_long(each) for each in args):
-            self._refuse("size", "a pickle in it goes through a range that has no end in sight")
+            self._refuse("size", f"a pickle in it iterates over a range of more than {WIDEST:,} numbers")
         self._check_size(function, args)
         if getattr(function, "__module__", None) == REBUILDERS and isinstance(
             first, torch.storage.TypedStorage
@@ -337,7 +337,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         """Check a hook's number: torch numbers all later hooks of the process from there."""
         number = state[1] if type(state) is tuple and len(state) > 1 else None
         if type(number) is not int or not 0 <= number <= _LAST_HOOK:
-            self._refuse("hook-number", "a pickle in it numbers a hook as torch never does")
+            self._refuse("hook-number", "a pickle in it has an invalid number for a hook")
 
     def _intern_names(self, state: Any) -> None:
         """Intern the names of a module's state, unless they are in a global, which pickles may not change."""
@@ -402,7 +402,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _load_persid(self) -> NoReturn:
         self._refuse(
-            "persistent-id", "a pickle in it asks for an object by text, as torch.package never does"
+            "persistent-id", "a pickle in it refers to an object by text, as torch.package never does"
         )
 
     def _check_persistent(self, saved: Any) -> None:
@@ -429,7 +429,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _refuse_global(self, rule: str, module: str, name: str, why: str) -> NoReturn:
         text = shown(f"{module}:{name}")[1:-1]
-        self._refuse(rule, f"a pickle in it reaches for {text}, which {why}. {_ADVICE}")
+        self._refuse(rule, f"a pickle in it uses {text}, which {why}. {_ADVICE}")
 
     def _refuse(self, rule: str, what: str, cause: BaseException | None = None) -> NoReturn:
         raise PickleError(f"{self._path}: {what}", rule) from cause

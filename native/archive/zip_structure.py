@@ -303,7 +303,7 @@ class _Zip:
             self._refuse("two-sizes", f"gives two sizes or checksums for {name}.")
         data_end = start + entry.packed_size
         if data_end > end:
-            self._refuse("overlap", f"holds {name} and its neighbour in the same place.")
+            self._refuse("overlap", f"has {name} and another file in the same place.")
         left = end - data_end
         if flags & _DESCRIBED:
             left -= self._check_descriptor(name, entry, data_end, left)
@@ -342,7 +342,7 @@ class _Zip:
 
     def _uncovered(self, name: str, at: int, expected: int) -> NoReturn:
         if at < expected:
-            self._refuse("overlap", f"holds {name} and its neighbour in the same place.")
+            self._refuse("overlap", f"has {name} and another file in the same place.")
         self._refuse("gap", f"has {at - expected:,} bytes before byte {at} that belong to nothing.")
 
     def _read(self, at: int, size: int) -> bytes:

@@ -122,8 +122,8 @@ def _refuse_if_others(owner: Owner, name: str) -> None:
         raise RuntimeError(
             conflicting(
                 owner.path,
-                f"the operator {name} of torch's is registered in this interpreter by {other.path}, and "
-                f"{owner.path} would register it anew: one of them would answer by the other's code. Give "
-                "it another namespace in one of the two, or have them served by pools of their own.",
+                f"the operator {name} is registered in this interpreter by {other.path}, and {owner.path} "
+                "would replace it: one model would run the other's code. Use another namespace in one of "
+                "them, or serve them from different pools.",
             )
         )

@@ -112,8 +112,8 @@ def _guard_signals() -> None:
 def _warn_of(function: str, *, refuses: bool = False) -> None:
     """Warn the caller's caller that its call has no effect; with ``refuses``, also record a refusal."""
     text = (
-        f"interpool: {function} has no effect in here: the pool's process has many models, and its signals "
-        "are its own. What is to happen at the end belongs into atexit; handlers of signals, into the host."
+        f"interpool: {function} has no effect in here: the process serves many models, and the host handles "
+        "its signals. Use atexit for functions that run at the end, and set signal handlers in the host."
     )
     warnings.warn(refused(text) if refuses else text, RuntimeWarning, stacklevel=3)
 
@@ -158,8 +158,8 @@ def _guard_standard_descriptors() -> None:
 
     def warn(function: str) -> None:
         text = (
-            f"interpool: {function} has no effect in here: it would take the process's own standard input, "
-            "output or error, or others' files, from all its models. sys.stdout is each model's own."
+            f"interpool: {function} has no effect in here: it would close or replace files that all models "
+            "of the process share, such as its standard streams. Each model has its own sys.stdout."
         )
         warnings.warn(refused(text), RuntimeWarning, stacklevel=3)
 

@@ -74,7 +74,7 @@ class Sharing(NamedTuple):
         text = f"{self.storages} weights, {self.bytes >> 20} MiB, are shared with other interpreters"
         if self.private_storages:
             text += (
-                f"; {self.private_storages}, {self.private_bytes >> 20} MiB, are in use elsewhere, and stay"
+                f"; {self.private_storages}, {self.private_bytes >> 20} MiB, are used by other code and stay"
             )
         return text
 

@@ -319,7 +319,7 @@ class Copies:
     def _cannot_write(self, error: ProvisioningError) -> None:
         now = time.monotonic()
         if now - self._failed_at > _QUIET_S:  # small files may still fit on a full disk
-            logger.error("%s. Until then, private copies are held in memory: 20 MB for an interpreter", error)
+            logger.error("%s. Until then, private copies are kept in memory: 20 MB per interpreter", error)
         self._failed_at = now
 
 

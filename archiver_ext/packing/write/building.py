@@ -327,14 +327,13 @@ def _in_name_only(exporter: HermeticExporter) -> list[str]:
     if exporter.names("intern"):
         return []
     tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
-    said = "the archive holds no code: it is extern in all but name, and the model is whatever the server has"
-    return [f"{said} installed of {', '.join(tops)}"]
+    return [f"the archive contains no code: the model runs the server's versions of {', '.join(tops)}"]
 
 
 def _uncompiled(exporter: HermeticExporter, spec: str) -> list[str]:
     said = (
-        f"{spec} holds a module that torch.compile has compiled, and no archive keeps that: the archive has "
-        "the module as it was before, which answers the same. To serve it compiled, call torch.compile when "
+        f"{spec} contains a module compiled by torch.compile, which cannot be packed: the archive contains "
+        "the original module, which gives the same answers. To serve it compiled, call torch.compile when "
         "the model is first called"
     )
     return [said] if exporter.has_compiled else []

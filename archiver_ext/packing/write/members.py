@@ -52,7 +52,7 @@ def add_request(archive: Path, request: FoundRequest) -> None:
     """
     with archive.open("rb") as opened:
         manifest = read_manifest(str(archive), opened, read_records(str(archive), opened))
-    assert manifest is not None, "whoever built it has written one"
+    assert manifest is not None, "the build has written one"
     suffix = _SUFFIXES.get(request.content_type.partition(";")[0], "bin")
     record: RequestRecord = {
         "package": MANIFEST_PACKAGE,

@@ -159,7 +159,7 @@ FOLDERS = {
 SAID = """\
 mypkg/model.py:9: raise RuntimeError("run download.sh first")
   the archive of mypkg.model:build does not load in a fresh process: RuntimeError: run download.sh first
-  Its code looked for what your project has and the archive has not:
+  Its code looked for files that are in your project, but not in the archive:
     mypkg/data/ (mypkg/model.py:8: if not os.path.exists(DATA):)
   What to do: --data 'mypkg/data/',"""
 
@@ -248,8 +248,8 @@ def test_plan_writes_what_it_knows_where_the_archive_does_not_hold(project: Writ
     command = ["mypkg.model:build", "--root", str(root)]
     done = CliRunner().invoke(main, ["plan", *command, "-o", str(plan)])
     assert done.exit_code == 4
-    assert f"{plan} holds the plan as far as it went, marked as not held" in done.output
-    assert plan.read_text().startswith("# NOT HELD: mypkg/model.py:9: raise RuntimeError(")
+    assert f"{plan} contains the plan so far, marked as NOT WORKING" in done.output
+    assert plan.read_text().startswith("# NOT WORKING: mypkg/model.py:9: raise RuntimeError(")
     assert [each.glob for each in read_plan(plan).proposals] == ["cffi.**"]
 
     done = CliRunner().invoke(

@@ -133,7 +133,7 @@ def test_so_it_is_in_protocol_4(tmp_path: Path, name: str) -> None:
 
 
 def test_dotted_names_of_protocol_4_are_refused_as_torch_cannot_read_them_either(tmp_path: Path) -> None:
-    with pytest.raises(PickleError, match=r"reaches for .*:Linear\.forward, .* \[dotted-name\]"):
+    with pytest.raises(PickleError, match=r"uses .*:Linear\.forward, .* \[dotted-name\]"):
         through_a_package(tmp_path / "m.pt", torch.nn.Linear.forward, 4)
 
 
@@ -228,7 +228,7 @@ def test_the_globals_of_a_pickle_are_those_that_loading_asks_for(tmp_path: Path)
     for left_out in taken:
         with pytest.raises(PickleError, match=r"\[unlisted-global\]") as caught:
             through_a_package(tmp_path / "m.pt", value, listed=[name for name in taken if name != left_out])
-        assert f"reaches for {left_out}," in str(caught.value)
+        assert f"uses {left_out}," in str(caught.value)
 
 
 @pytest.mark.parametrize(
