@@ -20,11 +20,22 @@ def lines_of(source: str) -> list[str]:
 
 
 def source_line(path: object, line: int | None, text: str | None) -> str:
-    """Return ``path:line: text``."""
+    """Return ``path:line: text``.
+
+    Args:
+        path: of the file, as messages show it.
+        line: number, from 1.
+        text: of the line; None if unknown.
+    """
     return f"{path}:{line}: {(text or '').strip()}"
 
 
 def frame_line(frame: FrameType, shown: Callable[[Path], str]) -> str:
-    """Return a frame's location as ``path:line: text``; ``shown`` formats the path."""
+    """Return a frame's location as ``path:line: text``.
+
+    Args:
+        frame: the frame.
+        shown: returns the text for a path.
+    """
     filename = frame.f_code.co_filename
     return source_line(shown(Path(filename)), frame.f_lineno, linecache.getline(filename, frame.f_lineno))

@@ -23,7 +23,7 @@ def print_json(facts: object) -> None:
     click.echo(json.dumps(facts))
 
 
-def know(facts: dict[str, Any]) -> None:
+def record_facts(facts: dict[str, Any]) -> None:
     """Record facts to print with ``error``, because the command is about to fail."""
     click.get_current_context().meta[_KNOWN] = facts
 

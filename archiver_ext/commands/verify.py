@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from interpool.archiver_ext.commands.json_output import JSON, know, print_json
+from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
 from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.commands.showing import served_name, show_request
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
@@ -74,7 +74,7 @@ def verify_command(
     except ArchiveError as error:
         refused = report_of(error)
         if refused is not None and as_json:
-            know(refused.as_dict())
+            record_facts(refused.as_dict())
         elif refused is not None:
             _show(Console(), refused)
         raise

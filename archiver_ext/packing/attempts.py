@@ -134,7 +134,7 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
         progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
         result = _build(request, corrections, workdir)
         if result.refusal is not None:
-            learned = corrections.after_refusal(result.refusal.broken, result.refusal.proposals)
+            changed = corrections.after_refusal(result.refusal.broken, result.refusal.proposals)
             error = PackError(result.refusal.message, result.refusal.user_traceback)
             known: BuildRefusal | Built = result.refusal
         else:
@@ -150,9 +150,9 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
                 serving = _served(built, tried.request)
                 plan = _plan(request, built, serving)
                 return TriedArchive(built, plan, attempt, corrections.made, serving, tried.request, seconds)
-            learned = corrections.after_trial(tried.failures, built.proposals)
+            changed = corrections.after_trial(tried.failures, built.proposals)
             error = _trial_error(request.spec, tried.failures[0], built)
-        if request.plan is not None or not learned:
+        if request.plan is not None or not changed:
             raise NotWorkingError(error, _plan(request, known)) if known.proposals or known.data else error
     said = f"{request.spec}: still no working archive after {ATTEMPTS} attempts; last: {error}"
     advice = "  What to do: decide about the packages above with --extern, --intern or --mock"

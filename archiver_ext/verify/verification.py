@@ -238,7 +238,15 @@ def _identity(info: os.stat_result) -> tuple[int, ...]:
 
 
 def required_manifest(archive: str, manifest: Manifest | None) -> Manifest:
-    """Return the manifest; raises ManifestError if there is none."""
+    """Return the manifest.
+
+    Args:
+        archive: its name, for messages.
+        manifest: the result of read_manifest.
+
+    Raises:
+        ManifestError: the archive has none.
+    """
     if manifest is None:
         raise ManifestError(
             f"{archive} has no manifest ({MANIFEST_MEMBER}), so nothing in it can be checked: it was "

@@ -198,7 +198,12 @@ class Manifest(TypedDict):
 
 
 def member_name(package: str, resource: str) -> str:
-    """Return the name of torch.package's member for a resource, below the zip's root folder."""
+    """Return the name of torch.package's member for a resource, below the zip's root folder.
+
+    Args:
+        package: dotted name of the package.
+        resource: name of the resource in it.
+    """
     return f"{package.replace('.', '/')}/{resource}"
 
 

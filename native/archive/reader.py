@@ -200,13 +200,13 @@ def _check_members(path: str, records: dict[str, Record], manifest: Manifest) ->
     listed = manifest["files"].keys()
     present = records.keys() - {MANIFEST_MEMBER, SIGNATURE_MEMBER}
     for name in sorted(listed - present):
-        _lies(path, "files", f"lists {shown(name)}, which is not in the archive")
+        _refuse(path, "files", f"lists {shown(name)}, which is not in the archive")
     for name in sorted(present - listed):
-        _lies(path, "files", f"does not list {name}, which is in the archive")
+        _refuse(path, "files", f"does not list {name}, which is in the archive")
     folders = [name for name in manifest["data"] if name.endswith("/")]
     for name in manifest["data"]:
         if name not in present and name not in folders:
-            _lies(path, "data", f"names the data file {shown(name)}, which is not in the archive")
+            _refuse(path, "data", f"names the data file {shown(name)}, which is not in the archive")
     if folders:
         # Empty folders are no members but are created on disk, so a file in each must have a valid name.
         places = [*present, *(f"{name}{_IN_FOLDER}" for name in folders)]
@@ -217,7 +217,7 @@ def _check_members(path: str, records: dict[str, Record], manifest: Manifest) ->
             continue
         name = member_name(where["package"], where["resource"])
         if name not in present:
-            _lies(path, what, f"names {shown(name)} as its {what}, which is not in the archive")
+            _refuse(path, what, f"names {shown(name)} as its {what}, which is not in the archive")
 
 
 def _check_modules(path: str, records: dict[str, Record], manifest: Manifest, externs: list[str]) -> None:
@@ -225,7 +225,7 @@ def _check_modules(path: str, records: dict[str, Record], manifest: Manifest, ex
     modules = manifest["modules"]
     stated = {name for name, module in modules.items() if module["action"] == "extern"}
     for name in sorted(stated.symmetric_difference(externs)):
-        _lies(
+        _refuse(
             path,
             "externs",
             f"and torch.package's {_EXTERNS} disagree whether {name} is taken from the server",
@@ -235,10 +235,12 @@ def _check_modules(path: str, records: dict[str, Record], manifest: Manifest, ex
         inside = f"{source}.py" in records or f"{source}/__init__.py" in records
         if inside != (module["action"] != "extern"):
             has = "has" if inside else "has no"
-            _lies(path, "modules", f"says {module['action']!r} of {name}, and the archive {has} source of it")
+            _refuse(
+                path, "modules", f"says {module['action']!r} of {name}, and the archive {has} source of it"
+            )
 
 
-def _lies(path: str, rule: str, what: str) -> NoReturn:
+def _refuse(path: str, rule: str, what: str) -> NoReturn:
     raise ManifestError(
         f"{path}: its manifest {what}; it is of another archive, or was written by hand. Pack it again",
         rule,

@@ -181,11 +181,11 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
 
     def _checked_getattr(self, obj: Any, name: Any, *default: Any) -> Any:
         """Replace getattr for pickles: it returns only methods, classes in classes, and members of enums."""
-        if type(name) is str and name.isidentifier() and _may_be_asked(obj, name):
+        if type(name) is str and name.isidentifier() and _may_read(obj, name):
             value = getattr(obj, name, *default)
             if name in (obj.__members__ if isinstance(obj, enum.EnumMeta) else ()):
                 return value
-            if isinstance(value, (type, *_METHODS)) and _may_be_given(obj, name, value):
+            if isinstance(value, (type, *_METHODS)) and _may_return(obj, name, value):
                 return value
         return self._refuse(
             "getattr",
@@ -523,8 +523,8 @@ def _is_short(value: Any) -> bool:
     return isinstance(value, numbers.Real) or (isinstance(value, str) and "e" not in value.lower())
 
 
-def _may_be_asked(obj: Any, name: str) -> bool:
-    """Return whether a pickle may read an attribute of an object; ``_may_be_given`` checks its value."""
+def _may_read(obj: Any, name: str) -> bool:
+    """Return whether a pickle may read an attribute of an object; ``_may_return`` checks its value."""
     if is_dunder(name) and name != "__call__":
         return False
     if isinstance(obj, (types.ModuleType, types.FunctionType, PackageImporter, *_METHODS)):
@@ -539,7 +539,7 @@ def _may_be_asked(obj: Any, name: str) -> bool:
     return top != "numpy" and not is_standard(top) and _RISKY.search(name) is None
 
 
-def _may_be_given(obj: Any, name: str, value: Any) -> bool:
+def _may_return(obj: Any, name: str, value: Any) -> bool:
     """Return whether a pickle may have this method or class of an object."""
     owner = obj if isinstance(obj, type) else type(obj)
     if owner in _HARMLESS:

@@ -82,9 +82,9 @@ def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded:
             from_beside = True
         if from_beside:
             kept.append(_relative(path, beside))
-        wished = list(dict.fromkeys(kept))
-        if ":".join(wished) != ":".join(entries):
-            set_search_path(path, wished, transitive=bool(inherited))
+        search_path = list(dict.fromkeys(kept))
+        if ":".join(search_path) != ":".join(entries):
+            set_search_path(path, search_path, transitive=bool(inherited))
     return dict(sorted(brought.items()))
 
 

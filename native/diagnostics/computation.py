@@ -48,7 +48,7 @@ def repeat(call: str, right: str, rounds: int, seconds: float) -> list[str]:
         try:
             text = answer_of(call)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the library may raise any exception)
-            return [str(calls), right, _told(error)]
+            return [str(calls), right, _described(error)]
         calls += 1
         right = right or text
         if text != right:
@@ -70,6 +70,6 @@ def difference(text: str, right: str) -> str:
     return f"{WRONG}: …{shown}… instead of …{wanted}…"
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

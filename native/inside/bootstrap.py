@@ -67,9 +67,9 @@ def _keep_libraries_local() -> None:
 
     flags = sys.getdlopenflags()
 
-    def setdlopenflags(wished: int, /) -> None:
+    def setdlopenflags(requested: int, /) -> None:
         nonlocal flags
-        flags = int(wished)
+        flags = int(requested)
 
     sys.setdlopenflags = setdlopenflags
     sys.getdlopenflags = lambda: flags

@@ -79,7 +79,7 @@ def install() -> None:
     atexit.unregister = unregister
 
 
-def waits(key: object) -> bool:
+def has_pending(key: object) -> bool:
     """Return whether a model has exit functions that have not run.
 
     Args:

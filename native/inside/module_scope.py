@@ -123,7 +123,7 @@ class ModuleScope:
 
         Their objects still work, but can import none of them.
         """
-        if exits.waits(self):
+        if exits.has_pending(self):
             _guard_statements()  # exit functions import this scope's modules, even if another one is entered
         if self.entered:
             enter(None)

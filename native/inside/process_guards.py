@@ -66,7 +66,7 @@ def _guard_anomaly_mode() -> None:
 
 def _guard_signals() -> None:
     stock_getsignal, stock_alarm, stock_setitimer = signal.getsignal, signal.alarm, signal.setitimer
-    wished: dict[int, Any] = {}
+    requested: dict[int, Any] = {}
 
     def set_handler(signalnum: int, handler: Any) -> Any:
         """Override of ``signal.signal``: stores the handler for ``getsignal``, and never calls it."""
@@ -74,13 +74,13 @@ def _guard_signals() -> None:
             raise TypeError("signal handler must be signal.SIG_IGN, signal.SIG_DFL, or a callable object")
         before = getsignal(signalnum)  # raises if it is no signal
         _warn_of("signal.signal()", refuses=True)
-        wished[int(signalnum)] = handler
+        requested[int(signalnum)] = handler
         return before
 
     def getsignal(signalnum: int) -> Any:
         """Override of ``signal.getsignal``."""
         stock = stock_getsignal(signalnum)
-        return wished.get(int(signalnum), stock)
+        return requested.get(int(signalnum), stock)
 
     def set_wakeup_fd(fd: int, /, *, warn_on_full_buffer: bool = True) -> int:
         """Override of ``signal.set_wakeup_fd``."""
@@ -205,16 +205,16 @@ def _guard_recursion() -> None:
 
 
 def _guard_locale() -> None:
-    def only_tell(
+    def read_only(
         stock: Callable[[int, str | None], str], locale_error: type[Exception]
     ) -> Callable[..., str]:
-        def setlocale(category: int, wished: str | None = None, /) -> str:
+        def setlocale(category: int, requested: str | None = None, /) -> str:
             """Override of ``locale.setlocale``."""
             now = stock(category, None)
-            if wished is not None and wished not in ("", now):
+            if requested is not None and requested not in ("", now):
                 raise locale_error(
                     refused(
-                        f"the locale {wished!r} would be that of the whole process, and of all its models; "
+                        f"the locale {requested!r} would apply to the whole process, and to all its models; "
                         f"it is {now!r}. Set it in the host, before the pool starts (LC_ALL, for a server)."
                     )
                 )
@@ -222,7 +222,7 @@ def _guard_locale() -> None:
 
         return setlocale
 
-    replace_setlocale(only_tell)
+    replace_setlocale(read_only)
 
 
 def _guard_time_zone() -> None:
@@ -242,12 +242,12 @@ def _guard_time_zone() -> None:
 
     def tzset() -> None:
         """Override of ``time.tzset``."""
-        wished = os.environ.get("TZ")
-        if wished != now:
+        requested = os.environ.get("TZ")
+        if requested != now:
             raise RuntimeError(
                 refused(
-                    f"the time zone {wished!r} would be that of the whole process, and of all its models; it "
-                    f"is {now!r}. Set TZ in the host, before the pool starts, or use zoneinfo."
+                    f"the time zone {requested!r} would apply to the whole process, and to all its models; "
+                    f"it is {now!r}. Set TZ in the host, before the pool starts, or use zoneinfo."
                 )
             )
         stock_tzset()

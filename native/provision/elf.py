@@ -163,7 +163,12 @@ class SharedObject:
     # Changes in place; sizes and offsets stay the same.
 
     def set_binding(self, symbol: Symbol, binding: int) -> None:
-        """Set the binding of ``symbol`` (STB_WEAK and the like)."""
+        """Change the binding of a symbol.
+
+        Args:
+            symbol: one of ``symbols``.
+            binding: the new binding, such as STB_WEAK.
+        """
         self._data[symbol.offset + 4] = binding << 4 | symbol.kind
 
     def undefine(self, symbol: Symbol) -> None:

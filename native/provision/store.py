@@ -107,7 +107,15 @@ def locked(directory: Path, name: str) -> Iterator[None]:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the contents; shares blocks if the file system can (reflink)."""
+    """Copy the contents; shares blocks if the file system can (reflink).
+
+    Args:
+        source: the file to copy.
+        target: the copy; it is overwritten.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
     with open(source, "rb") as reader, open(target, "wb") as writer:
         left = os.fstat(reader.fileno()).st_size
         try:

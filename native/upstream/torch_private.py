@@ -565,7 +565,12 @@ def mocked_in(frame: FrameType, member: str) -> str:
 def replace_anomaly_mode(
     set_anomaly_enabled: Callable[..., None], is_anomaly_enabled: Callable[[], bool]
 ) -> None:
-    """Replace torch's functions that set and read the anomaly mode."""
+    """Replace torch's functions that set and read autograd's anomaly mode.
+
+    Args:
+        set_anomaly_enabled: replaces the function that sets it.
+        is_anomaly_enabled: replaces the function that reads it.
+    """
     import torch
 
     modules: tuple[Any, ...] = (torch, torch._C)

@@ -85,18 +85,18 @@ class Corrections:
             proposals: the decisions of the attempt.
         """
         open_to = open_decisions(proposals)
-        learned = [
+        changed = [
             self._blame(failed, package, open_to.pop(package))
             for failed in failures
             if (package := blamed(failed, open_to))
         ]
         first = failures[0]
         without_fault = first.trouble in (Trouble.FILE_MISSING, Trouble.NOT_SERVED)
-        if not learned and not first.missing and not without_fault:
+        if not changed and not first.missing and not without_fault:
             # C code that gets a mock may raise any error.
             mocked = [package for package, action in open_to.items() if action == "mock"]
-            learned = [self._blame(first, package, "mock") for package in mocked]
-        return any(learned)
+            changed = [self._blame(first, package, "mock") for package in mocked]
+        return any(changed)
 
     def _blame(self, failed: TrialFailure, package: str, action: Action) -> bool:
         kind, said = _kind_and_words(failed)

@@ -85,11 +85,11 @@ class Blocker(importlib.abc.MetaPathFinder):
         """Raise ModuleNotFoundError for a blocked name; leave other names to other finders."""
         top = top_of(fullname)
         is_extern = fullname in self._above_extern or not self._extern.isdisjoint(with_parents(fullname))
-        if is_extern or _is_only_asked_for():
+        if is_extern or _is_spec_request():
             return None
-        asking = _asking()
-        by_archive = bool(asking.get(FROM_PACKAGE))
-        by_sibling = not by_archive and top_of(str(asking.get("__name__"))) == top
+        importer_globals = _importer_globals()
+        by_archive = bool(importer_globals.get(FROM_PACKAGE))
+        by_sibling = not by_archive and top_of(str(importer_globals.get("__name__"))) == top
         if (top in self._project and not by_sibling) or (top in self._installed and by_archive):
             said = f"{fullname} is in the archive, but the code looked for it outside"
             self.refusals.append(ModuleNotFoundError(said, name=fullname))
@@ -97,13 +97,13 @@ class Blocker(importlib.abc.MetaPathFinder):
         return None
 
 
-def _is_only_asked_for() -> bool:
+def _is_spec_request() -> bool:
     """Return whether ``importlib.util.find_spec`` requests the spec, and not an import."""
     finding = sys._getframe(2).f_back
     return finding is not None and finding.f_code is _FIND_SPEC
 
 
-def _asking() -> Mapping[str, object]:
+def _importer_globals() -> Mapping[str, object]:
     """Return the globals of the importing code."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:

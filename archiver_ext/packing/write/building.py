@@ -198,7 +198,7 @@ def export(job: BuildJob) -> Built:
             *dropped.at_import,
             *_outside(files),
             *_left_out(hidden),
-            *_in_name_only(exporter),
+            *_without_code(exporter),
             *_hardly_tested(spec, opaque),
             *_unused_globs(rules, exporter.verdicts, planned),
             *(_unplanned(proposed, job.decisions) if planned else ()),
@@ -322,7 +322,7 @@ def _self_test(rtol: float, atol: float) -> SelfTest:
     }
 
 
-def _in_name_only(exporter: HermeticExporter) -> list[str]:
+def _without_code(exporter: HermeticExporter) -> list[str]:
     """Warn of an archive without code, which does not determine the server's behaviour."""
     if exporter.names("intern"):
         return []

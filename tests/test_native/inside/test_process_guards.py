@@ -294,7 +294,7 @@ def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:
     now = code.call("change", None)
     assert code.call("change", "") == now == code.call("change", now)
     with pytest.raises(
-        RemoteError, match=r"locale\.Error.*'de_DE\.UTF-8' would be that of the whole process"
+        RemoteError, match=r"locale\.Error.*'de_DE\.UTF-8' would apply to the whole process"
     ):
         code["change"]("de_DE.UTF-8")
 
@@ -323,7 +323,7 @@ def test_the_time_zone_is_the_hosts() -> None:
                     tzset()
                     print("taken")
                 except RemoteError as error:
-                    print(error.type_name, "would be that of the whole process" in error.message)
+                    print(error.type_name, "would apply to the whole process" in error.message)
                 print(code.call("told"), time.mktime((1970, 1, 1, 0, 0, 0, 0, 0, 0)))  # it reads TZ each time
 
             attempt()
