@@ -271,7 +271,7 @@ def test_an_object_whose_class_the_program_itself_defines_is_refused_with_the_wa
     manager: InterpreterManager,
 ) -> None:
     of_the_program = type("Net", (torch.nn.Linear,), {"__module__": "__main__"})
-    with pytest.raises(ConversionError, match=r"Net is defined in the program itself .* models\.py"):
+    with pytest.raises(ConversionError, match=r"Net is defined in the program itself .*models\.py"):
         manager.create_movable(of_the_program(1, 1))
 
 
