@@ -153,7 +153,6 @@ class PythonInterpreter final : public Interpreter {
       }
       enter_settings(options_.id, attachment.settings);
     }
-    MainThread::get().begin_wait();
     if (attachment.state == nullptr) {
       attachment.thread = MainThread::is_here() ? 0 : static_cast<int>(syscall(SYS_gettid));
       arrive();
@@ -166,7 +165,6 @@ class PythonInterpreter final : public Interpreter {
       arrive();
       PyEval_RestoreThread(attachment.state);
     }
-    MainThread::get().end_wait();
     attachment.before = enter_interpreter(options_.id);
     attachment.entered = true;
   }
