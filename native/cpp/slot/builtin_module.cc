@@ -42,13 +42,6 @@ std::atomic<bool> claimed{false};
 std::mutex claim_mutex;  // guards `claimant`; a leaf lock
 std::string claimant;
 
-// Runs `work` without this interpreter's GIL, which is held again where it throws.
-template <typename Work>
-void without_gil(const Work& work) {
-  const GilReleased released;
-  work();
-}
-
 // load_library(path: str, mode: int) -> str
 //
 // Loads what stands for `path` in this interpreter (its private copy, or the file

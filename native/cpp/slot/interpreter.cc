@@ -75,22 +75,11 @@ bool holds_gil() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
 
-class GilEnsured {
- public:
-  GilEnsured() : state_(PyGILState_Ensure()) {}
-  ~GilEnsured() { PyGILState_Release(state_); }
-  GilEnsured(const GilEnsured&) = delete;
-  GilEnsured& operator=(const GilEnsured&) = delete;
-
- private:
-  const PyGILState_STATE state_;
-};
-
 void decref_later(PyObject* object) {
   // Nobody could catch it where a tensor dies: without memory for that, the object stays.
   reported([object] {
     MainThread::get().run_later([object] {
-      const GilEnsured gil;
+      const WithGil gil;
       Py_DECREF(object);
     });
   });
@@ -206,7 +195,7 @@ class PythonInterpreter final : public Interpreter {
     }
     const Ref module_name = from_utf8(module);
     // One that is there needs no way through importlib. None stands for one that must not be imported.
-    Ref imported(PyImport_GetModule(module_name.get()));
+    Ref imported = steal(PyImport_GetModule(module_name.get()));
     if (!imported || imported.get() == Py_None) {
       check(PyErr_Occurred() == nullptr ? 0 : -1);
       imported = checked(PyImport_Import(module_name.get()));
@@ -315,7 +304,7 @@ class PythonInterpreter final : public Interpreter {
 
   void interrupt(uint64_t call, std::function<void(Interruption)> told) override {
     later([call, told = std::move(told)] {
-      const GilEnsured gil;
+      const WithGil gil;
       if (auto interruption = interrupt_call(call)) {
         told(std::move(*interruption));
       }
@@ -416,15 +405,14 @@ class PythonInterpreter final : public Interpreter {
     }
     bool brought = false;
     std::string failure;
-    const PyGILState_STATE state = PyGILState_Ensure();
     try {
+      const WithGil gil;
       const Ref module = checked(PyImport_ImportModule(guest::kImportRegistering.module));
       const Ref result = checked(PyObject_CallMethod(module.get(), guest::kImportRegistering.name, nullptr));
       brought = result.get() == Py_True;
     } catch (const RemoteError& error) {
       failure = std::string(error.what()) + "\n" + error.traceback_text;
     }
-    PyGILState_Release(state);
     TORCH_CHECK(failure.empty(),
                 "interpool: what torch registers in Python could not be imported: ", failure);
     return brought;

@@ -33,8 +33,8 @@ void take_back_interruption() noexcept {
   PyObject* value = nullptr;
   PyObject* traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  if (const Ref names(PyDict_New()); names) {
-    const Ref never(PyRun_String("None", Py_eval_input, names.get(), names.get()));
+  if (const Ref names = steal(PyDict_New()); names) {
+    const Ref never = steal(PyRun_String("None", Py_eval_input, names.get(), names.get()));
   }
   PyErr_Restore(type, value, traceback);
   if (thread->async_exc != nullptr) {  // something else stopped that code, such as a signal's handler

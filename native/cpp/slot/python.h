@@ -4,18 +4,23 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <cassert>
 #include <exception>
 #include <string>
 #include <utility>
 
 namespace interpool {
 
-// A strong reference.
+// A strong reference, or null. Debug builds require the GIL where one is taken or given back.
 class Ref {
  public:
   Ref() = default;
-  explicit Ref(PyObject* owned) : object_(owned) {}
-  ~Ref() { Py_XDECREF(object_); }
+  ~Ref() {
+    if (object_ != nullptr) {
+      assert(PyGILState_Check() != 0);
+      Py_DECREF(object_);
+    }
+  }
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   Ref& operator=(Ref&& other) noexcept {
     std::swap(object_, other.object_);
@@ -29,20 +34,53 @@ class Ref {
   explicit operator bool() const { return object_ != nullptr; }
 
  private:
+  friend Ref steal(PyObject* owned);
+  explicit Ref(PyObject* owned) : object_(owned) {}
+
   PyObject* object_ = nullptr;
 };
 
-// Without this interpreter's GIL for a scope. The thread held it.
-class GilReleased {
+// Takes over a reference of the caller's.
+inline Ref steal(PyObject* owned) {
+  return Ref(owned);
+}
+
+// Another reference to what the caller has none of, or keeps.
+inline Ref borrow(PyObject* object) {
+  assert(object == nullptr || PyGILState_Check() != 0);
+  return steal(Py_XNewRef(object));
+}
+
+// With this interpreter's GIL for a scope, on any thread that holds no other one's.
+class WithGil {
  public:
-  GilReleased() : state_(PyEval_SaveThread()) {}
-  ~GilReleased() { PyEval_RestoreThread(state_); }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
+  WithGil() : state_(PyGILState_Ensure()) {}
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
+// Without this interpreter's GIL for a scope. The thread held it.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
   PyThreadState* const state_;
 };
+
+// Runs `work` without the GIL, which is held again where it throws.
+template <typename Work>
+void without_gil(const Work& work) {
+  const WithoutGil released;
+  work();
+}
 
 // Throws the pending Python exception as RemoteError; clears it.
 [[noreturn]] void throw_pending();
@@ -52,7 +90,7 @@ inline Ref checked(PyObject* owned) {
   if (owned == nullptr) {
     throw_pending();
   }
-  return Ref(owned);
+  return steal(owned);
 }
 
 inline void check(int status) {
@@ -69,7 +107,7 @@ inline Ref made(PyObject* owned) {
   if (owned == nullptr) {
     throw PendingException();
   }
-  return Ref(owned);
+  return steal(owned);
 }
 
 inline void done(int status) {

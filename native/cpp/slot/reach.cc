@@ -103,7 +103,7 @@ PyObject* item(PyObject* dict, PyObject* name) {
 
 // Of an object of importlib's, whose attributes are plain: no code runs.
 Ref attribute(PyObject* object, PyObject* name) {
-  Ref found(PyObject_GetAttr(object, name));
+  Ref found = steal(PyObject_GetAttr(object, name));
   PyErr_Clear();
   return found;
 }
@@ -212,7 +212,7 @@ class Walk {
     PyTypeObject* const type = Py_TYPE(next.object);
     const Owner owner = owner_of(next.object);
     if (owner == Owner::kModel) {
-      found_.push_back({Ref(Py_NewRef(next.object)), Ref(Py_NewRef(next.name)), next.space});
+      found_.push_back({borrow(next.object), borrow(next.name), next.space});
       return;
     }
     if (owner == Owner::kKeeper || PyObject_IS_GC(next.object) == 0 || type->tp_traverse == nullptr ||

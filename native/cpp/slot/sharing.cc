@@ -45,7 +45,7 @@ class Move {
       return result_;
     }
     std::vector<c10::DataPtr> old = exchange();
-    const GilReleased released;
+    const WithoutGil released;
     old.clear();
     if (result_.bytes >= kTrim) {
       // Blocks between others that are in use would stay with the allocator.
@@ -136,7 +136,7 @@ class Move {
     bool over = false;
     while (!over) {
       made(PyObject_CallNoArgs(request_.tick));
-      const GilReleased released;
+      const WithoutGil released;
       over = services_.place_storages(request_.key, {}, kTurn).has_value();
     }
   }
