@@ -42,20 +42,8 @@ void take_back_interruption() noexcept {
   }
 }
 
-}  // namespace
-
-// Not an Exception: code that continues after any error must not continue after this one.
-PyObject* call_interrupted() {
-  static PyObject* const type = PyErr_NewExceptionWithDoc(
-      guest::kCallInterrupted, "Raised in a call that took longer than it may, or that nobody waits for.",
-      PyExc_BaseException, nullptr);
-  return type;
-}
-
-void begin_interruptible(uint64_t call, bool shielded) {
-  calls().emplace(call, Call{PyThreadState_Get(), shielded});
-}
-
+// Whether the calling thread's call is shielded from now on. False if an interruption was asked for under
+// the shield that goes: the caller raises.
 bool shield_call(bool shielded) {
   PyThreadState* const thread = PyThreadState_Get();
   bool wanted = false;
@@ -72,6 +60,36 @@ bool shield_call(bool shielded) {
     take_back_interruption();  // it came too late
   }
   return !wanted;
+}
+
+}  // namespace
+
+// Not an Exception: code that continues after any error must not continue after this one.
+PyObject* call_interrupted() {
+  static PyObject* const type = PyErr_NewExceptionWithDoc(
+      guest::kCallInterrupted, "Raised in a call that took longer than it may, or that nobody waits for.",
+      PyExc_BaseException, nullptr);
+  return type;
+}
+
+void begin_interruptible(uint64_t call, bool shielded) {
+  calls().emplace(call, Call{PyThreadState_Get(), shielded});
+}
+
+PyObject* call_interruptible(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 1) {
+    PyErr_SetString(PyExc_TypeError, "a function is needed");
+    return nullptr;
+  }
+  if (!shield_call(false)) {
+    shield_call(true);  // for what serves the model, which goes on
+    PyErr_SetNone(call_interrupted());
+    return nullptr;
+  }
+  PyObject* const result =
+      PyObject_Vectorcall(arguments[0], arguments + 1, static_cast<size_t>(count - 1), nullptr);
+  shield_call(true);
+  return result;
 }
 
 void end_interruptible(uint64_t call) noexcept {
