@@ -29,7 +29,7 @@ void AnsweredRequests::remove(const Ids& ids) {
   changed_.notify_all();
 }
 
-void AnsweredRequests::leave(Ids ids) {
+void AnsweredRequests::end(Ids ids) {
   {
     const std::lock_guard lock(mutex_);
     for (std::string& id : ids) {

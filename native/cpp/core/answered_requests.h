@@ -34,7 +34,7 @@ class AnsweredRequests {
   // Their connection goes on, or ended before the answer was sent.
   void remove(const Ids& ids);
   // Their connection has ended. The last kKept such are kept: one may wait long in a model's queue.
-  void leave(Ids ids);
+  void end(Ids ids);
 
   // Whether one of them was answered on a connection that has ended. Waits for a while for the end of one
   // that lives: TorchServe closes it first, but the word of that may come later than the request.

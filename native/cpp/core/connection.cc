@@ -102,11 +102,11 @@ void Connection::run() {
     if (left_unread) {
       AnsweredRequests::of_process().remove(answered_);
     } else {
-      AnsweredRequests::of_process().leave(std::move(answered_));
+      AnsweredRequests::of_process().end(std::move(answered_));
     }
   });
   if (home_.has_value()) {
-    reported([&] { pool_->leave(*home_); });
+    reported([&] { pool_->unsettle(*home_); });
   }
   release_services();
   {
@@ -239,7 +239,7 @@ Interpreter& Connection::acquire() {
     try {
       return pool_->acquire(service_.affinity, std::nullopt, home_);
     } catch (const InterpreterRetiredError&) {
-      pool_->leave(*home_);
+      pool_->unsettle(*home_);
       home_.reset();
     }
   }

@@ -101,7 +101,7 @@ void FairQueue::wait(Waiter& waiter, double now) {
   ++size_;
 }
 
-void FairQueue::leave(Waiter& waiter) {
+void FairQueue::stop_waiting(Waiter& waiter) {
   Flow& flow = waiter.flow;
   flow.waiters.remove(&waiter);
   --size_;

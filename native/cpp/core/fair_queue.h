@@ -77,7 +77,7 @@ class FairQueue {
   void forget(const std::string& name);
 
   void wait(Waiter& waiter, double now);
-  void leave(Waiter& waiter);          // granted, then after begin(); or not
+  void stop_waiting(Waiter& waiter);   // granted, then after begin(); or not
   void begin(Flow& flow, double now);  // a lease
   void end(Flow& flow, double began, double now);
 

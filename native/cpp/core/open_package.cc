@@ -18,7 +18,7 @@ namespace interpool {
 namespace {
 
 // Guards the tables; a leaf lock. No other entry's package is locked under it: it might go there.
-std::mutex mutex;
+std::mutex packages_mutex;
 
 using Key = std::pair<const Pool*, uint64_t>;
 
@@ -34,7 +34,7 @@ std::map<std::pair<const Pool*, std::string>, size_t>& states() {
 }
 
 bool is_open(const Key& key) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(packages_mutex);
   const auto found = table().find(key);
   return found != table().end() && !found->second.expired();
 }
@@ -54,7 +54,7 @@ std::shared_ptr<OpenPackage> OpenPackage::hold(const std::shared_ptr<Pool>& pool
 
 std::shared_ptr<OpenPackage> OpenPackage::known(const std::shared_ptr<Pool>& pool, const std::string& path,
                                                 std::shared_ptr<const Snapshot> snapshot) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(packages_mutex);
   auto& entry = table()[{pool.get(), snapshot->number}];
   auto package = entry.lock();
   if (!package) {
@@ -69,7 +69,7 @@ OpenPackage::~OpenPackage() {
   bool is_last = false;    // of its file's states: else what another has set would go
   bool is_closed = false;  // else it was opened again meanwhile, and is the other's to close
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(packages_mutex);
     const auto count = states().find({pool_.get(), path_});
     is_last = --count->second == 0;
     if (is_last) {

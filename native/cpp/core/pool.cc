@@ -192,7 +192,7 @@ void Pool::dispatch() {
     }
     const double waited = in_seconds(Clock::now() - chosen->since);
     take(*slot, chosen->flow, chosen->thread, waited);
-    queue_.leave(*chosen);
+    queue_.stop_waiting(*chosen);
     chosen->granted = slot;
     chosen->wake.notify_one();
   }
@@ -274,7 +274,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
       lock.lock();
       if (failure) {
         if (waiter.granted == nullptr) {
-          queue_.leave(waiter);
+          queue_.stop_waiting(waiter);
         } else {
           Slot& slot = *static_cast<Slot*>(waiter.granted);
           end_lease(slot);
@@ -297,11 +297,11 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
     try {
       refuse_if_hopeless(flow, only);
     } catch (...) {
-      queue_.leave(waiter);
+      queue_.stop_waiting(waiter);
       throw;
     }
     if (timeout.value_or(kForever) < kForever && Clock::now() >= deadline) {
-      queue_.leave(waiter);
+      queue_.stop_waiting(waiter);
       throw LeaseTimeoutError(why_none(flow, only, *timeout));
     }
   }
@@ -528,7 +528,7 @@ std::optional<int> Pool::settle(const std::string& affinity, bool alone) {
   return best->interpreter->id();
 }
 
-void Pool::leave(int interpreter) {
+void Pool::unsettle(int interpreter) {
   const std::lock_guard lock(mutex_);
   for (Slot& slot : slots_) {
     if (slot.interpreter->id() == interpreter) {

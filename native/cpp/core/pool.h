@@ -104,11 +104,12 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void retire(Interpreter& interpreter);
 
   // An interpreter for a caller that is to get the same one for `affinity` each time: the one that fewest
-  // such callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
-  // every one has such callers and more are on their way. Of interpreters that `affinity` has to itself,
-  // there are as many as such callers, and if the caller is not `alone` there, no more than the minimum size.
+  // such callers have, by number; nullopt if every one is lost. It is not parked before unsettle(). Waits
+  // where every one has such callers and more are on their way. Of interpreters that `affinity` has to
+  // itself, there are as many as such callers, and if the caller is not `alone` there, no more than the
+  // minimum size.
   std::optional<int> settle(const std::string& affinity, bool alone = true);
-  void leave(int interpreter);
+  void unsettle(int interpreter);
 
   // Of a batch that was answered for `affinity`.
   void count_requests(const std::string& affinity, size_t count, bool failed);

@@ -147,7 +147,7 @@ void Process::prepare_from(const std::string& file) {
   require_no_other_torch(installation.torch_lib);
   if (prepare(std::move(installation), std::move(provisioner))) {
     // Before static destructors, which are registered earlier.
-    std::atexit([] { Process::get().leave(); });
+    std::atexit([] { Process::get().prepare_end(); });
   }
 }
 
@@ -192,7 +192,7 @@ bool Process::close_if_idle() {
   });
 }
 
-void Process::leave() {
+void Process::prepare_end() {
   if (left_.exchange(true)) {
     return;
   }

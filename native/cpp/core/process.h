@@ -79,7 +79,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // Python, and sees to it that nothing is torn down under those that are
   // still at work. In a child that was forked off it does only the last. Nothing when called again.
   void remember(const std::shared_ptr<Pool>& pool);
-  void leave();
+  void prepare_end();
   std::vector<std::shared_ptr<Pool>> pools();
 
   // The host program's own Python behind the seam; its GIL is held by the caller.

@@ -42,7 +42,7 @@ std::atomic<int> places{1};
 std::atomic<pid_t> process{0};
 
 // A leaf lock, for those who set handlers.
-std::mutex mutex;
+std::mutex handlers_mutex;
 std::map<InterpreterId, struct sigaction> dispositions;  // what they have set
 
 // Two signals that are pending become one, with what the first told: behind a stop, a child's end may hide.
@@ -118,7 +118,7 @@ int flags_for_all() {
 
 // As sigaction, for one interpreter.
 int set(InterpreterId id, const struct sigaction* action, struct sigaction* old) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(handlers_mutex);
   struct sigaction now{};
   if (::sigaction(SIGCHLD, nullptr, &now) != 0) {
     return -1;

@@ -1,6 +1,6 @@
 // Which interpreters live in this process, and which one a thread is in.
 //
-// Owner: the interposer library, one per process. Lock: `mutex` inside
+// Owner: the interposer library, one per process. Lock: `routes_mutex` inside
 // interpreters.cc guards the table of routes; readers on hot paths use the
 // published snapshot, which is never freed (routes only ever grow).
 #pragma once

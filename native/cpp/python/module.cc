@@ -288,13 +288,13 @@ py::list open_lease_list(const Pool& pool, double patience) {
 void leave_host() {
   Process& process = Process::get();
   if (process.is_forked()) {
-    process.leave();
+    process.prepare_end();
     return;
   }
   Interpreter& host = process.host();
   {
     const WithoutHostGil free;
-    process.leave();
+    process.prepare_end();
     host.close();
   }
   HostGil::close();
