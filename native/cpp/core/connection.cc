@@ -70,13 +70,14 @@ class Connection::Lease {
   }
   ~Lease() {
     if (call_->end()) {
-      connection_.pool_->release(interpreter_);
+      connection_.pool_->release(interpreter_, answered_);
     }
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
   WatchedCall& call() const { return *call_; }
+  void count(Pool::Requests answered) { answered_ = answered; }
   // On the thread that the model's calls run on.
   template <typename Work>
   void run(const Work& work) const {
@@ -92,6 +93,7 @@ class Connection::Lease {
   Interpreter& interpreter_;
   std::shared_ptr<ModelThread> thread_;
   std::shared_ptr<WatchedCall> call_;
+  Pool::Requests answered_;
 };
 
 void Connection::run() {
@@ -123,11 +125,9 @@ void Connection::run() {
 
 // Whether TorchServe left anything unread of what was sent to it.
 bool Connection::answer_all() {
-  AnsweredRequests& all_answered = AnsweredRequests::of_process();
   FrameReader reader(fd_);
   try {
     while (const auto frame = reader.next()) {
-      all_answered.remove(std::exchange(answered_, {}));
       if (load_command_.empty()) {
         const std::lock_guard lock(mutex_);
         load_command_ = *frame;
@@ -148,20 +148,22 @@ bool Connection::answer_all() {
 }
 
 bool Connection::answer(const Interpreter::Message& message, const RequestIds& ids) {
-  if (AnsweredRequests::of_process().repeats(ids)) {
+  if (AnsweredRequests::of_process().repeats(ids, std::exchange(answered_, {}))) {
     return refuse(ids);
   }
   Interpreter::Answer result;
   int rounds = 0;
   do {
-    const Lease lease(*this);
+    Lease lease(*this);
     if (!closing_) {
       lease.run([&] { result = answer_in(lease.call(), message); });
     }
     if (closing_) {
       return false;  // nobody waits for the answer
     }
-    if (result.elsewhere && ++rounds > kMostRounds) {
+    if (!result.elsewhere) {
+      lease.count({ids.size(), !is_success(result.bytes)});
+    } else if (++rounds > kMostRounds) {
       throw Error("a service that answers None has its interpreter retired, or serves its model elsewhere");
     }
   } while (result.elsewhere);
@@ -170,11 +172,7 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
 
 bool Connection::send(const std::string& answer, const RequestIds& ids) {
   AnsweredRequests& all_answered = AnsweredRequests::of_process();
-  const bool success = is_success(answer);
-  if (!ids.empty()) {
-    pool_->count_requests(service_.affinity, ids.size(), !success);
-  }
-  if (success) {
+  if (is_success(answer)) {
     answered_.assign(ids.begin(), ids.end());
     // Before it is sent: as soon as TorchServe reads it, another worker may get them.
     all_answered.add(answered_);

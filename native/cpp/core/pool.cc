@@ -152,7 +152,7 @@ void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
 }
 
 // What it becomes then, the caller says.
-void Pool::end_lease(Slot& slot) {
+void Pool::end_lease(Slot& slot, Requests answered) {
   const auto now = Clock::now();
   const auto served = slot.affinities.find(slot.flow->name);
   if (served != slot.affinities.end()) {
@@ -160,7 +160,10 @@ void Pool::end_lease(Slot& slot) {
   }
   // The model may have been forgotten meanwhile.
   if (const auto found = counters_.find(slot.flow->name); found != counters_.end()) {
-    found->second.leased.count(in_seconds(now - slot.leased_at));
+    LeaseCounters& counters = found->second;
+    counters.leased.count(in_seconds(now - slot.leased_at));
+    counters.requests += answered.count;
+    counters.failed += answered.failed ? answered.count : 0;
   }
   queue_.end(*slot.flow, seconds_of(slot.leased_at), seconds_of(now));
   slot.flow = nullptr;
@@ -308,7 +311,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   return *static_cast<Slot*>(waiter.granted)->interpreter;
 }
 
-void Pool::release(Interpreter& interpreter) {
+void Pool::release(Interpreter& interpreter, Requests answered) {
   const std::optional<std::string> claimant = interpreter.take_claim();
   bool retires = interpreter.wants_to_retire();
   if (!retires) {
@@ -319,7 +322,7 @@ void Pool::release(Interpreter& interpreter) {
     }
     retires = has_lost_owner(*slot);
     if (!retires) {
-      end_lease(*slot);
+      end_lease(*slot, answered);
       slot->state = State::kFree;
       if (claimant.has_value()) {
         give_to(*slot, *claimant);
@@ -328,7 +331,7 @@ void Pool::release(Interpreter& interpreter) {
     }
   }
   if (retires) {
-    retire(interpreter);
+    retire(interpreter, answered);
     free_what_can_be_made_again({&interpreter});
   }
 }
@@ -419,14 +422,14 @@ void Pool::isolate(const std::string& affinity) {
   dispatch();
 }
 
-void Pool::retire(Interpreter& interpreter) {
+void Pool::retire(Interpreter& interpreter, Requests answered) {
   ModelThread::forget_all(interpreter);
   const std::lock_guard lock(mutex_);
   Slot* slot = slot_of(interpreter);
   if (slot == nullptr || slot->state != State::kLeased) {
     return;
   }
-  end_lease(*slot);
+  end_lease(*slot, answered);
   lose(*slot);
   dispatch();
   wake_all();  // somebody may wait for this very one
@@ -534,14 +537,6 @@ void Pool::unsettle(int interpreter) {
     if (slot.interpreter->id() == interpreter) {
       --slot.residents;
     }
-  }
-}
-
-void Pool::count_requests(const std::string& affinity, size_t count, bool failed) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = counters_.find(affinity); found != counters_.end()) {  // else it was forgotten
-    found->second.requests += count;
-    found->second.failed += failed ? count : 0;
   }
 }
 

@@ -97,11 +97,16 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
-  void release(Interpreter& interpreter);
+  // What a lease has answered, all of it by one batch.
+  struct Requests {
+    size_t count = 0;
+    bool failed = false;
+  };
+  void release(Interpreter& interpreter, Requests answered = {0, false});
 
   // Never leases this one again, and has another one started in its place. Called by the
   // leaseholder, who then does not release it.
-  void retire(Interpreter& interpreter);
+  void retire(Interpreter& interpreter, Requests answered = {0, false});
 
   // An interpreter for a caller that is to get the same one for `affinity` each time: the one that fewest
   // such callers have, by number; nullopt if every one is lost. It is not parked before unsettle(). Waits
@@ -110,9 +115,6 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // minimum size.
   std::optional<int> settle(const std::string& affinity, bool alone = true);
   void unsettle(int interpreter);
-
-  // Of a batch that was answered for `affinity`.
-  void count_requests(const std::string& affinity, size_t count, bool failed);
 
   // Who has leased it, until it is released.
   void introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder);
@@ -248,7 +250,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // All that it has are leased, or have residents: it should have one more, and `most` at most.
   void want_more(Flow& flow, size_t most);
   void take(Slot& slot, Flow& flow, int thread, double waited = 0);
-  void end_lease(Slot& slot);
+  void end_lease(Slot& slot, Requests answered = {0, false});
   Slot* free_slot_for(const Waiter& waiter);
   std::string why_none(const Flow& flow, std::optional<int> only, double timeout) const;
   // Gives free interpreters to those who wait and may have them, until nobody is left.

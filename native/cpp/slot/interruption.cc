@@ -1,6 +1,7 @@
 #include "interruption.h"
 
-#include <map>
+#include <algorithm>
+#include <vector>
 
 #include "../seam/guest_modules.h"
 #include "python.h"
@@ -10,13 +11,15 @@ namespace interpool {
 namespace {
 
 struct Call {
+  uint64_t number;
   PyThreadState* thread;
   bool shielded;
   bool wanted = false;  // to be interrupted, and shielded when that was asked for
 };
 
-std::map<uint64_t, Call>& calls() {
-  static auto* const under_way = new std::map<uint64_t, Call>;
+// Under way: as many as threads wait for the GIL, or work while they have released it.
+std::vector<Call>& calls() {
+  static auto* const under_way = new std::vector<Call>;
   return *under_way;
 }
 
@@ -47,7 +50,7 @@ void take_back_interruption() noexcept {
 bool shield_call(bool shielded) {
   PyThreadState* const thread = PyThreadState_Get();
   bool wanted = false;
-  for (auto& [number, call] : calls()) {
+  for (Call& call : calls()) {
     if (call.thread == thread) {
       call.shielded = shielded;
       if (!shielded && call.wanted) {
@@ -73,7 +76,7 @@ PyObject* call_interrupted() {
 }
 
 void begin_interruptible(uint64_t call, bool shielded) {
-  calls().emplace(call, Call{PyThreadState_Get(), shielded});
+  calls().push_back({call, PyThreadState_Get(), shielded});
 }
 
 PyObject* call_interruptible(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
@@ -93,18 +96,19 @@ PyObject* call_interruptible(PyObject*, PyObject* const* arguments, Py_ssize_t c
 }
 
 void end_interruptible(uint64_t call) noexcept {
-  calls().erase(call);
+  std::erase_if(calls(), [call](const Call& each) { return each.number == call; });
   take_back_interruption();  // one that was not delivered must not hit the thread's next call
 }
 
 std::optional<Interpreter::Interruption> interrupt_call(uint64_t call) {
   const WithoutCollector quiet;
-  const auto found = calls().find(call);
+  const auto found =
+      std::find_if(calls().begin(), calls().end(), [call](const Call& each) { return each.number == call; });
   if (found == calls().end() || call_interrupted() == nullptr) {
     PyErr_Clear();
     return std::nullopt;
   }
-  Call& now = found->second;
+  Call& now = *found;
   Interpreter::Interruption interruption;
   for (const std::string& frame : stack_of(now.thread)) {
     interruption.where += "\n  " + frame;

@@ -27,6 +27,14 @@ TEST(AnsweredRequests, AreRepeatedOnceTheirConnectionHasEnded) {
 TEST(AnsweredRequests, AreForgottenWhenTheirConnectionGoesOn) {
   AnsweredRequests all;
   all.add({"a"});
+  EXPECT_FALSE(all.repeats({"b"}, {"a"}));
+  all.end({"a"});
+  EXPECT_FALSE(all.repeats({"a"}));
+}
+
+TEST(AnsweredRequests, AreForgottenIfTheirAnswerDidNotArrive) {
+  AnsweredRequests all;
+  all.add({"a"});
   all.remove({"a"});
   all.end({"a"});
   EXPECT_FALSE(all.repeats({"a"}));
@@ -36,7 +44,7 @@ TEST(AnsweredRequests, OfAConnectionThatEndsALittleLaterAreWaitedFor) {
   AnsweredRequests all;
   all.add({"a"});
   std::thread ending([&] { all.end({"a"}); });
-  EXPECT_TRUE(all.repeats({"a"}, kNotStuck));
+  EXPECT_TRUE(all.repeats({"a"}, {}, kNotStuck));
   ending.join();
 }
 
@@ -44,7 +52,7 @@ TEST(AnsweredRequests, OfAConnectionThatGoesOnAreNotWaitedForAnyLonger) {
   AnsweredRequests all;
   all.add({"a"});
   std::thread going_on([&] { all.remove({"a"}); });
-  EXPECT_FALSE(all.repeats({"a"}, kNotStuck));
+  EXPECT_FALSE(all.repeats({"a"}, {}, kNotStuck));
   going_on.join();
 }
 
