@@ -21,6 +21,7 @@
 #include "clock.h"
 #include "fair_queue.h"
 #include "lease_counters.h"
+#include "module_sources.h"
 
 namespace interpool {
 
@@ -147,10 +148,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void isolate(const std::string& affinity);
   bool is_isolated(const std::string& affinity) const;
 
-  // What its interpreters import under that name, before anything else.
-  void register_module_source(const std::string& name, const std::string& source);
-  // nullopt also when `interpreter` is not of this pool.
-  std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
+  ModuleSources& module_sources() { return module_sources_; }
 
   // No longer prefers anybody for `affinity`: its model is gone, and with it its share, its
   // counters, its own interpreters, and the weights that interpreters share for it. Or gone in that one only:
@@ -194,6 +192,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::map<std::string, ModelStatus> models() const;
   uint64_t failed_starts() const;      // of interpreters, after the first ones
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
+  bool has(int interpreter) const;     // and has not given it up
   size_t size() const;                 // free and leased, of those that have no owner
   size_t reserve() const;              // of these, above what any model may lease
   size_t waiting() const;
@@ -291,6 +290,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
                                           std::function<void(Interpreter&)> freed = {});
 
   const PoolOptions options_;
+  ModuleSources module_sources_;  // has a lock of its own
   std::atomic<size_t> min_size_;  // written with `mutex_` held
   std::atomic<size_t> max_size_;  // likewise
   mutable std::mutex mutex_;
@@ -299,7 +299,6 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   uint64_t failed_starts_ = 0;
   FairQueue queue_;
   size_t limit_ = SIZE_MAX;
-  std::map<std::string, std::string> sources_;
   size_t active_;      // slots free or leased, here and in what follows of those without an owner
   size_t capacity_;    // how many may be leased to any caller; those above are the reserve
   size_t leased_ = 0;  // slots leased

@@ -260,8 +260,8 @@ void Process::loaded(void* handle) {
 
 std::optional<Services::ModuleSource> Process::module_source(const std::string& name, int slot) {
   for (const auto& pool : pools()) {
-    if (auto found = pool->module_source(name, slot)) {
-      return found;
+    if (pool->has(slot)) {
+      return pool->module_sources().find(name);
     }
   }
   return std::nullopt;
