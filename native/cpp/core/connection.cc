@@ -97,7 +97,7 @@ class Connection::Lease {
 };
 
 void Connection::run() {
-  // Each step by itself: where one fails, as there is no memory, the others are still done.
+  // Each step by itself: if one fails for lack of memory, the others are still done.
   bool left_unread = false;
   reported([&] { left_unread = answer_all(); });
   reported([&] {
@@ -196,7 +196,7 @@ bool Connection::refuse(const RequestIds& ids) {
 
 Interpreter::Answer Connection::answer_in(WatchedCall& call, const Interpreter::Message& message) {
   if (!call.begin()) {
-    return {};  // it was given up: the interpreter is somebody else's, or retired
+    return {};  // it was given up, and the interpreter retired
   }
   Interpreter& interpreter = call.interpreter();
   const Entered entered(interpreter);

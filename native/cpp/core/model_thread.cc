@@ -47,7 +47,7 @@ struct ModelThread::Queue {
       works.pop_front();
       lock.unlock();
       reported(work);
-      work = nullptr;  // what it holds may take locks when it goes
+      work = nullptr;  // its destructor may take locks
       lock.lock();
     }
   }
@@ -64,7 +64,7 @@ std::shared_ptr<ModelThread> ModelThread::of(const Interpreter& interpreter, con
   }
   const auto queue = std::make_shared<Queue>();
   start_model_thread([queue] { queue->loop(); }, Directory::kOwn);
-  // Ends where there is another one by now: nothing was given to it.
+  // If another caller has made one meanwhile, this one ends: it has no work yet.
   std::shared_ptr<ModelThread> made(new ModelThread(queue));
   const std::lock_guard lock(all.mutex);
   return all.threads[&interpreter].try_emplace(model, std::move(made)).first->second;

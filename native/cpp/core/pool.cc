@@ -78,7 +78,7 @@ bool Pool::may_take(const Slot& slot, const Flow& flow, std::optional<int> only)
   if (flow.own.has_value() || limit_ >= active_) {
     return true;
   }
-  // Of those that can be leased: whoever was retired, or is parked, takes nobody's place.
+  // Retired and parked ones do not count.
   size_t before = 0;
   for (const Slot& one : slots_) {
     if (&one == &slot) {
@@ -238,7 +238,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   std::unique_lock lock(mutex_);
   Flow& flow = queue_.flow(affinity);
   refuse_if_hopeless(flow, only);
-  // Whoever else waits for a certain one, or must not have more, is not passed over.
+  // If others of the flow wait, this one waits behind them.
   if (flow.waiters.empty() && (only.has_value() || may_have_more(flow))) {
     if (Slot* slot = free_slot(flow, only)) {
       take(*slot, flow, this_thread());
@@ -346,7 +346,7 @@ void Pool::retire(Interpreter& interpreter, Requests answered) {
   end_lease(*slot, answered);
   lose(*slot);
   dispatch();
-  wake_all();  // somebody may wait for this very one
+  wake_all();  // a caller may wait for this very one
   if (!options_.start) {
     failure_ = "this pool starts none.";
   } else if (!closed_) {

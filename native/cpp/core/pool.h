@@ -25,7 +25,7 @@
 
 namespace interpool {
 
-// Whoever has leased an interpreter, for reports of what was not given back.
+// The holder of a lease, for reports of what was not given back.
 class INTERPOOL_PUBLIC Leaseholder {
  public:
   // The labels of the objects that it holds. Its interpreter is entered.
@@ -35,7 +35,7 @@ class INTERPOOL_PUBLIC Leaseholder {
   ~Leaseholder() = default;
 };
 
-// While it lives, its thread calls `look` now and then where it waits for a lease, under no lock: what
+// While it lives, its thread calls `look` now and then while it waits for a lease, under no lock. What
 // that throws ends the wait.
 class INTERPOOL_PUBLIC WatchedWait {
  public:
@@ -71,12 +71,12 @@ struct PoolOptions {
 // Any thread may call anything; callers hold no GIL, as acquire() blocks.
 // `mutex_` guards all state and is a leaf lock.
 //
-// It has no threads of its own, as long as it has what it needs. Where it may grow,
-// somebody waits for a lease, or an interpreter was retired, the *autoscaler* runs
-// (autoscaler.cc): one thread, which leaves once the pool is back at its minimum size.
+// As long as it has what it needs, it has no threads of its own. If it may grow and a caller waits, or an
+// interpreter was retired, the *autoscaler* runs (autoscaler.cc): one thread, which ends when the pool is
+// back at its minimum size.
 //
-// Those who wait are served fairly over models (fair_queue.h). Fairness of the order would
-// still let a model wait until somebody's call ends. So where the pool may grow, it keeps
+// Callers that wait are served fairly over models (fair_queue.h). With a fair order alone, a model would
+// still wait until another one's call ends. So if the pool may grow, it keeps
 // a *reserve*: interpreters above its *capacity*, which only those models may lease that
 // have none and had no more than their fair part lately. They run at once beside the
 // others, and the kernel divides the cores, as between processes. A pool of an exact size
@@ -156,7 +156,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void forget(const std::string& affinity, std::optional<int> only = std::nullopt);
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
-  // thread and beside whoever leases it. Waits at most `patience` seconds for all
+  // thread and beside its lease. Waits at most `patience` seconds for all
   // to be done; what it raises goes to stderr.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);
@@ -269,7 +269,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool anybody_waits() const;
   // When the pool should grow for a model that is behind and waits; max() if there is none.
   Clock::time_point reserve_due() const;
-  // What the capacity may grow to: where there are other models, the last one above the
+  // What the capacity may grow to. If there are other models, the last one above the
   // minimum size is the reserve's.
   size_t most_capacity() const;
   size_t known_models() const;  // that have leased, or may, under a name

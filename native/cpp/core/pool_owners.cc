@@ -14,7 +14,7 @@ void Pool::give_to(Slot& slot, const std::string& owner) {
   ++flow.own->have;
   slot.owner = owner;
   std::erase_if(slot.affinities, [&](const auto& entry) { return entry.first != owner; });
-  wake_all();  // somebody may wait for this very one
+  wake_all();  // a caller may wait for this very one
   started_.notify_all();
   if (options_.start == nullptr && active_ == 0) {
     failure_ = "this pool starts none.";

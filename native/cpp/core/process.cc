@@ -47,7 +47,7 @@ Function find(void* handle, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// Where the process is about to have as many mappings as it may: that, and what to do. An interpreter's
+// If the process has nearly as many mappings as it may have: that, and what to do. An interpreter's
 // libraries take some 300, and those of one that failed are gone again when this is asked.
 std::string why_no_room() {
   constexpr size_t kNeeded = 600;
@@ -211,7 +211,7 @@ void Process::end(int status) {
     if (!get().is_forked() && get().close_if_idle()) {
       return;
     }
-    // Whoever reads from a terminal holds stdin's lock until there is a line: nobody waits for that.
+    // A thread that reads from a terminal holds stdin's lock until there is a line: it is not waited for.
     auto flushed = std::make_shared<std::promise<void>>();
     std::future<void> over = flushed->get_future();
     start_model_thread([flushed] {

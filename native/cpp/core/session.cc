@@ -284,7 +284,7 @@ void Session::close() {
 }
 
 // The last handle may go on a thread that holds the host's GIL: then nobody waits here for the
-// interpreter's, which somebody else may hold for long. Objects that are left go on its main thread.
+// interpreter's, which another thread may hold for long. Objects that are left go on its main thread.
 void Session::give_back() {
   if (!open_.exchange(false)) {
     return;

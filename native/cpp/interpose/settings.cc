@@ -210,7 +210,7 @@ void use_settings(InterpreterId id, const std::string& model) {
       return;
     }
   }
-  // What may lack memory comes first: where it throws, all is as it was.
+  // What may lack memory comes first: if it throws, nothing has changed.
   make_generator(id);
   const auto known = model.empty() ? own.models.end() : own.models.find(model);
   const auto next = known != own.models.end() ? known->second : std::make_shared<Settings>();

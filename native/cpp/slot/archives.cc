@@ -39,7 +39,7 @@ void drop_mapping(PyObject* capsule) {
 //
 // The snapshot of that number (from the host's Package), or 0: the one of `path`.
 // Maps a snapshot of the archive copy-on-write into this interpreter: pages are
-// shared with every other interpreter's mapping until somebody writes to them.
+// shared with every other interpreter's mapping until a write changes them.
 PyObject* map_archive(PyObject*, PyObject* args) {
   const char* path = nullptr;
   unsigned long long number = 0;
@@ -73,8 +73,7 @@ const Mapping* mapping_of(PyObject* capsule) {
   return owner == nullptr ? nullptr : owner->get();
 }
 
-// The caller's turn of Once. One that gets lost, as an interruption may lose it before the caller has it,
-// ends by that.
+// The caller's turn of Once. If an interruption keeps the caller from getting it, its destructor ends it.
 struct OnceTurn {
   OnceTurn(std::shared_ptr<const Snapshot> of, std::string what)
       : snapshot(std::move(of)), work(std::move(what)) {}

@@ -42,7 +42,7 @@ struct Attachment {
   InterpreterId before = kNone;
   bool entered = false;
   bool visitor = false;                // has a state here because it visits, and for no other reason
-  std::optional<ThreadState> outside;  // torch's, of whoever entered
+  std::optional<ThreadState> outside;  // torch's state of the thread when it entered
   CallerModes modes;                   // of that
   ThreadSettings settings;             // likewise
 
@@ -78,7 +78,7 @@ bool holds_gil() {
 }
 
 void decref_later(PyObject* object) {
-  // Nobody could catch it where a tensor dies: without memory for that, the object stays.
+  // A tensor's destructor cannot throw. If there is no memory to queue the work, the object is leaked.
   reported([object] {
     MainThread::get().run_later([object] {
       const WithGil gil;
@@ -150,7 +150,7 @@ class PythonInterpreter final : public Interpreter {
       attachment.visitor = PyGILState_GetThisThreadState() == nullptr;
       const bool before = may_have_states(true);
       PyGILState_Ensure();
-      may_have_states(before);  // where it is between its visits, need not be looked for
+      may_have_states(before);  // between its visits it works for no interpreter
       attachment.state = PyThreadState_Get();
     } else {
       arrive();
@@ -331,7 +331,8 @@ class PythonInterpreter final : public Interpreter {
   }
 
  private:
-  // Before the wait for the GIL: who waits is here, too. One at a time, as one leases.
+  // Called before the wait for the GIL: a thread that waits for it counts as inside. One thread at a time,
+  // as one leases.
   void arrive() {
     if (attachment.thread != 0) {
       inside_.store(attachment.thread, std::memory_order_relaxed);

@@ -23,9 +23,9 @@ std::vector<Call>& calls() {
   return *under_way;
 }
 
-// Takes back an interruption of the calling thread that was not delivered. It is delivered here: taking the
-// exception away leaves set for good what asks every loop and call of the interpreter to look for one, up to
-// CPython 3.12; so does PyThreadState_SetAsyncExc(id, nullptr) where there is none. What the call has raised
+// Takes back an interruption of the calling thread that CPython has not raised yet. A line of Python has it
+// raised here, and it is dropped. PyThreadState_SetAsyncExc(id, nullptr) would take it away, too; but up to
+// CPython 3.12 every later loop and call would then look for an exception in vain. What the call has raised
 // stays pending.
 void take_back_interruption() noexcept {
   PyThreadState* const thread = PyThreadState_Get();

@@ -89,7 +89,7 @@ PyObject* keep_import_note(PyObject*, PyObject* note) {
 
 // notes_folder() -> str
 //
-// Where what imports of torch told is kept for processes that start later; "" for nowhere.
+// The folder in which notes of imports of torch are kept for later processes; "" if there is none.
 PyObject* notes_folder(PyObject*, PyObject*) {
   return PyUnicode_DecodeFSDefault(start_options().services->notes_folder().c_str());
 }

@@ -329,7 +329,7 @@ class Encoder {
     Ref phrase;
   };
 
-  // By TorchServe's own objects, whose methods nobody has replaced; nullopt where they are others.
+  // By TorchServe's own objects, whose methods nobody has replaced; nullopt if they are others.
   std::optional<Head> plain_head(Py_ssize_t number) {
     const Ref processors = made(PyObject_GetAttr(context_, names().request_processors));
     if (PyList_CheckExact(processors.get()) == 0 || number >= PyList_GET_SIZE(processors.get())) {

@@ -11,7 +11,7 @@
 
 namespace interpool {
 
-// A strong reference, or null. Debug builds require the GIL where one is taken or given back.
+// A strong reference, or null. Debug builds abort if the GIL is not held when one is taken or given back.
 class Ref {
  public:
   Ref() = default;
@@ -75,7 +75,7 @@ class WithoutGil {
   PyThreadState* const state_;
 };
 
-// Runs `work` without the GIL, which is held again where it throws.
+// Runs `work` without the GIL. If it throws, the GIL is held again.
 template <typename Work>
 void without_gil(const Work& work) {
   const WithoutGil released;
@@ -100,7 +100,7 @@ inline void check(int status) {
 }
 
 // The same for functions that Python calls: the Python exception stays pending, and what is thrown ends
-// in the function itself, or where that is `guarded`.
+// in the function itself, or in its `guarded`.
 struct PendingException : std::exception {};
 
 inline Ref made(PyObject* owned) {

@@ -84,7 +84,7 @@ class Met {
   size_t count_ = 0;
 };
 
-// Null where it is no text, or none that can be had without an error.
+// Null if it is no text, or raises an error.
 std::string_view text_of(PyObject* object) {
   if (object == nullptr || PyUnicode_CheckExact(object) == 0 || PyUnicode_READY(object) != 0 ||
       PyUnicode_IS_ASCII(object) == 0) {

@@ -25,7 +25,7 @@ namespace {
 struct Sharing {
   size_t storages = 0;  // that have shared memory now
   size_t bytes = 0;
-  size_t private_storages = 0;  // that somebody else may have the address of
+  size_t private_storages = 0;  // whose address other code may have
   size_t private_bytes = 0;
 };
 
@@ -37,7 +37,7 @@ struct SharingRequest {
   std::unordered_set<size_t> excluded;  // addresses of StorageImpls
   size_t at_least = 0;                  // bytes of a storage
   PyObject* tick = nullptr;  // called now and then while another interpreter is waited for, so that
-                             // whoever waits can be interrupted
+                             // the caller can be interrupted
 };
 
 constexpr std::chrono::milliseconds kTurn{200};  // what is waited for, between two looks at interruptions
