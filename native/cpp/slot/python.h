@@ -82,6 +82,23 @@ void without_gil(const Work& work) {
   work();
 }
 
+// Without the garbage collector for a scope: it frees nothing and calls no finaliser, which might release
+// the GIL.
+class WithoutCollector {
+ public:
+  WithoutCollector() : enabled_(PyGC_Disable() != 0) {}
+  ~WithoutCollector() {
+    if (enabled_) {
+      PyGC_Enable();
+    }
+  }
+  WithoutCollector(const WithoutCollector&) = delete;
+  WithoutCollector& operator=(const WithoutCollector&) = delete;
+
+ private:
+  const bool enabled_;
+};
+
 // Throws the pending Python exception as RemoteError; clears it.
 [[noreturn]] void throw_pending();
 

@@ -108,22 +108,6 @@ Ref attribute(PyObject* object, PyObject* name) {
   return found;
 }
 
-// Meanwhile the collector frees nothing, and calls no finalizer.
-class GcPaused {
- public:
-  GcPaused() : was_on_(PyGC_Disable() != 0) {}
-  ~GcPaused() {
-    if (was_on_) {
-      PyGC_Enable();
-    }
-  }
-  GcPaused(const GcPaused&) = delete;
-  GcPaused& operator=(const GcPaused&) = delete;
-
- private:
-  const bool was_on_;
-};
-
 class Walk {
  public:
   Walk(PyObject* globals, PyObject* modules, PyObject* keepers, std::string_view archives, Py_ssize_t most)
@@ -370,7 +354,7 @@ PyObject* find_models_objects(PyObject*, PyObject* args) {
   }
   Walk walk(globals, modules, keepers, archives, most);
   {
-    const GcPaused paused;
+    const WithoutCollector paused;
     walk.run(namespaces);
   }
   return walk.found().release();
