@@ -39,7 +39,7 @@ class ModelThread {
   void run(const Work& work) {
     struct {
       const Work& work;
-      std::exception_ptr failure;
+      std::exception_ptr failure{};
       std::binary_semaphore done{0};
     } call{work};
     post([&call] {  // one pointer: nothing is allocated for it
