@@ -10,15 +10,6 @@
 #include "model_thread.h"
 
 namespace interpool {
-namespace {
-
-std::string text_of(double count) {
-  std::string text = std::to_string(count);
-  text.erase(text.find_last_not_of('0') + 1);
-  return (text.back() == '.' ? text.substr(0, text.size() - 1) : text) + " s";
-}
-
-}  // namespace
 
 // `failure` is written before the call's end, and read after it.
 struct Deadline::Job final : WatchedCall {
@@ -93,11 +84,11 @@ void Deadline::run(Work work) {
   const std::string what = job->what();
   std::string message = (what.empty() ? "a call into" : what + " in") + " interpreter " +
                         std::to_string(interpreter_.id()) + " took longer than its limit of " +
-                        text_of(limits_.call) + " and was interrupted";
+                        number_text(limits_.call) + " s and was interrupted";
   if (back) {
     message += "; the session goes on. Give it longer (call_limit), or less to do.";
   } else {
-    message += ", but did not come back within " + text_of(limits_.grace) + " more: " +
+    message += ", but did not come back within " + number_text(limits_.grace) + " s more: " +
                (job->importing() ? "it is in an import, which is not interrupted, as half a module would stay"
                                  : "it is in native code that does not return") +
                ". Its interpreter is retired, and its session has ended; acquire another.";
