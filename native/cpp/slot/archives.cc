@@ -1,5 +1,4 @@
-#include "archives.h"
-
+// Archives, as they are mapped into this interpreter's memory.
 #include <sys/mman.h>
 
 #include <cerrno>

@@ -5,14 +5,11 @@
 #include "../interpose/at_work.h"
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
-#include "archives.h"
-#include "claims.h"
 #include "dict_watch.h"
 #include "dlsym_hook.h"
 #include "function_watch.h"
 #include "guarded.h"
 #include "interruption.h"
-#include "libraries.h"
 #include "otf_messages.h"
 #include "reach.h"
 #include "sharing.h"
@@ -46,7 +43,6 @@ PyObject* start_apart(PyObject*, PyObject* thread) {
   return result;
 }
 
-// interpreter_id() -> int
 PyObject* interpreter_id(PyObject*, PyObject*) {
   return PyLong_FromLong(options->id);
 }

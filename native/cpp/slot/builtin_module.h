@@ -13,4 +13,9 @@ void add_builtin_module(const StartOptions& options);
 // As given above.
 const StartOptions& start_options();
 
+// Functions of the module, by subject, each list up to an empty entry.
+PyMethodDef* archive_functions();
+PyMethodDef* claim_functions();
+PyMethodDef* library_functions();
+
 }  // namespace interpool

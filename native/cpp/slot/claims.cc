@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "builtin_module.h"
 #include "guarded.h"
 
 namespace interpool {

@@ -4,12 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "python.h"
-
 namespace interpool {
-
-// Functions of `_interpool`, up to an empty entry.
-PyMethodDef* claim_functions();
 
 // Has Python code in here asked for that (`_interpool.retire_interpreter`)? Any thread.
 bool wants_to_retire();

@@ -71,13 +71,11 @@ PyObject* load_library(PyObject*, PyObject* args) {
   return PyUnicode_FromString(loaded.c_str());
 }
 
-// import_note() -> str
 PyObject* import_note(PyObject*, PyObject*) {
   const std::string note = start_options().services->import_note();
   return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "strict");
 }
 
-// keep_import_note(note: str) -> None
 PyObject* keep_import_note(PyObject*, PyObject* note) {
   const char* text = PyUnicode_AsUTF8(note);
   if (text == nullptr) {
@@ -87,15 +85,11 @@ PyObject* keep_import_note(PyObject*, PyObject* note) {
   Py_RETURN_NONE;
 }
 
-// notes_folder() -> str
-//
 // The folder in which notes of imports of torch are kept for later processes; "" if there is none.
 PyObject* notes_folder(PyObject*, PyObject*) {
   return PyUnicode_DecodeFSDefault(start_options().services->notes_folder().c_str());
 }
 
-// noted_registrations() -> str
-//
 // What this interpreter has registered with torch, for repeat_registrations in another process.
 PyObject* noted_registrations(PyObject*, PyObject*) {
   std::string note;
@@ -103,7 +97,6 @@ PyObject* noted_registrations(PyObject*, PyObject*) {
   return PyUnicode_DecodeUTF8(note.data(), static_cast<Py_ssize_t>(note.size()), "strict");
 }
 
-// repeat_registrations(note: str) -> None
 PyObject* repeat_registrations(PyObject*, PyObject* given) {
   const char* text = PyUnicode_AsUTF8(given);
   if (text == nullptr) {
