@@ -52,7 +52,7 @@ LentView::LentView(const Interpreter::Message& message) : view_(view_of(message)
 LentView::~LentView() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);  // of the call, if it raised
-  if (!Ref(PyObject_CallMethod(view_.get(), "release", nullptr))) {
+  if (!steal(PyObject_CallMethod(view_.get(), "release", nullptr))) {
     PyErr_Clear();  // an array has its memory
   }
   PyErr_Restore(type, value, traceback);
