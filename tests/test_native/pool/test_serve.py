@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 
 import otf
 import pytest
@@ -47,16 +46,6 @@ def test_a_message_is_taken_whole_and_no_further(connect: Connect, frame: bytes)
     client.send(LOAD + frame + frame + PREDICT)  # all at once
     frames = [bytes.fromhex(json.loads(client.line())["frame"]) for _ in range(4)]
     assert frames == [LOAD, frame, frame, PREDICT]
-
-
-def test_messages_arrive_byte_by_byte(connect: Connect) -> None:
-    client = connect()
-    for message in (LOAD, otf.predict(b"one", b"two", headers={"a": "b"})):
-        for i in range(len(message)):
-            client.send(message[i : i + 1])
-            if i % 16 == 0:
-                time.sleep(0.0005)
-        assert bytes.fromhex(json.loads(client.line())["frame"]) == message
 
 
 def test_a_large_message_arrives_whole(connect: Connect) -> None:
