@@ -171,14 +171,6 @@ def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar,
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
-def test_many_first_workers_start_one_host(mar: Mar) -> None:
-    with torchserve() as server:
-        _register(server, mar, initial_workers=6)
-        assert len(server.hosts()) == 1
-        assert server.host_log().count("interpool.host: pool 'default'") == 1
-
-
 def test_stopping_the_server_ends_the_host_and_removes_its_files(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
@@ -239,16 +231,6 @@ def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
         assert answer.status == 500
         wait_for(lambda: server.hosts() == [], "the host to end", pause=0.1)
         wait_for_log(server, "`INTERPOOL_INTERPRETERS`: Input should be a valid integer")
-
-
-def test_a_runtime_directory_that_others_can_enter_is_refused(mar: Mar, tmp_path: Path) -> None:
-    open_to_all = tmp_path / "run"
-    open_to_all.mkdir(mode=0o777)
-    open_to_all.chmod(0o777)
-    with _plain({"INTERPOOL_RUNTIME_DIR": str(open_to_all)}) as server:
-        assert server.register(mar(server, "inside", "inside")).status == 500
-        wait_for_log(server, "with mode 0700")
-        assert server.hosts() == []
 
 
 def test_the_overlay_serves_a_plain_torchserve_command(mar: Mar) -> None:
