@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -12,6 +13,7 @@ import click
 
 from interpool.handler.commands.common import NOT_SERVED, fail, require_runtime_directory
 from interpool.handler.commands.exporter import METRICS_ADDRESS
+from interpool.handler.frontend import shim
 from interpool.handler.torchserve import HOME_VARIABLE, running_frontend
 from interpool.native.upstream.requirements import pip_install
 
@@ -69,6 +71,7 @@ def serve(ctx: click.Context) -> None:
         remove_leftovers(temporary_directory())
         if address := os.environ.get(METRICS_ADDRESS):
             _start_exporter(address, foreground="--foreground" in asked)
+        _share_output()
         _start_host_ahead(foreground="--foreground" in asked)
         home, held = make_server_home(temporary_directory())  # when nothing is left that refuses to start
         os.environ[HOME_VARIABLE] = str(home)
@@ -94,6 +97,13 @@ def _start_and_wait(command: list[str]) -> None:
         sys.exit(status)
     served = await_server(lambda text: click.echo(f"interpool: {text}"))
     click.echo(f"interpool: {served}")
+
+
+def _share_output() -> None:
+    """Have what is printed appended, where the pool's host writes to the same file."""
+    if os.environ.get(shim.LOG_TO) == "stdout":
+        flags = fcntl.fcntl(1, fcntl.F_GETFL)
+        fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_APPEND)
 
 
 def _start_host_ahead(foreground: bool) -> None:

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 SERVICE_MODULE = "interpool.handler.backend.service"
 SERVICE_FUNCTION = "WorkerService"
+# The same, with traces.
+TRACED_MODULE = "interpool.handler.backend.traced"
+TRACED_FUNCTION = "TracedService"
 # That a load may take which the host wishes: what TorchServe gives its own where nobody says otherwise.
 LOAD_LIMIT_S = 120.0
 STDIO_MODULE = "interpool.handler.backend.stdio"
@@ -23,6 +26,11 @@ class Connection(Protocol):
     @property
     def running(self) -> float | None:
         """Seconds that the call which runs has taken; None if none runs."""
+        ...
+
+    @property
+    def requests(self) -> list[str]:
+        """The ids of the requests that the running call answers; none if none runs."""
         ...
 
     def interrupt(self) -> bool:

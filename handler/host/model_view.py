@@ -8,6 +8,8 @@ from typing import Any
 
 PATIENCE_S = 30.0
 
+Exemplar = tuple[str, str, float, float]
+
 
 @dataclass
 class ModelView:
@@ -27,6 +29,8 @@ class ModelView:
         leases: so far.
         waits: leases that waited up to each of the pool's bounds, and longer than the one before.
         waited_s: seconds that leases waited, together.
+        wait_exemplars: of traced waits, by the number of the bound (see ``traces.Exemplars``).
+        lease_exemplars: likewise of leases.
         leased: how many of them took how long.
         leased_s: seconds that they took, together.
         requests: that were answered.
@@ -54,6 +58,8 @@ class ModelView:
     leases: int = 0
     waits: list[int] = field(default_factory=list)
     waited_s: float = 0.0
+    wait_exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    lease_exemplars: dict[int, Exemplar] = field(default_factory=dict)
     leased: list[int] = field(default_factory=list)
     leased_s: float = 0.0
     requests: int = 0
@@ -95,6 +101,8 @@ def models_of(pool: dict[str, Any]) -> list[ModelView]:
         view.registered = name in names.values()
     for name, model in here:
         views[name].awaited += model["workers_awaited"]
+        views[name].wait_exemplars.update(_by_number(model["exemplars"]["waits"]))
+        views[name].lease_exemplars.update(_by_number(model["exemplars"]["leased"]))
     for name, model in (
         *here,
         *((name, model) for name, model in gone.items() if not views[name].registered),
@@ -127,6 +135,10 @@ def models_of(pool: dict[str, Any]) -> list[ModelView]:
             view.waiting += counts["waiting"]
             view.longest_wait_s = max(view.longest_wait_s, counts["longest_wait_s"])
     return list(views.values())
+
+
+def _by_number(exemplars: list[Any]) -> dict[int, Exemplar]:
+    return {number: (trace, span, took, ended) for number, (trace, span, took, ended) in exemplars}
 
 
 def _added(some: list[int], more: list[int]) -> list[int]:

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from interpool.handler.host.traces import Exemplars
 from interpool.handler.worker_reports import Report
 
 # TorchServe has restarted a worker by then, or has no wish to. And what failed once is tried
@@ -61,6 +62,7 @@ class ServedModel:
         parting_reason: says so.
         traces: why it has interpreters of its own, "" if it has none.
         archive: the name in its archive, without a version.
+        exemplars: of its latencies, of traced calls.
     """
 
     name: str
@@ -75,6 +77,7 @@ class ServedModel:
     parting_reason: str = ""
     traces: str = ""
     archive: str = ""
+    exemplars: Exemplars = field(default_factory=Exemplars)
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
@@ -140,6 +143,7 @@ class ServedModel:
             "workers_awaited": sum(now - since < RESTART_S for since in self._lost.values()),
             "reason": self.reason,
             "traces": self.traces,
+            "exemplars": self.exemplars.describe(),
             "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
         }
 

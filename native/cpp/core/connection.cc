@@ -64,10 +64,10 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
 // An interpreter while a message is answered, which is given back before the answer is written.
 class Connection::Lease {
  public:
-  Lease(Connection& connection, Interpreter& interpreter)
+  Lease(Connection& connection, Interpreter& interpreter, const RequestIds& requests)
       : connection_(connection), interpreter_(interpreter) {
     const std::lock_guard lock(connection_.mutex_);
-    connection_.running_ = Running{&interpreter, new_call_number(), Clock::now(), 0};
+    connection_.running_ = Running{&interpreter, new_call_number(), Clock::now(), 0, &requests};
     call_ = connection_.running_->call;
     connection_.where_.clear();
   }
@@ -139,7 +139,8 @@ bool Connection::answer_all() {
         const std::lock_guard lock(mutex_);
         load_command_ = *frame;
       }
-      if (!answer({*frame, reader.memory()}, reader.request_ids())) {
+      const double received = in_seconds(Clock::now().time_since_epoch());
+      if (!answer({*frame, reader.memory(), received}, reader.request_ids())) {
         break;
       }
     }
@@ -161,7 +162,7 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
   Interpreter::Answer result;
   int rounds = 0;
   do {
-    const Lease lease(*this, this->lease());
+    const Lease lease(*this, this->lease(), ids);
     Interpreter& interpreter = lease.interpreter();
     if (is_closing()) {
       return false;  // nobody waits for the answer
@@ -322,6 +323,14 @@ std::optional<int> Connection::give_up() {
   }
   pool_->retire(*interpreter);
   return interpreter->id();
+}
+
+std::vector<std::string> Connection::requests() const {
+  const std::lock_guard lock(mutex_);
+  if (!running_.has_value()) {
+    return {};
+  }
+  return {running_->requests->begin(), running_->requests->end()};
 }
 
 bool Connection::alive() const {

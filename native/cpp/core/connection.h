@@ -57,6 +57,8 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   // and the connection closed, which ends when the call does, if ever. Its thread gets what
   // the processors have to spare. The interpreter's number; nullopt if no call runs. Any thread, no GIL.
   std::optional<int> give_up();
+  // The ids of the requests that the running call answers; none if no call runs. Any thread.
+  std::vector<std::string> requests() const;
   bool alive() const;
   // Its first message, TorchServe's load command; "" before it came. Any thread.
   std::string load_command() const;
@@ -64,18 +66,19 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   bool join(double timeout);
 
  private:
+  using RequestIds = std::vector<std::string_view>;
   struct Running {
     Interpreter* interpreter;
     uint64_t call;  // for Interruptible
     Clock::time_point since;
     int thread;  // on which it runs, by the kernel's number
+    const RequestIds* requests;
   };
   class Lease;
 
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
   bool answer_all();
-  using RequestIds = std::vector<std::string_view>;
   bool answer(const Interpreter::Message& message, const RequestIds& ids);
   bool send(const std::string& answer, const RequestIds& ids);
   bool refuse(const RequestIds& ids);

@@ -23,6 +23,7 @@
 #include "function_watch.h"
 #include "guarded.h"
 #include "interruption.h"
+#include "lent_view.h"
 #include "main_thread.h"
 #include "otf_messages.h"
 #include "reach.h"
@@ -179,6 +180,11 @@ PyObject* start_apart(PyObject*, PyObject* thread) {
 // interpreter_id() -> int
 PyObject* interpreter_id(PyObject*, PyObject*) {
   return PyLong_FromLong(options->id);
+}
+
+// message_received() -> float
+PyObject* message_received(PyObject*, PyObject*) {
+  return PyFloat_FromDouble(LentView::last_received());
 }
 
 struct Mapping {
@@ -470,6 +476,7 @@ PyMethodDef functions[] = {
     {"claim_interpreter", guarded<claim_interpreter>, METH_O, "claim_interpreter(affinity) -> None"},
     {"retire_interpreter", guarded<retire_interpreter>, METH_NOARGS, "retire_interpreter() -> None"},
     {"interpreter_id", guarded<interpreter_id>, METH_NOARGS, "interpreter_id() -> int"},
+    {"message_received", guarded<message_received>, METH_NOARGS, "message_received() -> seconds"},
     {"map_archive", guarded<map_archive>, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"begin_once", guarded<begin_once>, METH_VARARGS,
      "begin_once(mapping, work, patience) -> str, turn or None"},

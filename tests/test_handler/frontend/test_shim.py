@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pid_namespaces import in_another_pid_namespace
@@ -173,6 +174,44 @@ def test_a_log_that_cannot_be_written_where_torchserve_logs_is_in_the_runtime_di
     assert (runtime / name).read_text() == reason
     with pytest.raises(shim.Refused, match=rf"{tmp_path}/gone/{name} cannot be written: No such file"):
         shim.open_log(os.getpid(), str(tmp_path / "gone"), "p")
+
+
+@contextlib.contextmanager
+def _printing_to(output: Any) -> Iterator[int]:
+    """A process that stands in for TorchServe's frontend."""
+    with subprocess.Popen(["sleep", "1000"], stdout=output) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_a_log_goes_to_what_torchserve_prints_to_where_that_is_asked_for_and_can_be_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_LOG_TO", "stdout")
+    read, write = os.pipe()
+    with _printing_to(write) as frontend:
+        path, descriptor = shim.open_log(frontend, str(tmp_path), "p")
+        os.write(descriptor, b"a line")
+        os.close(descriptor)
+        assert path == shim.log_path(frontend, str(tmp_path), "p")
+        assert os.read(read, 100) == b"a line"
+    os.close(read)
+    os.close(write)
+    with (tmp_path / "appended").open("a") as file, _printing_to(file) as frontend:
+        os.close(shim.open_log(frontend, str(tmp_path), "p")[1])
+    own = tmp_path / "interpool_host_p.log"
+    assert not own.exists()
+    monkeypatch.setenv("LOG_LOCATION", str(tmp_path))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, (tmp_path / "written").open("w") as file:
+        for output in (ours, file):
+            with _printing_to(output) as frontend:
+                path, descriptor = shim.open_log(frontend, str(tmp_path), "p")
+                os.close(descriptor)
+                assert path == shim.log_path(frontend, str(tmp_path), "p") == str(own)
+    assert "nothing that another process can append to" in own.read_text()
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write to every file")
