@@ -39,7 +39,8 @@ def test_traces_are_made_where_opentelemetrys_variables_ask_for_them(
 
 def test_without_them_an_interpreter_imports_nothing_of_opentelemetrys() -> None:
     with InterpreterManager(1, preload=[SERVICE_MODULE]) as manager, manager.acquire_session() as session:
-        assert session.global_("builtins", "eval")(LOADED).to_value() == 0
+        names = session.global_("builtins", "dict")()
+        assert session.global_("builtins", "eval")(LOADED, names).to_value() == 0
 
 
 SPANS = """

@@ -101,6 +101,7 @@ class _Pool:
         class Connection:
             where = ""
             importing = False
+            requests: tuple[str, ...] = ()
 
             @property
             def running(self) -> float | None:
