@@ -4,6 +4,8 @@ What is TorchServe's own and our code names stands here. Nothing here imports it
 August 2025, and interpool takes exactly one version: ``differences`` finds the files that are not that one's.
 ``interpool doctor`` shows them, and a test demands that there are none.
 
+Its defaults that clients need, too, stand in ``native.torchserve``.
+
 What is not here, because it must stand on its own, is in the same words there, and tests hold it
 to this module: the first section of ``frontend.shim`` (one file, the standard library alone), and
 the frames that ``native/cpp`` reads without Python.
@@ -23,6 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
+from interpool.native.torchserve import ADDRESSES, MOST_BYTES
 
 MINIMUM_JAVA = 11
 _DIGITS = 16  # of a digest
@@ -49,9 +52,6 @@ TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
 CONFIG_OPTION = "-f"  # of the frontend's: its configuration
-ADDRESSES = {"inference_address": "http://127.0.0.1:8080", "management_address": "http://127.0.0.1:8081"}
-MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
-MOST_RESPONSE_BYTES = 6_553_500  # likewise max_response_size
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
@@ -167,7 +167,7 @@ def addresses_of(frontend: int) -> tuple[str, ...]:
 def most_response_bytes(frontend: int) -> int:
     """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
     given = _settings(frontend).get("max_response_size")
-    return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
+    return int(given) if given and given.isdecimal() else MOST_BYTES
 
 
 def _settings(frontend: int) -> dict[str, str]:

@@ -208,8 +208,7 @@ class WorkerService:
                 # As TorchServe's own worker.
                 if isinstance(error, Exception) or not self._token.ordinary:
                     logger.exception("Backend worker process died.")
-                name = _model_name(self._key.load_command)
-                _report(self._token, "ended", f"a worker of {name!r} ended: {describe(error)}")
+                _report(self._token, "ended", f"a worker of {self.model_name!r} ended: {describe(error)}")
                 return b"", False
 
     def _answer(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
@@ -224,7 +223,7 @@ class WorkerService:
             except _LoadError as error:
                 if token.ordinary:  # loaded in others: a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
-                return _refusal(requests, error.text, error.code), not token.ordinary
+                return self._not_loaded(requests, error.text, error.code), not token.ordinary
         if model.state > token.state:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
@@ -232,7 +231,7 @@ class WorkerService:
         view.enter(token.arguments)
         try:
             batch = take_batch(frame) if requests is None else requests
-            reply = _interpool.call_interruptible(_predict, model, batch)
+            reply = self._run(model, batch)
         except _interpool.CallInterrupted as error:
             self._serve_apart(take_conflict(model.directory))
             return self._interrupted(batch, error), True
@@ -248,6 +247,21 @@ class WorkerService:
         _look(model.directory, token, is_first)
         return reply, True
 
+    def _run(self, model: _Loaded, batch: Batch) -> bytes | bytearray:
+        return _interpool.call_interruptible(_predict, model, batch)
+
+    def _not_loaded(self, requests: Batch, text: str, code: int) -> bytes:
+        return _refusal(requests, text, code)
+
+    @property
+    def model_name(self) -> str:
+        """The name that its model is registered by."""
+        return _model_name(self._key.load_command)
+
+    def _is_loaded(self) -> bool:
+        """Whether another worker has loaded the model here."""
+        return self._key in _models
+
     def _serve_apart(self, conflict: str) -> None:
         """Have the model served by interpreters of its own, if a neighbour's is in its way in this one."""
         if conflict:
@@ -255,8 +269,7 @@ class WorkerService:
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
-        name = _model_name(self._key.load_command)
-        text = f"Model {name!r}: the call took longer than it may, and was interrupted"
+        text = f"Model {self.model_name!r}: the call took longer than it may, and was interrupted"
         logger.error("interpool: %s. The model is loaded anew in this interpreter", text, exc_info=error)
         _unload(_models.keys() & {self._key})
         return _refusal(batch, text, CALL_LIMIT_CODE)
@@ -266,18 +279,17 @@ class WorkerService:
         try:
             self._loaded()
         except _LoadError as error:
-            _report(token, "not_started", model=_model_name(self._key.load_command))
+            _report(token, "not_started", model=self.model_name)
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
             return bytes(create_load_model_response(error.code, error.text)), False
-        name = _model_name(self._key.load_command)
-        _report(token, "started", model=name)
-        text = f"loaded model {name}"
+        _report(token, "started", model=self.model_name)
+        text = f"loaded model {self.model_name}"
         return bytes(create_load_model_response(200, text)), True
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""
-        if self._token.own_state and self._key not in _models:
+        if self._token.own_state and not self._is_loaded():
             logger.warning(
                 "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
             )

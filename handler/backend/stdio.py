@@ -23,7 +23,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
@@ -123,6 +123,7 @@ class to_worker:  # noqa: N801 - a context manager
         self.model = model
         self.lines = (_Lines(stdout), _Lines(stderr))
         self.is_loading = False  # see loading()
+        self.requests: Collection[str] = ()  # ids of those that the call answers
         self._began = 0.0
 
     def __enter__(self) -> None:
@@ -137,6 +138,7 @@ class to_worker:  # noqa: N801 - a context manager
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _current.reset(self._before)
+        self.requests = ()
         if _running.get(self.model) is self:
             del _running[self.model]
         stdout, stderr = self.lines
@@ -264,6 +266,18 @@ def _text(index: int, errors: str) -> TextIO:
     # Written through at once: a buffer here would mix the lines of different calls.
     buffer = cast("io.BufferedWriter", _RoutedBytes(index))
     return _RoutedText(buffer, encoding="utf-8", errors=errors, write_through=True)
+
+
+def answers(requests: Collection[str]) -> None:
+    """Note the ids of the requests that the running call answers: its log lines have them."""
+    call = _current.get()
+    if call is not None:
+        call.requests = requests
+
+
+def requests() -> Collection[str]:
+    """The ids of the requests that are answered while this is said; none between calls."""
+    return next((call.requests for call in _calls() if call.requests), ())
 
 
 def hold(line: str) -> bool:

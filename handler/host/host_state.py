@@ -8,6 +8,17 @@ if TYPE_CHECKING:
     from interpool.native.pool.states import InterpreterState, PoolState
 
 
+Exemplar = tuple[str, str, float, float]
+"""A traced latency: the trace, the span, seconds, and when it ended, in seconds since 1970."""
+
+
+class ExemplarsState(TypedDict):
+    """The last traced latency in each bucket of a histogram, with the bucket's number."""
+
+    waits: list[tuple[int, Exemplar]]
+    leased: list[tuple[int, Exemplar]]
+
+
 class WorkerState(TypedDict):
     """One worker of TorchServe's.
 
@@ -45,6 +56,7 @@ class ServedState(TypedDict):
         workers_awaited: workers that ended and that TorchServe has not started again yet.
         reason: of the last load that failed, if none succeeded since.
         traces: what it left in an interpreter, for people.
+        exemplars: of its latencies.
         failed_lately: whether the failed load was in the last minutes.
     """
 
@@ -59,6 +71,7 @@ class ServedState(TypedDict):
     workers_awaited: int
     reason: str
     traces: str
+    exemplars: ExemplarsState
     failed_lately: bool
 
 

@@ -35,7 +35,7 @@ from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.diagnostics.import_trial import ending
-from interpool.native.directories import threads_have_directories
+from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
 from interpool.native.errors import InterpoolError
 
 _INTERPRETERS = 2
@@ -105,12 +105,7 @@ def checks(mar: Path) -> Iterator[Check]:
         for obstacle in found:
             yield Check("obstacle", False, obstacle.why, f"{obstacle.remedy}; {_STAYS}")
         if not hermetic and not threads_have_directories():
-            yield Check(
-                "working directory",
-                False,
-                "no thread can have one of its own here: clone without CLONE_FS is forbidden",
-                "allow it, as Docker's default profile does",
-            )
+            yield Check("working directory", False, WHY_NOT, REMEDY)
         if not found:
             yield from _load(directory, ordinary=not hermetic)
 

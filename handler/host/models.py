@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from interpool.handler.host.traces import Exemplars
 from interpool.handler.worker_reports import Report
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ServedModel:
         parting_reason: says so.
         traces: why it has interpreters of its own, "" if it has none.
         archive: the name in its archive, without a version.
+        exemplars: of its latencies, of traced calls.
     """
 
     name: str
@@ -79,6 +81,7 @@ class ServedModel:
     parting_reason: str = ""
     traces: str = ""
     archive: str = ""
+    exemplars: Exemplars = field(default_factory=Exemplars)
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
@@ -144,6 +147,7 @@ class ServedModel:
             "workers_awaited": sum(now - since < RESTART_S for since in self._lost.values()),
             "reason": self.reason,
             "traces": self.traces,
+            "exemplars": self.exemplars.describe(),
             "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
         }
 

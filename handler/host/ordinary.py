@@ -17,7 +17,7 @@ from interpool.handler.host.trial import Trial
 from interpool.handler.host.worker import Worker
 from interpool.handler.pooling import obstacles
 from interpool.handler.torchserve import MANIFEST
-from interpool.native.directories import threads_have_directories
+from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
 
 logger = logging.getLogger("interpool.host")
 
@@ -25,10 +25,7 @@ logger = logging.getLogger("interpool.host")
 _TRIED = "tried-"
 _CRASHED = "crashed-"
 _IN_A_CRASH = "the pool host ended while it tried to load this model. Try `interpool doctor --mar FILE`"
-_NO_DIRECTORIES = (
-    "no thread can have a working directory of its own here, and the model is to run in its directory. "
-    "Allow the system call clone without CLONE_FS, as Docker's default profile does"
-)
+_NO_DIRECTORIES = f"{WHY_NOT}, and the model is to run in its directory. What to do: {REMEDY}"
 
 if TYPE_CHECKING:
     from interpool.native.pool.manager import InterpreterManager

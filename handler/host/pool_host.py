@@ -39,7 +39,7 @@ from interpool.handler.config import (
 from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, memory, relief
+from interpool.handler.host import control, log_lines, memory, relief
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.failing import FailingInterpreters
@@ -52,6 +52,7 @@ from interpool.handler.host.pool import Pool
 from interpool.handler.host.server_home import ServerHome
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
+from interpool.handler.host.traces import exporter_of_environment
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
@@ -96,6 +97,7 @@ class PoolHost:
         self._settings = HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
+        self._traces = exporter_of_environment(self._server, name)
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
@@ -316,6 +318,9 @@ class PoolHost:
         with contextlib.suppress(BlockingIOError):
             while True:
                 report = Report.receive(self._reports)
+                if report.kind == "spans":
+                    self._export(report)
+                    continue
                 for worker in self._all_workers():
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
@@ -331,6 +336,15 @@ class PoolHost:
                             self._note_load(worker, report)
                         if report.kind == "traces":
                             self._isolate(worker, report.reason)
+
+    def _export(self, report: Report) -> None:
+        """Export what an interpreter has traced."""
+        workers = (each for each in self._all_workers() if each.registration.pid == report.pid)
+        worker = next(workers, None)
+        model = self._models.get(worker.registration.model_dir) if worker is not None else None
+        if self._traces is not None:
+            exemplars = model.exemplars if model is not None else None
+            self._traces.take(report.spans, exemplars, self._pool.time_bounds)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -436,6 +450,7 @@ class PoolHost:
             self._failing.forget_gone()
             self._apart = {each for each in self._apart if os.path.isdir(each)}
             self._home.look()
+            log_lines.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -532,6 +547,7 @@ class PoolHost:
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
+        worker.traced = self._traces is not None
         worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
         model.worker_began(registration.address)
@@ -710,6 +726,8 @@ class PoolHost:
             attempt(self._end_calls, "the last calls could not be ended")
         if not self._ending and not self._lost:  # else a call may still write to its number
             attempt(self._close_reports, "the interpreters' reports could not be left")
+        if self._traces is not None:
+            attempt(self._traces.close, "the last traces could not be exported")
         if held >= 0:
             shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)

@@ -23,7 +23,13 @@ from interpool.handler.frontend.shim import file_identity
 from interpool.handler.host import control
 from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.models import End
-from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.host.service_entry import (
+    LOAD_LIMIT_S,
+    SERVICE_FUNCTION,
+    SERVICE_MODULE,
+    TRACED_FUNCTION,
+    TRACED_MODULE,
+)
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 
@@ -50,6 +56,7 @@ class Worker:
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # name, at first its archive's, and version
     unwatched: bool = False  # see WorkerToken
+    traced: bool = False  # its calls make spans
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
@@ -131,8 +138,8 @@ class Worker:
         stream, self.stream = self.stream, None
         self.connection = manager.serve(
             stream.detach(),
-            module=SERVICE_MODULE,
-            function=SERVICE_FUNCTION,
+            module=TRACED_MODULE if self.traced else SERVICE_MODULE,
+            function=TRACED_FUNCTION if self.traced else SERVICE_FUNCTION,
             worker=self.token().as_text(),
             affinity=self.registration.model_dir,
             done_fd=self.done_fd,

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from local_server import INTERPOOL, RUN, Answer, TorchServe, command_of, torchserve
+from paths import ROOT
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
 
@@ -346,3 +347,24 @@ def test_requests_in_flight_of_a_model_that_goes_are_torchserves_to_answer(
         (tmp_path / "gate").touch()
         _register(server, mar)
         assert _is_answered(server)
+
+
+class _Printing(TorchServe):
+    """A server all of whose logs are its standard output."""
+
+    def _flags(self) -> list[str]:
+        return [*super()._flags(), "--log-config", str(ROOT / "configs/log4j2-stdout.xml")]
+
+
+def test_a_server_that_logs_to_standard_output_only_writes_no_file_of_logs(mar: Mar) -> None:
+    with _Printing(environment={"INTERPOOL_LOG_TO": "stdout"}) as server:
+        output = server.root / "start.log"
+        assert server.register(mar(server, "inside", "inside")).status == 200
+        assert server.predict("inside", {}).status == 200
+        wait_for(lambda: "all of 2 interpreters" in output.read_text(), output.read_text)
+        server.stop()
+        said = output.read_text()
+        assert "INFO interpool.host: leaving: TorchServe is gone" in said
+        assert "MODEL_LOG - Backend received inference at: " in said
+        assert [path for path in server.logs.rglob("*") if path.is_file()] == []
+        assert [*server.runtime.rglob("*.log")] == []

@@ -55,7 +55,8 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
 // answer is written.
 class Connection::Lease {
  public:
-  explicit Lease(Connection& connection) : connection_(connection), interpreter_(connection.acquire()) {
+  Lease(Connection& connection, const RequestIds& requests)
+      : connection_(connection), interpreter_(connection.acquire()) {
     try {
       if (!connection_.service_.pinned) {
         thread_ = ModelThread::of(interpreter_, connection_.service_.affinity);
@@ -67,8 +68,13 @@ class Connection::Lease {
     }
     const std::lock_guard lock(connection_.mutex_);  // from now on it may be given up
     connection_.call_ = call_;
+    connection_.requests_ = &requests;
   }
   ~Lease() {
+    {
+      const std::lock_guard lock(connection_.mutex_);
+      connection_.requests_ = nullptr;
+    }
     if (call_->end()) {
       connection_.pool_->release(interpreter_, answered_);
     }
@@ -132,7 +138,8 @@ bool Connection::answer_all() {
         const std::lock_guard lock(mutex_);
         load_command_ = *frame;
       }
-      if (!answer({*frame, reader.memory()}, reader.request_ids())) {
+      const double received = in_seconds(Clock::now().time_since_epoch());
+      if (!answer({*frame, reader.memory(), received}, reader.request_ids())) {
         break;
       }
     }
@@ -154,7 +161,7 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
   Interpreter::Answer result;
   int rounds = 0;
   do {
-    Lease lease(*this);
+    Lease lease(*this, ids);
     if (!closing_) {
       lease.run([&] { result = answer_in(lease.call(), message); });
     }
@@ -289,6 +296,14 @@ std::optional<int> Connection::give_up() {
   close();
   pool_->retire(last->interpreter());
   return last->interpreter().id();
+}
+
+std::vector<std::string> Connection::requests() const {
+  const std::lock_guard lock(mutex_);
+  if (requests_ == nullptr) {
+    return {};
+  }
+  return {requests_->begin(), requests_->end()};
 }
 
 bool Connection::alive() const {

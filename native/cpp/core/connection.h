@@ -52,6 +52,8 @@ class INTERPOOL_PUBLIC Connection {
   // Leaves the running call to itself: its interpreter is retired, and the connection closed, which ends
   // when the call does, if ever. The interpreter's number; nullopt if no call runs. Any thread, no GIL.
   std::optional<int> give_up();
+  // The ids of the requests that the running call answers; none if no call runs. Any thread.
+  std::vector<std::string> requests() const;
   bool alive() const;
   // Its first message, TorchServe's load command; "" before it came. Any thread.
   std::string load_command() const;
@@ -59,12 +61,12 @@ class INTERPOOL_PUBLIC Connection {
   bool join(double timeout);
 
  private:
+  using RequestIds = std::vector<std::string_view>;
   class Lease;
 
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
   bool answer_all();
-  using RequestIds = std::vector<std::string_view>;
   bool answer(const Interpreter::Message& message, const RequestIds& ids);
   bool send(const std::string& answer, const RequestIds& ids);
   bool refuse(const RequestIds& ids);
@@ -81,7 +83,8 @@ class INTERPOOL_PUBLIC Connection {
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool open_ = true;
-  std::shared_ptr<WatchedCall> call_;  // the last one; null before the first
+  std::shared_ptr<WatchedCall> call_;       // the last one; null before the first
+  const RequestIds* requests_ = nullptr;    // of the running call; the thread's, while it runs
   std::string load_command_;           // written once, by the thread, which reads it without the lock
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;

@@ -548,6 +548,7 @@ The next need makes a new one, as the object was at first.)");
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("alive", &Connection::alive)
       .def_property_readonly("running", &Connection::running)
+      .def_property_readonly("requests", &Connection::requests)
       .def("interrupt", &Connection::interrupt, py::call_guard<WithoutHostGil>())
       .def_property_readonly("importing", &Connection::importing)
       .def_property_readonly("where",

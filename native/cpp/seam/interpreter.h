@@ -150,6 +150,7 @@ class Interpreter {
   struct Message {
     std::string_view bytes;
     std::shared_ptr<const void> memory;  // they lie in it
+    double received = 0;                 // by time.monotonic(): when the last of them was
   };
   struct Answer {
     std::string bytes;

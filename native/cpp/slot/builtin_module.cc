@@ -10,6 +10,7 @@
 #include "function_watch.h"
 #include "guarded.h"
 #include "interruption.h"
+#include "lent_view.h"
 #include "otf_messages.h"
 #include "reach.h"
 #include "sharing.h"
@@ -47,6 +48,11 @@ PyObject* interpreter_id(PyObject*, PyObject*) {
   return PyLong_FromLong(options->id);
 }
 
+// message_received() -> float
+PyObject* message_received(PyObject*, PyObject*) {
+  return PyFloat_FromDouble(LentView::last_received());
+}
+
 // want_anomaly_mode(wanted: bool) -> None: autograd's anomaly mode, without its search
 // for NaNs, is on in this process while any interpreter wants it.
 PyObject* want_anomaly_mode(PyObject*, PyObject* wanted) {
@@ -70,6 +76,7 @@ PyMethodDef functions[] = {
     {"watch_dicts", guarded<watch_dicts>, METH_VARARGS, "watch_dicts(dicts, values) -> watch"},
     {"changed_dicts", guarded<changed_dicts>, METH_O, "changed_dicts(watch) -> list of (place, bindings)"},
     {"interpreter_id", guarded<interpreter_id>, METH_NOARGS, "interpreter_id() -> int"},
+    {"message_received", guarded<message_received>, METH_NOARGS, "message_received() -> seconds"},
     {"share_storages", guarded<share_storages>, METH_VARARGS,
      "share_storages(key, tensors, excluded, at_least, tick) -> counts"},
     {"decode_requests", fast(guarded<decode_requests>), METH_FASTCALL,

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import wait_for
@@ -100,6 +101,44 @@ def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> No
         listener.accept()[0].close()
     with pytest.raises(ConnectionRefusedError):
         shim.connect_control(str(directory))
+
+
+@contextlib.contextmanager
+def _printing_to(output: Any) -> Iterator[int]:
+    """A process that stands in for TorchServe's frontend."""
+    with subprocess.Popen(["sleep", "1000"], stdout=output) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_a_log_goes_to_what_torchserve_prints_to_where_that_is_asked_for_and_can_be_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_LOG_TO", "stdout")
+    read, write = os.pipe()
+    with _printing_to(write) as frontend:
+        path, descriptor = shim.open_log(frontend, str(tmp_path), "p")
+        os.write(descriptor, b"a line")
+        os.close(descriptor)
+        assert path == shim.log_path(frontend, str(tmp_path), "p")
+        assert os.read(read, 100) == b"a line"
+    os.close(read)
+    os.close(write)
+    with (tmp_path / "appended").open("a") as file, _printing_to(file) as frontend:
+        os.close(shim.open_log(frontend, str(tmp_path), "p")[1])
+    own = tmp_path / "interpool_host_p.log"
+    assert not own.exists()
+    monkeypatch.setenv("LOG_LOCATION", str(tmp_path))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, (tmp_path / "written").open("w") as file:
+        for output in (ours, file):
+            with _printing_to(output) as frontend:
+                path, descriptor = shim.open_log(frontend, str(tmp_path), "p")
+                os.close(descriptor)
+                assert path == shim.log_path(frontend, str(tmp_path), "p") == str(own)
+    assert "nothing that another process can append to" in own.read_text()
 
 
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:

@@ -84,6 +84,7 @@ class _Pool:
         class Connection:
             where = ""
             importing = False
+            requests: tuple[str, ...] = ()
 
             @property
             def running(self) -> float | None:
