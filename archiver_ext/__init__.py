@@ -1,7 +1,7 @@
-"""Everything that makes and judges hermetic archives.
+"""Makes, inspects and verifies hermetic archives.
 
-Names are resolved on first use: a server imports what judges archives into every private
-interpreter, and leaves out what makes them.
+Names are resolved on first use: a server imports verification into every private interpreter, but not
+packing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A finished zip, opened to append members: whatever is said of those that are there stays as it is."""
+"""Appends members to a finished zip without changing the entries of existing members."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def opened_to_append(archive: Path | IO[bytes]) -> zipfile.ZipFile:
-    """The zip, for a ``with`` statement; it writes its directory again when that ends.
+    """Open the zip for a ``with`` statement, which writes its directory again at the end.
 
-    The reader of archives refuses one whose directory and whose members' headers differ.
+    The flags of existing members stay, because the reader refuses archives whose directory and headers
+    differ.
     """
     file = zipfile.ZipFile(archive, "a", allowZip64=True)
     keep_name_flags(file)

@@ -1,7 +1,4 @@
-"""What packing refuses.
-
-PackError is a branch of the tree in interpool.native.errors.
-"""
+"""The error of packing, a branch of the tree in interpool.native.errors."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from interpool.native.errors import InterpoolError
 
 
 class PackError(InterpoolError):
-    """A model cannot be packed as asked; no file was left behind.
+    """A model cannot be packed as requested; no file was written.
 
-    Where a line of the user's own code is the cause, the message starts with it.
+    If a line of the user's code is the cause, the message starts with it.
 
     Attributes:
         message: what happened and what to do.

@@ -1,8 +1,7 @@
-"""Reads a pickle as a description of what it would build, without building any of it.
+"""Reads a pickle as a description of its object, without creating the object.
 
-Its opcodes are followed on a stack of plain descriptions: no class is imported, nothing is
-called, hashed or compared, so that a hostile pickle can do no more than be refused. What loads
-pickles is another thing, and stands in ``native/archive/unpickler.py``.
+It executes opcodes on a stack of plain descriptions: no class is imported, and nothing is called, hashed or
+compared. So a hostile pickle can only be refused. ``native/archive/unpickler.py`` loads pickles.
 """
 
 from __future__ import annotations
@@ -15,21 +14,20 @@ from interpool.native.archive.pickle_policy import current_name
 
 
 class UnreadablePickle(ValueError):
-    """It is not a pickle, or damaged."""
+    """The bytes are not a pickle, or a damaged one."""
 
 
-@dataclass(eq=False, repr=False)  # its parts may be shared so often that no text could hold them
+@dataclass(eq=False, repr=False)  # its text could be exponentially long, because parts are shared
 class Described:
-    """Something that is not a number, a string, bytes or None.
+    """A value that is not a number, a string, bytes or None.
 
     Attributes:
-        what: ``list``, ``tuple``, ``dict``, ``set``; ``global`` for a class or function
-            itself; ``persistent`` for what lies beside the pickle; ``object`` for what a call
-            gives.
-        name: of a global ``module:name``, as Python 3 names it; of an object, that of what was called.
-        parts: elements, or the arguments of the call.
-        pairs: keys and values that were set.
-        state: what the object was given by BUILD.
+        what: ``list``, ``tuple``, ``dict``, ``set``; ``global`` for a class or function itself;
+            ``persistent`` for data outside of the pickle; ``object`` for the result of a call.
+        name: of a global, ``module:name`` in Python 3; of an object, the name of its class or function.
+        parts: elements, or arguments of the call.
+        pairs: keys and values.
+        state: the argument of BUILD.
     """
 
     what: str
@@ -44,7 +42,7 @@ _MARKED = {"LIST": "list", "TUPLE": "tuple", "FROZENSET": "set"}
 _SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _NOTHING = ("FRAME", "STOP", "READONLY_BUFFER")
-# Opcodes whose argument is the value that they push.
+# Opcodes that push their argument.
 _LITERALS = {
     code.name
     for code in pickletools.opcodes
@@ -53,16 +51,16 @@ _LITERALS = {
 
 
 def read_pickle(content: bytes) -> Any:
-    """What the pickle would give: a plain value, or a description.
+    """Return the pickle's value: a plain value, or a description.
 
     Raises:
-        UnreadablePickle: it cannot be followed to its end.
+        UnreadablePickle: it cannot be read to its end.
     """
     return _followed(content).stack.pop()
 
 
 def globals_of(content: bytes) -> set[str]:
-    """``module:name`` of every global that a pickle asks for, as Python 3 names it; none if it is damaged."""
+    """Return ``module:name`` of every global in a pickle, in Python 3; none if it is damaged."""
     try:
         return _followed(content).globals
     except UnreadablePickle:
@@ -74,7 +72,7 @@ def _followed(content: bytes) -> _Machine:
     try:
         for opcode, argument, _ in pickletools.genops(content):
             machine.step(opcode.name, argument)
-        machine.stack[-1]  # what the pickle gives
+        machine.stack[-1]  # the pickle's value
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError) as error:
         raise UnreadablePickle(str(error)) from None
     return machine

@@ -1,4 +1,4 @@
-"""Lines of source, as every message shows them."""
+"""Formats lines of source for messages."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ _END = re.compile(r"\r\n|\r|\n")
 
 
 def lines_of(source: str) -> list[str]:
-    """A source's lines, ended where Python's own line numbers have their ends, and nowhere else.
-
-    ``str.splitlines`` ends lines at form feeds, too.
-    """
+    """Split a source into lines as Python numbers them; ``str.splitlines`` also splits at form feeds."""
     return _END.split(source)
 
 
 def source_line(path: object, line: int | None, text: str | None) -> str:
-    """``path:line: text``."""
+    """Return ``path:line: text``."""
     return f"{path}:{line}: {(text or '').strip()}"
 
 
 def frame_line(frame: FrameType, shown: Callable[[Path], str]) -> str:
-    """Where a frame is, as ``path:line: text``, with the path as ``shown`` gives it."""
+    """Return a frame's location as ``path:line: text``; ``shown`` formats the path."""
     filename = frame.f_code.co_filename
     return source_line(shown(Path(filename)), frame.f_lineno, linecache.getline(filename, frame.f_lineno))

@@ -1,4 +1,4 @@
-"""Where what is being made lies until it is complete."""
+"""Working directories for files until they are complete."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _UNWRITABLE = {
 
 @contextlib.contextmanager
 def workdir_for(target: Path) -> Iterator[Path]:
-    """A directory of our own, beside the target: so the last step is a rename within one file system.
+    """Create a temporary directory beside the target, so that a rename within the file system can finish.
 
     Raises:
-        PackError: nothing can be written there: no right to, no room, a file system that is read-only.
+        PackError: it cannot be written: no permission, no space, or a read-only file system.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:

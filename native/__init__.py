@@ -1,7 +1,7 @@
 """Private interpreters on stock wheels: the pool, its sessions, its packages.
 
-Names are resolved on first use. Code inside a private interpreter imports
-``interpool.native.inside`` without loading the host's compiled module.
+Names are resolved on first use, so that a private interpreter can import ``interpool.native.inside`` without
+the host's compiled module.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Child processes of our own: a typed job goes in, typed results come out.
+"""Runs child processes with a typed job and typed results.
 
-A child is ``python -P -m MODULE``, and MODULE calls ``serve``. Job and results are JSON on
-descriptors that are no one's standard streams, so that nothing that the child's code prints,
-reads or breaks can mix with them; results are data and never pickles, as a child may run an
-archive's code. What a child prints goes to standard error.
+A child is ``python -P -m MODULE``, and MODULE calls ``serve``. Job and results are JSON on separate
+descriptors, so that the child's own input and output cannot mix with them. Results are never pickles, as a
+child may run an archive's code. The child's standard output goes to standard error.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-# How long the exit functions of a child may take.
+# Time limit for a child's exit functions.
 _EXIT_FUNCTIONS_SECONDS = 2.0
-# How long a child may take to end when it has given its last result, or cannot give any more.
+# Time limit for a child's end after its last result.
 _END_SECONDS = 30.0
-# How often a silent child is asked whether it still runs: what it has forked may hold its pipe open.
+# Interval of checks whether a silent child still runs: its own children may keep its pipe open.
 _POLL_SECONDS = 0.1
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Program(Generic[Job, Result]):
-    """What a child process runs.
+    """The program of a child process.
 
     Attributes:
-        module: its dotted name; run as a program, it calls ``serve`` with this.
-        job: a dataclass that ``typed_json`` knows.
-        result: another.
+        module: its dotted name; run as a program, it calls ``serve`` with this object.
+        job: type of the job, a dataclass that ``typed_json`` supports.
+        result: type of the results, likewise.
     """
 
     module: str
@@ -60,13 +59,13 @@ class Program(Generic[Job, Result]):
 
 
 class ChildError(InterpoolError):
-    """A child process gave no result; the message is the rest of a sentence that names the child.
+    """A child process gave no result; the message continues a sentence that names the child.
 
     Attributes:
-        message: see above.
-        returncode: its exit status; None if it was given up, and killed.
-        signal: the name of the signal that ended it by itself, such as SIGSEGV, or "".
-        stderr: what it said, if that was captured.
+        message: the message.
+        returncode: its exit status; None if it was killed after a time limit.
+        signal: the name of the signal that ended it, such as SIGSEGV, or "".
+        stderr: its standard error, if it was captured.
     """
 
     def __init__(self, message: str, returncode: int | None = None, stderr: str = "") -> None:
@@ -81,7 +80,7 @@ class ChildError(InterpoolError):
 
 
 class Child(Generic[Result]):
-    """A child process at work; see ``start``."""
+    """A running child process; see ``start``."""
 
     def __init__(
         self,
@@ -95,17 +94,17 @@ class Child(Generic[Result]):
         self._stderr = stderr
         self._type = result
         self._buffer = b""
-        self._poll = select.poll()  # a server has more descriptors than select() can look at
+        self._poll = select.poll()  # select() does not support the many descriptors of a server
         self._poll.register(results, select.POLLIN)
 
     def result(self, timeout: float | None = None) -> Result:
-        """The next result.
+        """Return the next result.
 
         Args:
-            timeout: how many seconds it may take; None for as long as it likes.
+            timeout: seconds that it may take; None for no limit.
 
         Raises:
-            ChildError: the child has ended, or does not give one in time.
+            ChildError: the child has ended, or gave no result in time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while b"\n" not in self._buffer:
@@ -129,11 +128,11 @@ class Child(Generic[Result]):
         return found
 
     def kill(self) -> None:
-        """End it at once, as nothing more is wanted of it; it runs no exit functions."""
+        """Kill the child now, without its exit functions."""
         self._process.kill()
 
     def _wait_for_end(self, deadline: float | None) -> None:
-        """Of a child that has closed its end of the pipe; that it does as the last thing before it ends."""
+        """Wait for a child that has closed its end of the pipe, which is its last action."""
         left = _END_SECONDS if deadline is None else min(_END_SECONDS, deadline - time.monotonic())
         try:
             self._process.wait(max(left, 0.0))
@@ -161,17 +160,17 @@ def start(
     env: Mapping[str, str] | None = None,
     capture_stderr: bool = False,
 ) -> Iterator[Child[Result]]:
-    """A child process that works on a job, for as long as the block runs; killed if that raises.
+    """Start a child process that works on a job, for the duration of the block; kill it if that raises.
 
-    At the end of the block it has given its last result, and may run its exit functions (see ``leave``).
+    At the end of the block it must have given its last result, and may run its exit functions (see
+    ``leave``).
 
     Args:
-        program: what it runs.
-        job: what it is to do.
+        program: the program.
+        job: the job.
         cwd: its working directory; default: this process's.
         env: its whole environment; default: this process's.
-        capture_stderr: keep what it prints for ChildError; default: it goes to this process's
-            standard error.
+        capture_stderr: keep its output for ChildError; default: it goes to this process's standard error.
     """
     reader, writer = os.pipe()
     with contextlib.ExitStack() as stack:
@@ -221,18 +220,18 @@ def run(
     timeout: float | None = None,
     capture_stderr: bool = False,
 ) -> Result:
-    """The one result of a child process that works on a job.
+    """Run a job in a child process and return its only result.
 
     Args:
         program: as in start.
         job: as in start.
         cwd: as in start.
         env: as in start.
-        timeout: how many seconds it may take; None for as long as it likes.
+        timeout: seconds that it may take; None for no limit.
         capture_stderr: as in start.
 
     Raises:
-        ChildError: it gave none.
+        ChildError: it gave no result.
     """
     with start(program, job, cwd=cwd, env=env, capture_stderr=capture_stderr) as child:
         return child.result(timeout)
@@ -242,9 +241,13 @@ def run(
 
 
 def serve(program: Program[Job, Result], work: Callable[[Job], Iterable[Result]]) -> None:
-    """The main function of a child's module: do the job, and hand each result over as it is found.
+    """Do the job as a child's main function, and write each result when it is found.
 
-    Does not return. An exception of ``work`` is none of its results: it ends the child, with a traceback.
+    Does not return. An exception of ``work`` ends the child with a traceback.
+
+    Args:
+        program: as in start.
+        work: yields the results of a job.
     """
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
@@ -256,23 +259,23 @@ def serve(program: Program[Job, Result], work: Callable[[Job], Iterable[Result]]
                 results.write(to_json(result).encode() + b"\n")
                 results.flush()
         status = 0
-    except BaseException:  # noqa: BLE001 -- whatever it is, this process ends here
+    except BaseException:  # noqa: BLE001 (this process ends here in any case)
         traceback.print_exc()
     finally:
         leave(status)
 
 
 def leave(status: int = 0) -> NoReturn:
-    """End this process, whatever threads and exit functions its code has left in it.
+    """End this process regardless of remaining threads and exit functions.
 
-    Python's exit functions run for a limited time. Threads are not waited for, and neither Python nor the C
-    libraries are finalised: any of these may wait for ever.
+    Python's exit functions run for a limited time. Threads are not joined, and neither Python nor C libraries
+    are finalized, because any of these may block forever.
 
     Args:
         status: its exit status.
     """
-    # The signal's default action kills the process. Anything in Python would need the GIL, and an exit
-    # function may hold it while it waits.
+    # Use the signal's default action, which kills the process: a Python handler needs the GIL, which a
+    # blocked exit function may have.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, _EXIT_FUNCTIONS_SECONDS)
@@ -281,7 +284,7 @@ def leave(status: int = 0) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        ctypes.CDLL(None).fflush(None)  # what C code has printed
+        ctypes.CDLL(None).fflush(None)  # flush the output of C code
     finally:
         os._exit(status)
 

@@ -1,4 +1,4 @@
-"""Whether threads can have working directories of their own (``cpp/seam/apart_thread.h``)."""
+"""Determines whether threads can have their own working directories (``cpp/seam/apart_thread.h``)."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ REMEDY = "allow the system call clone without CLONE_FS, as Docker's default prof
 
 
 def threads_have_directories() -> bool:
-    """Whether the system lets a thread have one; if not, all threads share the process's."""
+    """Return whether the system allows it; if not, all threads share the process's directory."""
     return _native.threads_have_directories()

@@ -14,18 +14,18 @@ InterpoolError
 ├── RemoteError              Python code inside an interpreter raised
 ├── ArchiveError             a hermetic archive is missing, damaged or refused
 │   ├── StructureError       it is not the zip that a packer writes
-│   ├── ManifestError        its manifest is missing, or says what cannot be
-│   ├── DigestError          its content is not what its manifest says
-│   ├── SignatureError       it is unsigned, or not signed by a key that counts
-│   ├── ExternError          what it takes from the server is missing or too different
-│   ├── PickleError          a pickle in it reaches for what it may not have
+│   ├── ManifestError        its manifest is missing or invalid
+│   ├── DigestError          its content does not match its manifest
+│   ├── SignatureError       it is unsigned, or not signed by an accepted key
+│   ├── ExternError          a module that it needs from the server is missing or too different
+│   ├── PickleError          a pickle in it uses a forbidden object
 │   └── SelfTestError        it answers its example inputs differently than when it was made
 ├── ChildError               a child process gave no result (interpool.native.child_process)
 ├── PackError                (interpool.archiver_ext.errors)
 └── ServeError               (interpool.handler.errors)
 
-C++ has those that it raises or passes on (``INTERPOOL_ERRORS`` in native/cpp/include/interpool/errors.h):
-a class here and a line there make a new one.
+C++ has the classes that it raises or passes on (``INTERPOOL_ERRORS`` in
+native/cpp/include/interpool/errors.h). A new one needs a class here and a line there.
 
 Messages say what happened, on which file or model, and what to do next.
 """
@@ -36,7 +36,7 @@ from __future__ import annotations
 class InterpoolError(Exception):
     """Root of all errors raised by interpool.
 
-    Its arguments make it again. Of errors that cross from one interpreter to another they are text.
+    An error can be recreated from its arguments, which are text if it crosses between interpreters.
     """
 
 
@@ -44,8 +44,8 @@ class ProvisioningError(InterpoolError):
     """A private copy of a shared library could not be made.
 
     Attributes:
-        what: what is wrong.
-        hint: what to do about it, a sentence; "" where ``what`` says all.
+        what: the problem.
+        hint: the remedy, a sentence; "" if ``what`` is sufficient.
     """
 
     def __init__(self, what: str, hint: str = "") -> None:
@@ -82,11 +82,11 @@ class LeaseTimeoutError(SessionError):
 
 
 class CallTimeoutError(SessionError):
-    """A call took longer than its session allows; says where it was."""
+    """A call exceeded its session's limit; the message has its stack."""
 
 
 class InterpreterRetiredError(SessionError):
-    """An interpreter was given up, because a call into it did not come back."""
+    """An interpreter was retired, because a call into it did not return."""
 
 
 class ConversionError(InterpoolError):
@@ -134,23 +134,23 @@ class StructureError(ArchiveError):
 
 
 class ManifestError(ArchiveError):
-    """An archive's manifest is missing, or says what cannot be."""
+    """An archive's manifest is missing or invalid."""
 
 
 class DigestError(ArchiveError):
-    """An archive's content is not what its manifest says."""
+    """An archive's content does not match its manifest."""
 
 
 class SignatureError(ArchiveError):
-    """An archive is unsigned, or not signed by a key that counts."""
+    """An archive is unsigned, or not signed by an accepted key."""
 
 
 class ExternError(ArchiveError):
-    """What an archive takes from the server is missing or too different."""
+    """A module that an archive needs from the server is missing or too different."""
 
 
 class PickleError(ArchiveError):
-    """A pickle in an archive reaches for what it may not have."""
+    """A pickle in an archive uses a forbidden object."""
 
 
 class SelfTestError(ArchiveError):

@@ -1,8 +1,8 @@
-"""Libraries that were tried in private interpreters, and what became of each: ``known_libraries.json``.
+"""Results of trials of libraries in private interpreters: ``known_libraries.json``.
 
-The table is written by ``scripts/bench libraries``, which also shows it in ``docs/extensions.md``. It is no
-list of what works: most of what is not in it does. What it says does not compute is warned of, by
-``interpool doctor --imports`` and where an archive that needs it is verified or registered.
+``scripts/bench libraries`` writes the table, and its copy in ``docs/extensions.md``. Most libraries that are
+not in it work, too. ``interpool doctor --imports``, and the verification or registration of an archive, warn
+of a library that does not compute.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class KnownLibrary:
 
     Attributes:
         distribution: its name.
-        version: that was tried.
-        date: when, as YYYY-MM-DD.
-        computes: whether several interpreters of a process got right answers from it at once.
-        failure: what happens where they do not.
+        version: the tested version.
+        date: of the test, as YYYY-MM-DD.
+        computes: whether several interpreters of a process got correct answers at once.
+        failure: the failure if they did not.
     """
 
     distribution: str
@@ -37,7 +37,7 @@ class KnownLibrary:
 
     @property
     def said(self) -> str:
-        """It in a clause: the version that is here, what happens, and when that was seen with which."""
+        """The row as a clause: the installed version, the result, and the test's version and date."""
         tried = f"tried with {self.version}, {self.date}"
         name = f"{_normal(self.distribution)} {_version_here(self.distribution)}".strip()
         if self.computes:
@@ -46,7 +46,7 @@ class KnownLibrary:
 
 
 def known_library(distribution: str) -> KnownLibrary | None:
-    """What is known about a distribution; None where it was not tried."""
+    """Return the row of a distribution; None if it was not tested."""
     return _known(TABLE).get(_normal(distribution))
 
 
@@ -58,7 +58,7 @@ def _known(table: Path) -> dict[str, KnownLibrary]:
 
 
 def _normal(name: str) -> str:
-    """A distribution's name as pip compares it; without extras."""
+    """Return a distribution's name in pip's normal form, without extras."""
     return re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
 
 

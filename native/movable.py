@@ -1,8 +1,7 @@
-"""Moves objects between interpreters: pickled, with their tensors left out.
+"""Moves objects between interpreters: pickled without their tensors.
 
-The tensors travel beside the pickle and share their memory with the originals. Used
-in private interpreters, and in the host program's Python for objects made there.
-Like torch::deploy's movable objects (DeVito et al., 2021, section 4.2).
+The tensors travel beside the pickle and share memory with the originals. Private interpreters use it, and the
+host's Python for its own objects. Like torch::deploy's movable objects (DeVito et al., 2021, section 4.2).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Pickler(pickle.Pickler):
             return None
         place = self._places.setdefault(id(obj), len(self.tensors))
         if place == len(self.tensors):
-            self.tensors.append(obj)  # which keeps it, and its id
+            self.tensors.append(obj)  # keeps it alive, so that its id stays valid
         return place, kind
 
     def reducer_override(self, obj: Any) -> Any:
@@ -66,7 +65,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _reduced(module: torch.nn.Module) -> Any:
-    """What pickle itself would keep of a module, its state to be set by ``_set_state``."""
+    """Return pickle's own reduction of a module, with ``_set_state`` to set the state."""
     if type(module) in copyreg.dispatch_table:
         return NotImplemented
     reduced = module.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
@@ -103,10 +102,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def dump(obj: Any) -> tuple[bytes, list[torch.Tensor], list[tuple[str, int]]]:
-    """The object as it is now: its pickle, its tensors, and the archives that its classes come from.
+    """Return a snapshot of the object: its pickle, its tensors, and the archives of its classes.
 
     Raises:
-        ConversionError: it cannot be pickled; says why.
+        ConversionError: it cannot be pickled; the message says why.
     """
     file = io.BytesIO()
     pickler = _Pickler(file)
@@ -117,10 +116,15 @@ def dump(obj: Any) -> tuple[bytes, list[torch.Tensor], list[tuple[str, int]]]:
             f"a {type(obj).__qualname__} cannot be moved to other interpreters: {error}. What moves is what "
             "pickle takes: classes that can be imported by name, no open files, no locks, no lambdas."
         ) from error
-    # An archive that was opened by path alone goes by its path.
+    # Omit archives that were opened by path alone: they are found by path.
     return file.getvalue(), pickler.tensors, [archive for archive in sorted(pickler.archives) if archive[1]]
 
 
 def load(data: bytes, tensors: list[torch.Tensor]) -> Any:
-    """A copy of what was dumped, over the same memory."""
+    """Return a copy of a dumped object that shares the tensors' memory.
+
+    Args:
+        data: the pickle.
+        tensors: the tensors of the original.
+    """
     return _Unpickler(io.BytesIO(data), list(tensors)).load()

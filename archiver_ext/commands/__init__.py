@@ -1,4 +1,4 @@
-"""The archiver's subcommands of ``interpool``: options, and what is printed.
+"""The archiver's subcommands of ``interpool``: options and output.
 
-May be imported by the ``interpool`` command only. What a subcommand does stands in the other folders.
+May be imported by the ``interpool`` command only. The other folders do the work.
 """

@@ -136,7 +136,7 @@ def _tree(found: Inspection) -> Tree:
 
 
 def _add(tree: Tree, prefix: str, sizes: dict[str, int]) -> None:
-    """The members below a directory, smaller directories of storages as one line."""
+    """Add the members below a directory; directories of storages become one line."""
     directories: dict[str, dict[str, int]] = {}
     files: dict[str, int] = {}
     for name, size in sizes.items():
@@ -169,7 +169,7 @@ def _bytes(size: int) -> str:
 
 
 def _signature(inputs: Any) -> str:
-    """Example inputs in one line: ``(float32[1, 3], str), mask=bool[1]``."""
+    """Format example inputs in one line: ``(float32[1, 3], str), mask=bool[1]``."""
     if not isinstance(inputs, dict):
         return "not recorded"
     given = [_value(each) for each in inputs.get("args") or []]
@@ -178,7 +178,7 @@ def _signature(inputs: Any) -> str:
 
 
 def _serving(manifest: Manifest) -> str:
-    """In one line: ``batches: stack, with gradients``."""
+    """Format the serving options in one line: ``batches: stack, with gradients``."""
     serving, kind = manifest["serving"], manifest["entry"]["kind"]
     if kind == "handler":
         return "by its own handle()"

@@ -1,6 +1,7 @@
-"""``--json``, the same for every command that prints facts: one JSON value on standard output.
+"""The option ``--json`` of all commands: one JSON value on standard output.
 
-If the command fails, that is an object whose ``error`` says why; the ``interpool`` command prints it.
+If a command fails, the value is an object whose ``error`` has the reason; the ``interpool`` command prints
+it.
 """
 
 from __future__ import annotations
@@ -18,16 +19,22 @@ _KNOWN = "interpool.known"
 
 
 def print_json(facts: object) -> None:
-    """Print what a command found."""
+    """Print a command's result."""
     click.echo(json.dumps(facts))
 
 
 def know(facts: dict[str, Any]) -> None:
-    """Note what is to stand beside ``error``, as the command is going to fail."""
+    """Record facts to print with ``error``, because the command is about to fail."""
     click.get_current_context().meta[_KNOWN] = facts
 
 
 def print_error(context: click.Context, *, status: int, **facts: str) -> None:
-    """Print why a command failed, beside what it knew; what is empty is left out."""
+    """Print why a command failed, with the recorded facts; empty facts are omitted.
+
+    Args:
+        context: of the command.
+        status: its exit status.
+        facts: texts by key.
+    """
     said = {name: text for name, text in facts.items() if text}
     print_json({**context.meta.get(_KNOWN, {}), "error": {"status": status, **said}})

@@ -38,7 +38,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of both."""
+    """Add the options that both commands have."""
     what = "modules to {}, in torch.package's syntax (einops.**); wins over plan and rules; may be repeated"
     options = [
         click.option(
@@ -139,7 +139,7 @@ def plan_command(
 
 
 def _next_command(spec: str, plan_file: Path | None) -> str:
-    """``interpool pack`` with the options that were given, as far as the plan does not hold them."""
+    """Return ``interpool pack`` with the given options, except those that the plan contains."""
     context = click.get_current_context()
     left_out = {"output", "verbose", "as_json", *(_IN_A_PLAN if plan_file is not None else ())}
     words = ["interpool", "pack", spec]
@@ -226,7 +226,7 @@ def _inputs(given: str, none: bool) -> str | None:
 
 
 def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:
-    """What somebody has to look at first; the rest is counted, unless ``verbose``."""
+    """Show what the user must check first; the rest is counted, unless ``verbose``."""
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
     for correction in report.corrections:

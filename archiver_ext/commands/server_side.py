@@ -1,4 +1,4 @@
-"""What the commands ask of the serving layer, above this one."""
+"""The interface through which commands use the serving layer, above this one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from interpool.native.torchserve import ADDRESSES
 
 @dataclass(frozen=True)
 class ServerSide:
-    """What only the serving layer, above this one, can tell; the command group's ``obj``.
+    """Functions of the serving layer; the command group's ``obj``.
 
     Attributes:
         handler: the path of its handler file.
-        check_config: raises InterpoolError for a model-config.yaml that it would not take; by the file, and
-            its name for the message.
-        addresses: where a server of this machine answers requests, and where it is managed.
+        check_config: raises InterpoolError if a server would refuse a model-config.yaml; takes the file and
+            its name for messages.
+        addresses: the inference and management addresses of a server on this machine.
     """
 
     handler: str
@@ -28,7 +28,7 @@ class ServerSide:
 
 
 def addresses() -> tuple[str, str]:
-    """Where requests go, and where models are registered: on the server that runs, else TorchServe's own."""
+    """Return the inference and management addresses of the running server, or TorchServe's defaults."""
     server = click.get_current_context().find_object(ServerSide)
     if server is not None:
         return server.addresses()

@@ -1,4 +1,4 @@
-"""What several commands print in the same way."""
+"""Output that several commands share."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ if TYPE_CHECKING:
 
     from interpool.native.archive.format import Extern, ModuleRecord
 
-# From here on a body is piped, not shown.
+# Longer bodies are piped, not shown.
 _MOST_SHOWN = 300
 _ON_EVERY_SERVER = ""
-# Those of them that a reader looks for.
+# Modules that are always named.
 _NAMED = ("torch", "numpy")
 _FEW_FILES = 3
-# Lines that another program reads are not wrapped.
+# Width for other programs, so that lines are not wrapped.
 _WIDE = 1_000
 
 
 def output() -> Console:
-    """Standard output, wrapped for people only."""
+    """Return a console for standard output that wraps lines only for people."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def plain(text: str) -> str:
-    """Text of an archive's, as markup that shows it and does nothing else to the terminal."""
+    """Escape an archive's text, so that it is shown and cannot control the terminal."""
     return escape("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
 
 
 def modules_table(modules: dict[str, ModuleRecord], verbose: bool = False) -> Table:
-    """One line for each top-level module, action and reason; the title counts the modules.
+    """Return a table with one line per top-level module, action and reason; the title counts the modules.
 
-    What every server has is one line, unless ``verbose``.
+    Args:
+        modules: the manifest's records, by name.
+        verbose: also list the modules that every server has; otherwise they are one line.
     """
     common = () if verbose else (Origin.STANDARD_LIBRARY, Origin.SERVER)
     grouped: Counter[tuple[str, str, str]] = Counter()
@@ -77,11 +79,11 @@ def _everywhere(tops: set[str]) -> str:
 
 
 def data_lines(data: Mapping[str, str], verbose: bool = False) -> list[str]:
-    """Markup that lists data files, with the line that reads each; many of one folder are one line.
+    """Return markup that lists data files with the lines that read them; many files in a folder are one line.
 
     Args:
-        data: what is shown behind each, by name.
-        verbose: list them all.
+        data: the text for each file, by name.
+        verbose: list all files.
     """
     folders: dict[str, list[str]] = defaultdict(list)
     for file in data:
@@ -96,7 +98,7 @@ def data_lines(data: Mapping[str, str], verbose: bool = False) -> list[str]:
 
 
 def show_externs(console: Console, externs: list[Extern]) -> None:
-    """The distributions that the server must have."""
+    """Print the distributions that the server must have."""
     if not externs:
         return
     listed = ", ".join(sorted({_extern(each) for each in externs}))
@@ -110,7 +112,14 @@ def _extern(extern: Extern) -> str:
 
 
 def show_request(console: Console, archive: Path, model_name: str, address: str) -> None:
-    """The command line of a request that works, if the archive holds one."""
+    """Print the command line of a working request, if the archive contains one.
+
+    Args:
+        console: the output.
+        archive: a hermetic archive or a .mar.
+        model_name: the registered name.
+        address: the server's inference address.
+    """
     line = curl_line(archive, model_name, address)
     if line:
         needed = "".join(f", and {each}" for each in _settings_needed(archive))
@@ -121,7 +130,7 @@ def show_request(console: Console, archive: Path, model_name: str, address: str)
 
 
 def _settings_needed(archive: Path) -> list[str]:
-    """What a server must be told before it takes an archive's request, and sends the answer."""
+    """Return the server settings that an archive's request and its answer need."""
     with open_archive(archive) as opened:
         record = opened.manifest["request"]
     answer_bytes = 0 if record is None else record.get("answer_bytes", 0)
@@ -137,12 +146,12 @@ def _settings_needed(archive: Path) -> list[str]:
 
 
 def curl_line(archive: Path, model_name: str, address: str) -> str:
-    """The command line of an archive's request, "" if it holds none.
+    """Return the command line of an archive's request; "" if it contains none.
 
     Args:
-        archive: a hermetic archive, or a .mar of any format that holds one.
-        model_name: as it is registered.
-        address: the server's.
+        archive: a hermetic archive, or a .mar of any format that contains one.
+        model_name: the registered name.
+        address: the server's inference address.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
@@ -162,7 +171,7 @@ def curl_line(archive: Path, model_name: str, address: str) -> str:
 
 
 def request_of(archive: Path) -> tuple[str, bytes]:
-    """The content type and the body of an archive's request; "" if it holds none.
+    """Return the content type and body of an archive's request; both empty if it contains none.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
@@ -174,7 +183,7 @@ def request_of(archive: Path) -> tuple[str, bytes]:
 
 
 def served_name(archive: Path) -> str:
-    """The name that an archive is registered by, if nobody gives it another."""
+    """Return the default name under which an archive is registered."""
     with open_archive(archive) as opened:
         name = opened.wrapping.model.get("modelName") if opened.wrapping else None
     return str(name or archive.name.partition(".")[0])

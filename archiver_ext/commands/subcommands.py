@@ -1,6 +1,6 @@
-"""The archiver's subcommands of ``interpool``.
+"""The list of the archiver's subcommands of ``interpool``.
 
-InterpoolError goes up to the command group, which prints it.
+The command group prints InterpoolError.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ commands: list[click.Command] = [
     archive_command,
 ]
 for _command in commands:
-    # As the group's, also when one is called by itself: click keeps what it was called with first.
+    # Set the group's help options here, too: click keeps those of the first call.
     _command.context_settings.setdefault("help_option_names", ["-h", "--help"])

@@ -1,4 +1,4 @@
-"""The options that say by how much answers may differ."""
+"""The option type for the tolerances of answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interpool.native.archive.format import TOLERANCES_BELOW, is_tolerance
 
 class _Tolerance(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As FloatRange does; NaN is in no range, and passes there."""
+        """Convert like FloatRange, but refuse NaN."""
         found: float = super().convert(value, param, ctx)
         if not is_tolerance(found):
             self.fail(f"{value} is not a number.", param, ctx)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PASSWORD_VARIABLE = "INTERPOOL_KEY_PASSWORD"
 
-_LONG = 64 << 20  # bytes from which on hashing takes long enough to show
+_LONG = 64 << 20  # bytes; hashing larger files shows a progress bar
 
 
 @click.command("verify", short_help="Prove an archive: digests, signature, self-test")
@@ -124,7 +124,7 @@ def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bo
 
 @contextlib.contextmanager
 def _progress(console: Console, name: str, file: IO[bytes]) -> Iterator[None]:
-    """A bar while a large file is hashed, else the stage's name."""
+    """Show a progress bar while a large file is hashed, else the stage's name."""
     size = os.fstat(file.fileno()).st_size
     if name != "digests" or size < _LONG:
         with console.status(name):
@@ -136,7 +136,7 @@ def _progress(console: Console, name: str, file: IO[bytes]) -> Iterator[None]:
         done = threading.Event()
 
         def follow() -> None:
-            # The members are read in the order in which they lie in the file.
+            # Members are read in the order of the file.
             while not done.wait(0.2):
                 progress.update(bar, completed=os.lseek(file.fileno(), 0, os.SEEK_CUR))
 

@@ -77,7 +77,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _trees(answer: Why) -> list[Tree]:
-    """The chains, what they share at their beginnings shown once."""
+    """Return the chains as trees, with common beginnings merged."""
     roots: dict[str, Tree] = {}
     branches: dict[tuple[str, ...], Tree] = {}
     for chain in answer.chains:

@@ -1,4 +1,4 @@
-"""What is in an archive, and why, without running any of it.
+"""Shows the contents of an archive, and the reasons for them, without running any of it.
 
-May be imported by commands and by user programs; nothing that serves needs it.
+May be imported by commands and by user programs; serving does not need it.
 """

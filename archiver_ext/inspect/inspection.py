@@ -1,4 +1,4 @@
-"""Says what is in an archive, without running any of it."""
+"""Lists the contents of an archive without running any of it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in an archive. The digests have not been compared, nor the signature checked.
+    """The contents of an archive; digests and signature have not been checked.
 
     Attributes:
-        archive: as given; ``m.mar`` when the package was found inside one.
-        manifest: the package's.
+        archive: the path as given; ``m.mar`` if the package is inside one.
+        manifest: of the package.
         sizes: bytes of each member, by its name below the zip's root.
         size: of the package, in bytes.
         storages: largest first.
-        signature: what the package says of its signature.
+        signature: the unchecked state of the signature.
         wrapping: the .mar, or None.
-        notes: what could not be read, in words.
+        notes: descriptions of unreadable parts.
     """
 
     archive: Path
@@ -43,11 +43,11 @@ class Inspection:
     notes: list[str]
 
     def count(self, action: Action) -> int:
-        """How many modules were treated so."""
+        """Return the number of modules with this action."""
         return sum(done["action"] == action for done in self.manifest["modules"].values())
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form; docs/commands.md says what its keys mean."""
+        """Return a form for JSON; docs/commands.md describes its keys."""
         manifest = self.manifest
         return {
             "archive": str(self.archive),
@@ -76,9 +76,9 @@ def inspect_archive(archive: Path, check_config: Callable[[Path, str], None] | N
     """Read an archive's manifest, sizes and pickles.
 
     Args:
-        archive: a hermetic archive, or a .mar of any format that holds one.
-        check_config: called with the .mar's configuration file, if it has one, and its name for messages;
-            raises InterpoolError for what a server would refuse, which becomes a note.
+        archive: a hermetic archive, or a .mar of any format that contains one.
+        check_config: called with the .mar's configuration file, if any, and its name for messages. It raises
+            InterpoolError if a server would refuse the file, which becomes a note.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.

@@ -1,4 +1,4 @@
-"""The storages in an archive: their dtypes, and which tensors of its pickles lie in them."""
+"""Lists the storages in an archive: their dtypes, and the tensors of its pickles that use them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DTYPES = {
 _TENSORS = tuple(f"{REBUILDERS}:{name}" for name in REBUILD_TENSOR)
 _PARAMETERS = tuple(f"{REBUILDERS}:{name}" for name in REBUILD_PARAMETER)
 _WITH_TYPE = ":".join(REBUILD_WITH_TYPE)
-# A module's own dictionaries: no part of the names that users know.
+# A module's own dictionaries, which are not part of names that users know.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
 
 
@@ -42,7 +42,7 @@ class TensorRecord:
     """A tensor in a pickle.
 
     Attributes:
-        name: the way to it from the pickled object, such as ``encoder.0.weight``.
+        name: its path from the pickled object, such as ``encoder.0.weight``.
         shape: its sizes.
         dtype: such as ``float32``.
     """
@@ -59,9 +59,9 @@ class StorageRecord:
     Attributes:
         member: its name in the archive.
         bytes: its size.
-        dtype: as the pickles say; "" if none does.
-        tensors: those of the entry, or of another pickle, that lie in it. Tied weights are
-            several; a storage that no pickle names a tensor for has none.
+        dtype: from the pickles; "" if unknown.
+        tensors: the tensors that use it, in the entry or another pickle. Tied weights are several; there may
+            be none.
     """
 
     member: str
@@ -71,7 +71,7 @@ class StorageRecord:
 
 
 def read_storages(opened: OpenedArchive) -> tuple[list[StorageRecord], list[str]]:
-    """All storages, largest first, and words on each pickle that could not be read."""
+    """Return all storages, largest first, and a note for each unreadable pickle."""
     found: dict[str, list[TensorRecord]] = defaultdict(list)
     dtypes: dict[str, str] = {}
     notes = []
@@ -102,10 +102,10 @@ def read_storages(opened: OpenedArchive) -> tuple[list[StorageRecord], list[str]
 
 
 def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
-    """Tensors, and storages outside of tensors, with the way to them, in order.
+    """Yield tensors, and storages outside of tensors, with their paths, in order.
 
     Args:
-        root: what read_pickle gave.
+        root: the result of read_pickle.
     """
     waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
     seen: set[int] = set()
@@ -114,7 +114,7 @@ def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
         if not isinstance(value, Described) or len(path) > _DEEPEST:
             continue
         value = _unwrapped(value)
-        # A tensor has a name for each way to it: weights may be tied.
+        # Tied weights have a name for each path.
         if _is_tensor(value) or _is_storage(value):
             yield ".".join(path), value
         elif id(value) not in seen:
@@ -123,7 +123,7 @@ def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
 
 
 def _unwrapped(value: Described) -> Described:
-    """The tensor in a parameter, or in a tensor that has attributes or is of a subclass."""
+    """Return the tensor in a parameter, or in a tensor with attributes or of a subclass."""
     if value.name in _PARAMETERS and value.parts and isinstance(value.parts[0], Described):
         value = value.parts[0]
     if value.name == _WITH_TYPE and len(value.parts) >= 3:
@@ -135,7 +135,7 @@ def _unwrapped(value: Described) -> Described:
 
 def _children(path: tuple[str, ...], value: Described) -> Iterator[tuple[tuple[str, ...], Any]]:
     for index, part in enumerate(value.parts):
-        # What a call was given has no name of its own.
+        # Arguments of a call have no names.
         yield (path if value.what == "object" else (*path, str(index))), part
     pairs = list(value.pairs)
     states = value.state.parts if isinstance(value.state, Described) and value.state.parts else [value.state]
@@ -173,7 +173,7 @@ def _storage_dtype(storage: Described) -> str:
 
 def _tensor_dtype(tensor: Described) -> str:
     for part in tensor.parts[4:]:
-        # Only _rebuild_tensor_v3 names one.
+        # Only _rebuild_tensor_v3 has a dtype argument.
         if isinstance(part, Described) and part.what == "global" and part.name.startswith("torch:"):
             return part.name.removeprefix("torch:")
     return _storage_dtype(tensor.parts[0])
@@ -188,5 +188,5 @@ def _sizes(tensor: Described) -> list[int]:
 
 
 def _is_index(value: Any) -> bool:
-    """Whether it is a number that a list or a tensor could have, and that can be shown."""
+    """Return whether a value is a plausible index or size of a list or tensor."""
     return isinstance(value, int) and -1 < value < 1 << 63

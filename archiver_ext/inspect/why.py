@@ -1,6 +1,6 @@
-"""Why a module is in an archive: the chains of imports that lead to it.
+"""Finds the chains of imports that brought a module into an archive.
 
-Everything is read from the manifest and the sources in the archive; nothing runs.
+It reads the manifest and the sources in the archive; nothing runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interpool.native.archive.format import Manifest, ModuleRecord
 
 SHOWN = 10
-# Counting all simple paths of a graph can take for ever.
+# Enumerating all simple paths of a graph can take exponential time.
 MOST_CHAINS = 1_000
 _MOST_STEPS = 100_000
 
@@ -33,12 +33,11 @@ class Link:
 
     Attributes:
         importer: a module, or the name of a pickle in the archive.
-        module: what it asked for.
-        kind: ``import``: a statement; ``pickle``: the pickle holds one of the module's
-            objects; ``parent``: the module is the importer's parent package, which Python
-            imports first; ``other``: none of these.
+        module: the imported module.
+        kind: ``import``: a statement; ``pickle``: the pickle contains an object of the module; ``parent``:
+            the module is the importer's parent package, which Python imports first; ``other``: none of these.
         file: the importer's source, by its name in the archive, or "".
-        lines: of the statements, from 1; empty for the other kinds.
+        lines: of the statements, from 1; empty for other kinds.
         text: the first of these lines, stripped, or "".
     """
 
@@ -52,17 +51,17 @@ class Link:
 
 @dataclass(frozen=True)
 class Why:
-    """The answer.
+    """The result of ``why``.
 
     Attributes:
         archive: as given.
-        module: as asked for.
-        modules: what was done with it and with each recorded module below it, and why.
-        imported_at: every link that asks for one of these from outside of them.
-        chains: from a pickle, or from a module that the user named, to the first of these
-            modules; shortest first. A chain without links is a module that the user named.
-        left_out: how many more chains there are.
-        counted_all: False if there are more than that.
+        module: as given.
+        modules: the records of the module and of each recorded module below it.
+        imported_at: every link from outside to one of these modules.
+        chains: from a pickle, or from a module that the user named, to the first of these modules; shortest
+            first. A chain without links is a module that the user named.
+        left_out: the number of further chains.
+        counted_all: False if that number is a lower bound.
     """
 
     archive: str
@@ -74,20 +73,20 @@ class Why:
     counted_all: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return a form for JSON."""
         return asdict(self)
 
 
 def why(opened: OpenedArchive, module: str, *, most: int | None = SHOWN) -> Why:
-    """Every chain of imports that brought ``module``, or a module below it, into an archive.
+    """Find every chain of imports that brought ``module``, or a module below it, into an archive.
 
     Args:
         opened: the archive.
         module: dotted name.
-        most: give so many chains and count the rest; None for all, up to MOST_CHAINS.
+        most: return so many chains and count the rest; None for all, up to MOST_CHAINS.
 
     Raises:
-        InterpoolError: the archive knows no such module.
+        InterpoolError: the archive contains no such module.
     """
     recorded = opened.manifest["modules"]
     below = f"{module}."
@@ -117,7 +116,7 @@ def why(opened: OpenedArchive, module: str, *, most: int | None = SHOWN) -> Why:
 def _unknown(opened: OpenedArchive, module: str) -> str:
     modules = opened.manifest["modules"]
     said = f"{module} is not in {opened.path}"
-    # The nearest package above it that is known.
+    # the nearest recorded parent package
     parent = module.rpartition(".")[0]
     while parent and parent not in modules:
         parent = parent.rpartition(".")[0]
@@ -137,7 +136,7 @@ def _unknown(opened: OpenedArchive, module: str) -> str:
 
 
 class _Graph:
-    """Who asked for whom."""
+    """The graph of importers and imported modules."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._lines: dict[str, dict[str, list[int]]] = {}
@@ -148,14 +147,14 @@ class _Graph:
             self._lines[name] = dict(users)
 
     def users(self, module: str) -> dict[str, list[int]]:
-        """Importers of a module, and their lines; none for a pickle."""
+        """Return the importers of a module, with their lines; none for a pickle."""
         return self._lines.get(module, {})
 
     def chains(self, wanted: set[str]) -> tuple[list[tuple[str, ...]], bool]:
-        """Simple paths from those whom nobody imports to the first wanted module.
+        """Find simple paths from nodes without importers to the first wanted module.
 
         Returns:
-            The paths, shortest first, then by name; and whether they are all.
+            The paths, shortest first, then by name; and whether they are complete.
         """
         left = self._links_left()
         waiting: list[tuple[int, tuple[str, ...]]] = [
@@ -176,7 +175,7 @@ class _Graph:
         return found, not waiting
 
     def _links_left(self) -> dict[str, int]:
-        """The length of the shortest way to each node from one that nobody imports."""
+        """Return the length of the shortest path to each node from one without importers."""
         asks: dict[str, list[str]] = defaultdict(list)
         nodes = set(self._lines)
         for name, users in self._lines.items():
@@ -195,7 +194,7 @@ class _Graph:
 
 
 class _Links:
-    """Links with the text of their lines, each source read once."""
+    """Creates links with the text of their lines; reads each source once."""
 
     def __init__(self, opened: OpenedArchive, graph: _Graph) -> None:
         self._opened = opened

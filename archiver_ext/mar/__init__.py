@@ -1,4 +1,4 @@
-"""TorchServe's archives (.mar) around hermetic ones: made, read, opened.
+"""Makes, reads and opens TorchServe's archives (.mar) that contain hermetic ones.
 
 May be imported by verify, inspect, packing and commands.
 """

@@ -1,9 +1,8 @@
-"""``archive``: a TorchServe archive (.mar) around a hermetic one, through torch-model-archiver.
+"""Wraps a hermetic archive in a TorchServe archive (.mar), through torch-model-archiver.
 
-torch-model-archiver collects files in a directory of the system's temporary one that has the
-model's name, and deletes what was there before; and it writes its output in place. Both are
-turned to a directory of our own here, so that two runs cannot meet and no half-written .mar
-is ever seen.
+torch-model-archiver collects files in the system's temporary directory, in a subdirectory with the model's
+name, which it deletes first, and writes its output in place. This module redirects both to a private
+directory, so that concurrent runs do not conflict and no incomplete .mar is visible.
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ if TYPE_CHECKING:
 _SUFFIXES: dict[MarFormat, str] = {"default": ".mar", "zip-store": ".mar", "tgz": ".tar.gz", "no-archive": ""}
 FORMATS: tuple[MarFormat, ...] = get_args(MarFormat)
 
-# tempfile's default directory belongs to the process.
+# tempfile's default directory is global in the process.
 _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
 class MarRequest:
-    """What to wrap, and how; as torch-model-archiver's flags of the same names.
+    """The contents of a .mar; names are those of torch-model-archiver's flags.
 
     Attributes:
         package: the hermetic archive.
         handler: the handler's file, or ``file:function``.
         model_name: default: the package's file name without its suffix.
-        version: the model's.
-        export_path: an existing directory, to write to.
-        archive_format: default ``zip-store``: weights do not get smaller by deflating, and
-            TorchServe unpacks stored files faster.
+        version: of the model.
+        export_path: an existing directory for the output.
+        archive_format: default ``zip-store``: compression does not shrink weights, and TorchServe unpacks
+            stored files faster.
         extra_files: paths, wildcards or directories; a directory's content is added.
         model_file: a Python file.
-        requirements_file: pip's; used by servers with install_py_dep_per_model.
+        requirements_file: for pip, on servers with install_py_dep_per_model.
         config_file: model-config.yaml.
         runtime: TorchServe's name of the language.
-        force: replace what is there.
+        force: replace existing output.
     """
 
     package: Path
@@ -73,16 +72,16 @@ class MarRequest:
 
 @dataclass(frozen=True)
 class MarReport:
-    """What was made.
+    """A finished .mar.
 
     Attributes:
         output: the .mar, the .tar.gz or the directory.
-        model_name: under which it registers.
-        version: the model's.
+        model_name: the name under which it registers.
+        version: of the model.
         archive_format: of the output.
         size: in bytes.
         seconds: wall time of checking and of wrapping.
-        warnings: in words.
+        warnings: messages for the user.
     """
 
     output: Path
@@ -95,11 +94,11 @@ class MarReport:
 
     @property
     def url(self) -> str:
-        """What TorchServe's registration names it by, if the output lies in the model store."""
+        """The ``url`` of TorchServe's registration if the output is in the model store."""
         return self.output.name
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return a form for JSON."""
         return {**asdict(self), "output": str(self.output), "url": self.url}
 
 
@@ -109,14 +108,14 @@ def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | No
     The output appears under its name only when it is complete.
 
     Args:
-        request: what to wrap, and how.
-        check_config: called with the configuration file, if there is one, when it has been
-            found to be YAML; raises InterpoolError for settings that the server would refuse.
+        request: the contents of the .mar.
+        check_config: called with the configuration file, if any, after it was parsed as YAML. It raises
+            InterpoolError if the server would refuse the settings.
 
     Raises:
-        ArchiveError: the archive is damaged, or is none.
-        PackError: it cannot be wrapped as asked.
-        InterpoolError: check_config's.
+        ArchiveError: the archive is damaged, or is no archive.
+        PackError: it cannot be wrapped as requested.
+        InterpoolError: raised by check_config.
     """
     started = time.monotonic()
     name = request.model_name or request.package.stem
@@ -131,7 +130,7 @@ def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | No
             )
         check_digests(str(request.package), opened.file, opened.records, opened.manifest)
     checked = time.monotonic()
-    real = Path(os.path.realpath(target))  # a link stays one
+    real = Path(os.path.realpath(target))  # keep a symbolic link
     with workdir_for(real) as workdir:
         made = _archived(request, name, workdir)
         size = sum(file.stat().st_size for file in (made.rglob("*") if made.is_dir() else [made]))
@@ -148,7 +147,7 @@ def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | No
 
 
 def _check_request(request: MarRequest, target: Path) -> list[str]:
-    """Refuse what torch-model-archiver would fail on, or ignore silently."""
+    """Refuse requests for which torch-model-archiver would fail, or which it would ignore silently."""
     if not request.export_path.is_dir():
         raise PackError(f"{request.export_path} is not a directory; make it, or give another --export-path")
     if os.path.lexists(target) and not request.force:
@@ -176,7 +175,7 @@ def _named_files(request: MarRequest) -> dict[str, Path]:
 
 
 def _is_own_file(request: MarRequest) -> bool:
-    """Whether the handler is a Python file, not the name of what TorchServe brings along."""
+    """Return whether the handler is a Python file, not the name of one of TorchServe's handlers."""
     from model_archiver.model_packaging_utils import model_handlers
 
     return request.runtime != "LSP" and request.handler not in model_handlers
@@ -192,12 +191,12 @@ def _check_yaml(file: Path) -> None:
 
 
 def _check_names(request: MarRequest) -> list[str]:
-    """All files come to lie in one directory: the later of two with one name would win."""
+    """Refuse equal names: all files go into one directory, where the last one would win."""
     taken = {file.name: f"--{flag} {file}" for flag, file in _named_files(request).items()}
     warnings = []
     sources = [(request.package.name, str(request.package))]
     for pattern in request.extra_files:
-        # As torch-model-archiver tells the two apart.
+        # The same test as in torch-model-archiver.
         wildcard = any(mark in pattern for mark in "*?") or ("[" in pattern and "]" in pattern)
         if not wildcard and not Path(pattern).exists():
             raise PackError(f"--extra-files {pattern}: there is no such file")
@@ -262,7 +261,7 @@ def _temporary_files_in(workdir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What it logs is what it raises; and it would set up the caller's logging."""
+    """Suppress its log, which repeats its errors and would configure the caller's logging."""
     root, handler = logging.getLogger(), logging.NullHandler()
     root.addHandler(handler)
     try:
@@ -274,7 +273,7 @@ def _quiet() -> Iterator[None]:
 def _put(made: Path, target: Path, workdir: Path) -> None:
     old = workdir / "old"
     if made.is_dir() and target.exists():
-        os.replace(target, old)  # no directory can be renamed over a full one
+        os.replace(target, old)  # rename cannot replace a directory that is not empty
     try:
         os.replace(made, target)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Opens a hermetic archive wherever it lies, by itself or in a .mar, to look at it.
+"""Opens a hermetic archive, by itself or inside a .mar, for inspection.
 
-None of its code runs, and this module imports no torch.
+None of its code runs, and this module does not import torch.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Wrapping:
     """The TorchServe archive around a package.
 
     Attributes:
-        archive_format: as torch-model-archiver calls it.
-        model: what its MANIFEST.json says of the model: modelName, modelVersion, handler,
-            serializedFile and so on.
+        archive_format: torch-model-archiver's name of it.
+        model: the ``model`` section of its MANIFEST.json: modelName, modelVersion, handler, serializedFile
+            and so on.
         files: bytes of each file beside the package, by name.
     """
 
@@ -44,7 +44,7 @@ class Wrapping:
 
 @dataclass(frozen=True)
 class OpenedArchive:
-    """A hermetic archive, opened for reading; its structure was found good.
+    """A hermetic archive, opened for reading; its structure has been checked.
 
     Attributes:
         path: as given.
@@ -52,7 +52,7 @@ class OpenedArchive:
         file: the package's bytes.
         size: of the package, in bytes.
         records: its members, by name below its root folder.
-        manifest: what it says of itself. Its digests have not been compared.
+        manifest: its manifest. Its digests have not been compared.
         wrapping: the TorchServe archive around it, or None.
     """
 
@@ -65,7 +65,7 @@ class OpenedArchive:
     wrapping: Wrapping | None
 
     def read(self, name: str) -> bytes | None:
-        """A member's content; None if there is none, or it is compressed."""
+        """Return a member's content; None if it does not exist or is compressed."""
         record = self.records.get(name)
         if record is None or not record.stored:
             return None
@@ -78,7 +78,7 @@ def open_archive(path: Path) -> Iterator[OpenedArchive]:
     """Open the archive at ``path``, or the one in the .mar there, in any of its formats.
 
     Raises:
-        ArchiveError: missing, damaged, no hermetic archive, or around none.
+        ArchiveError: missing, damaged, or without a hermetic archive.
     """
     with find_archive(path) as found:
         records = read_records(found.shown, found.file)
@@ -120,7 +120,13 @@ def _wrapping(path: Path, found: FoundArchive) -> Wrapping | None:
 
 
 def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
-    """The first bytes, more than a configuration has, of a file beside the package; None without it."""
+    """Return the start of a file beside the package, enough for any configuration; None if it is missing.
+
+    Args:
+        path: of the .mar.
+        wrapping: the .mar's description.
+        name: of the file in the .mar.
+    """
     most = LARGEST + 1
     if wrapping.archive_format == "no-archive":
         file = path / name

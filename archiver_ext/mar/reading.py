@@ -1,7 +1,7 @@
-"""Finds the hermetic archive in what TorchServe is given: a .mar in any of its formats.
+"""Finds the hermetic archive in a TorchServe model archive: a .mar in any of its formats.
 
-Nothing is extracted but the one member that the manifest names, into a file of our own. So no
-name in the .mar is ever used as a path, whatever it is made of.
+Only the member that the manifest names is extracted, into a new temporary file. So no name in the .mar is
+used as a path.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MAR_MANIFEST = "MAR-INF/MANIFEST.json"
 _MANIFEST_LIMIT = 1 << 20
 _MEMBER_LIMIT = 100_000
 _CHUNK = 1 << 20
-_NO_PACKAGE = ("no-package", "no-zip")  # rules of the archive's reader
-_FREE_BYTES = 64 << 20  # of weights that are all alike there may be some
+_NO_PACKAGE = ("no-package", "no-zip")  # rules of the reader
+_FREE_BYTES = 64 << 20  # bytes that may exceed the compression limit, as for constant weights
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class FoundArchive:
     Attributes:
         shown: its name for messages: ``m.ptpkg``, or ``m.mar (m.ptpkg in it)``.
         file: its bytes.
-        path: the file's; of one that was inside a .mar, the temporary copy's.
-        format: what was around it: "" for nothing, ``zip``, ``tgz`` or ``directory``.
-        mar_manifest: the .mar's own manifest, {} without a .mar.
+        path: of the file; of the temporary copy if it was inside a .mar.
+        format: of the .mar: "" for none, ``zip``, ``tgz`` or ``directory``.
+        mar_manifest: the .mar's own manifest; {} without a .mar.
     """
 
     shown: str
@@ -63,7 +63,7 @@ def find_archive(path: Path) -> Iterator[FoundArchive]:
         path: an archive, or a .mar: zip (default, zip-store), tgz, or a no-archive directory.
 
     Raises:
-        ArchiveError: it cannot be read, or holds no archive where its manifest says.
+        ArchiveError: it cannot be read, or its manifest names no archive in it.
     """
     with _find(path) as found:
         try:
@@ -97,7 +97,7 @@ def _find(path: Path) -> Iterator[FoundArchive]:
         try:
             outer = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
-            outer = None  # the archive's own reader says what is wrong with it
+            outer = None  # the archive's reader will report the error
         if outer is not None and MAR_MANIFEST in outer.namelist():
             with _in_zip(path, outer) as found:
                 yield found
@@ -108,13 +108,13 @@ def _find(path: Path) -> Iterator[FoundArchive]:
 
 def _open(path: Path, shown: str) -> IO[bytes]:
     try:
-        # Not blocking: a pipe's other end would never come.
+        # O_NONBLOCK: opening a pipe would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:
         if not path.is_symlink():
             raise ArchiveError(f"{shown}: cannot be read ({error.strerror})", "unreadable") from None
         return _open(path.resolve(), shown)
-    file = open(descriptor, "rb")  # noqa: SIM115 -- the caller's to close
+    file = open(descriptor, "rb")  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
         raise ArchiveError(f"{shown}: is neither a file nor a model's directory", "unreadable")
@@ -136,7 +136,7 @@ def _in_directory(path: Path) -> Iterator[FoundArchive]:
 
 
 def _plain(file: Path, model: Path) -> IO[bytes]:
-    """A file of a no-archive directory, which must be one of its own."""
+    """Open a file of a no-archive directory, which must be no link."""
     if file.is_symlink() or (file.parent.is_symlink() and file.parent != model):
         raise StructureError(
             f"{model}: {file.relative_to(model)} is a link: what it leads to is not part of the model. "
@@ -186,7 +186,7 @@ def _zip_errors(path: Path, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _in_tgz(path: Path, file: IO[bytes]) -> Iterator[FoundArchive]:
-    """The manifest comes last, as torch-model-archiver writes it: so the file is read twice."""
+    """Read the file twice, because torch-model-archiver writes the manifest last."""
     with contextlib.ExitStack() as stack:
         try:
             root, manifest = _tgz_manifest(path, file)
@@ -238,7 +238,7 @@ def _clean(name: str) -> str:
     return name.removeprefix("./")
 
 
-# ---- what they share --------------------------------------------------------------------------
+# ---- shared by all formats --------------------------------------------------------------------
 
 
 def _parse(text: bytes, path: Path) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def _own_file(path: Path, size: int) -> Iterator[IO[bytes]]:
             f"for {free:,}. If it is really that large, set TMPDIR to a larger place",
             "mar-size",
         )
-    # Of mode 0600, and with a name: its self-test opens it in another process.
+    # It has mode 0600, and a name because the self-test opens it in another process.
     with tempfile.NamedTemporaryFile(prefix="interpool-", suffix=".ptpkg") as file:
         yield file
 

@@ -1,4 +1,4 @@
-"""From a SPEC to a hermetic archive: plan, build, trial load.
+"""Packs the object of a SPEC into a hermetic archive: plan, build, trial load.
 
-May be imported by commands and by user programs; nothing that serves needs it.
+May be imported by commands and by user programs; serving does not need it.
 """

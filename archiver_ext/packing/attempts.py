@@ -1,10 +1,10 @@
-"""Builds an archive and tries it, until it holds or it is clear why it cannot.
+"""Builds an archive and tries it, repeatedly, until it works or cannot be made to work.
 
-Some uses of a module show only when the archive is loaded: native calls at import, class
-attributes, annotations. A decision of the rules that turns out wrong is taken back, and the
-archive is built again. What the user decided, by option or plan, is never changed.
+Some dependencies appear only when the archive is loaded: native calls at import, class attributes,
+annotations. If a decision of the rules was wrong, it is corrected, and the archive is built again. Decisions
+of the user, by option or plan, are never changed.
 
-Imports neither torch nor the user's code: both live in child processes.
+Imports neither torch nor the user's code, which run in child processes.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be packed, and how.
+    """The parameters of packing.
 
     Attributes:
         spec: the SPEC.
         root: the project's directory, resolved.
         globs: the user's patterns by action.
-        data: globs of files to put in beside the code.
+        data: globs of files to add beside the code.
         plan: a plan to follow; without one, the rules decide and trial loads correct them.
-        inputs: where the example inputs are, or "" for the convention.
+        inputs: source of the example inputs, or "" for the default.
         run: whether to run the model on them.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
-        serving: how it is to be served, by option or plan.
-        serve_check: whether its example inputs must be answered as requests, too.
+        serving: how to serve the model, by option or plan.
+        serve_check: whether to answer its example inputs as requests, too.
     """
 
     spec: str
@@ -93,16 +93,16 @@ class Request:
 
 @dataclass
 class TriedArchive:
-    """An archive that holds.
+    """An archive whose trial succeeded.
 
     Attributes:
-        built: what building it found.
-        plan: what was decided.
-        attempts: how often it was built.
-        corrections: what the rules had decided wrongly, and what showed it.
+        built: the result of building it.
+        plan: the decisions.
+        attempts: the number of builds.
+        corrections: the rules' wrong decisions, and the evidence.
         serving: how it is served.
-        request: a request that works, if one was looked for.
-        seconds: wall time by step, all attempts together.
+        request: a working request, if one was searched for.
+        seconds: wall time by step, over all attempts.
     """
 
     built: Built
@@ -118,15 +118,15 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
     """Build the archive in ``workdir``, and try it.
 
     Args:
-        request: what to pack.
-        workdir: an empty directory; the archive is ARCHIVE_NAME in it afterwards.
-        progress: called with a few words before each step.
+        request: the parameters.
+        workdir: an empty directory; afterwards it contains the archive, ARCHIVE_NAME.
+        progress: called with a short description before each step.
 
     Raises:
-        PackError: it cannot be packed as asked.
-        NotHeldError: it can be built, and other decisions may make it hold.
+        PackError: it cannot be packed as requested.
+        NotHeldError: it can be built, and might work with other decisions.
     """
-    # The plan decides now, even if the rules or the user decided when it was made.
+    # The plan's decisions count as its own, even if the rules or the user made them originally.
     proposals = request.plan.proposals if request.plan is not None else ()
     corrections = Corrections([replace(each, origin=Origin.PLAN) for each in proposals])
     seconds: dict[str, float] = {}
@@ -160,10 +160,10 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
 
 
 class NotHeldError(PackError):
-    """No archive was made that holds, and what was decided for it until then may be changed.
+    """No working archive was made, but other decisions might help.
 
     Attributes:
-        plan: those decisions.
+        plan: the present decisions.
     """
 
     def __init__(self, error: PackError, plan: Plan) -> None:
@@ -230,7 +230,7 @@ def _served(built: Built, request: FoundRequest | None) -> Serving:
 
 
 def _choices(serving: Serving) -> Choices:
-    """What is worth a line in a plan."""
+    """Return the choices that differ from the default, for the plan."""
     return Choices(serving["batches"], serving["grad"] or None, serving["train_mode"] or None)
 
 
@@ -253,7 +253,7 @@ def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
     else:
         advice = _ADVICE.get(failed.trouble)
         message += (f"\n  What to do: {advice}" if advice else "") + row_for(failed.error)
-    if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
+    if failed.trouble is Trouble.NOT_SERVED:  # loading and answering worked
         return PackError(message, failed.user_traceback)
     message += _left_out({name: line for name, line in built.hidden.items() if name not in failed.missing})
     unseen = built.unseen
@@ -268,7 +268,7 @@ def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
 
 
 def _left_out(hidden: Mapping[str, str]) -> str:
-    """Code may go on without a file and fail later, as with settings that it did not read."""
+    """List hidden files: code may continue without a file, such as settings, and fail later."""
     shown = list(hidden.items())[:_SHOWN]
     return "".join(
         f"\n  Read here and not in the archive, as a hidden file: {name} ({line}); --data '{name}' puts it in"
@@ -277,7 +277,7 @@ def _left_out(hidden: Mapping[str, str]) -> str:
 
 
 def _missing(missing: Mapping[str, str]) -> str:
-    """What the archive's code did not find beside itself, and how it gets there."""
+    """List files that the archive's code did not find beside itself, and how to add them."""
     shown = list(missing.items())[:_SHOWN]
     said = "".join(f"\n    {name} ({line})" for name, line in shown)
     more = f"\n    and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""

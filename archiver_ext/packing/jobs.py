@@ -1,6 +1,6 @@
-"""The child processes of pack: what each is given, and what it finds.
+"""Jobs and results of pack's child processes.
 
-Neither torch nor the user's code is imported here: both live in the children.
+Imports neither torch nor the user's code, which run in the children.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from interpool.archiver_ext.verify.serving_side import FoundRequest
 from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord, Serving
 from interpool.native.child_process import ChildError, Job, Program, Result, run
 
-# torch names the directory in the zip after the file: always this one.
+# torch names the zip's root directory after the file, so the name is constant.
 ARCHIVE_NAME: Final = "archive.ptpkg"
 
 
 @dataclass(frozen=True)
 class BuildJob:
-    """What is to be built.
+    """The parameters of a build.
 
     Attributes:
         spec: the SPEC.
         root: the project's directory.
         archive: the file to write.
         globs: the user's patterns by action.
-        data: globs of files to put in beside the code.
-        planned_data: the plan's files, by path below the root; None without a plan, and then
-            the files that are seen to be read.
-        decisions: a plan's, or what a trial load taught.
-        needed: packages that a trial load could not do without, and why.
-        inputs: where the example inputs are, or "" for the convention.
+        data: globs of files to add beside the code.
+        planned_data: the plan's files, by path below the root; None without a plan, and then files that are
+            observed to be read.
+        decisions: of a plan or trial loads.
+        needed: packages that a trial load needed, and why.
+        inputs: source of the example inputs, or "" for the default.
         run: whether to run the model on them.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
-        serving: how the user wants it served, by option or plan.
+        serving: how the user wants to serve it, by option or plan.
     """
 
     spec: str
@@ -60,24 +60,24 @@ class BuildJob:
 
 @dataclass(frozen=True)
 class Built:
-    """An archive that was written.
+    """A finished archive.
 
     Attributes:
-        kind: what the entry is.
-        modules: what was done with each module that was met.
-        externs: what the server must have.
-        proposals: decisions about other people's packages.
+        kind: of the entry.
+        modules: the record of each module that was met.
+        externs: modules that the server must have.
+        proposals: decisions about third-party packages.
         data: files beside the code, with the line that reads each.
-        hidden: hidden files that were read and that nobody has named, so that they are not in it, likewise.
+        hidden: hidden files that were read but not added, with the line that reads each.
         inputs: the example inputs, described; None without any.
-        serving: how it is to be served, as far as the user says so.
-        warnings: what the archive cannot honour, each starting with the user's line.
-        lazy: imports in functions that could not be followed here, and that did not run.
-        unseen: the project's modules that were imported and that nothing in the archive imports.
+        serving: the user's choices of serving.
+        warnings: limitations of the archive, each starting with the user's line.
+        lazy: imports in functions that could not be followed here and did not run.
+        unseen: modules of the project that were imported here, but that no module in the archive imports.
         sources: the project's own files, by module.
-        bases: the directories that the names of the project's files start at, by the name's first
-            part; those of all other names, by "".
-        process_group: whether building the object has made a process group of torch.distributed.
+        bases: the directories at which names of the project's files start, by first part; "" for all other
+            names.
+        process_group: whether building the object created a process group of torch.distributed.
         seconds: wall time by step.
     """
 
@@ -103,7 +103,7 @@ class Fault:
     """Why a module cannot be packed as the rules decided.
 
     Attributes:
-        why: in words that are the same on each machine.
+        why: text that is the same on each machine.
         said: the error, or "".
     """
 
@@ -116,11 +116,11 @@ class BuildRefusal:
     """Why no archive was written.
 
     Attributes:
-        message: PackError's.
-        user_traceback: PackError's.
+        message: of the PackError.
+        user_traceback: of the PackError.
         broken: modules that cannot be packed as the rules decided.
-        proposals: what had been decided until then.
-        data: files that would have gone in, with the line that reads each.
+        proposals: the decisions of the attempt.
+        data: files that would have been added, with the line that reads each.
     """
 
     message: str
@@ -132,7 +132,7 @@ class BuildRefusal:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """One of the two."""
+    """The result of a build: either field is set."""
 
     built: Built | None = None
     refusal: BuildRefusal | None = None
@@ -140,19 +140,19 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class TrialJob:
-    """An archive to load where the project is not.
+    """An archive to load without the project's code.
 
     Attributes:
         archive: the file.
-        root: the project's directory, which is taken off ``sys.path``.
+        root: the project's directory, which is removed from ``sys.path``.
         project: top-level names of the project's own modules.
-        installed: top-level names of other modules that went into the archive.
-        extern: modules that the archive takes from the server.
+        installed: top-level names of other modules in the archive.
+        extern: modules that the archive imports from the server.
         sources: the project's own files, by module, for messages.
-        bases: where they lie, as in Built.
-        open_to: what the rules have done with packages, as open_decisions has it: those that turn out
-            to be needed from outside are taken from there, and the trial goes on.
-        serve_check: whether its example inputs must be answered as requests, too.
+        bases: as in Built.
+        open_to: the rules' actions for packages, as in open_decisions. If one turns out to be needed from the
+            server, it is taken from there, and the trial continues.
+        serve_check: whether to answer its example inputs as requests, too.
     """
 
     archive: Path
@@ -167,36 +167,36 @@ class TrialJob:
 
 
 class Trouble(StrEnum):
-    """What was wrong in a trial."""
+    """The kind of failure of a trial."""
 
     RAISED = "raised"
-    """An error that is none of those below."""
+    """Any other error."""
     DIFFERS = "differs"
     """It answered its example inputs differently."""
     MOCKED = "mocked"
-    """Something that is mocked was used."""
+    """A mocked object was used."""
     FILE_MISSING = "file missing"
-    """A file that it opens is not there."""
+    """A file that it opens does not exist."""
     NOT_SERVED = "not served"
-    """Its example inputs are answered by no request."""
+    """No request gives the answer to its example inputs."""
     LOOKED_OUTSIDE = "looked outside"
-    """Something that is in the archive was looked for outside of it."""
+    """Code searched outside of the archive for a module that is in it."""
 
 
 @dataclass(frozen=True)
 class TrialFailure:
-    """How an archive failed its trial.
+    """A failure of a trial.
 
     Attributes:
         doing: ``load`` or ``answer``.
-        trouble: what was wrong.
-        error: in words.
+        trouble: the kind of failure.
+        error: description.
         line: the user's own line that failed, or "".
-        user_traceback: without the machinery; "" if nothing was raised.
-        modules: those of the archive's in the traceback, innermost last.
-        mocked: the object that was mocked and used, by its dotted name, or "".
-        missing: files and folders that the project has and the archive has not, and that its code
-            looked for beside itself, as ``--data`` takes them, with the line.
+        user_traceback: without internal frames; "" if no exception was raised.
+        modules: modules of the archive in the traceback, innermost last.
+        mocked: dotted name of the mocked object that was used, or "".
+        missing: files and folders of the project that are not in the archive and that its code searched for,
+            in the form of ``--data``, with the line.
     """
 
     doing: str
@@ -211,12 +211,12 @@ class TrialFailure:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial went.
+    """The result of a trial.
 
     Attributes:
-        failures: none, if it went well. Each but the first is a package's fault, and what failed next
-            when those to blame for the ones before it were taken from outside.
-        request: the one that was found, if one was looked for.
+        failures: empty after success. Each failure but the first is caused by a package, and occurred after
+            the packages of the previous failures were taken from the server.
+        request: a working request, if one was searched for.
     """
 
     failures: list[TrialFailure] = field(default_factory=list)
@@ -232,14 +232,14 @@ def run_step(program: Program[Job, Result], job: Job, doing: str, cwd: Path | No
 
     Args:
         program: BUILDING or TRIAL_LOAD.
-        job: what it is to do.
-        doing: what it does to the model, for messages.
+        job: the job.
+        doing: its activity, for messages.
         cwd: its working directory; default: this process's.
 
     Raises:
         PackError: it ended without a result.
     """
-    # Sets of strings are pickled in hash order: equal models must give equal bytes.
+    # Sets of strings are pickled in hash order, and equal models must give equal bytes.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     try:
         return run(program, job, cwd=cwd, env=environment)

@@ -1,6 +1,6 @@
-"""Errors of users' code that have a row in docs/troubleshooting.md, "What an archive cannot hold".
+"""Recognizes errors of users' code that docs/troubleshooting.md describes ("What an archive cannot hold").
 
-By what they say, as the libraries that raise them need not be installed, and wrap each other's.
+It matches text, because the libraries that raise them may not be installed, and wrap each other's errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS = {
     ),
     '`open("labels.txt")`, without a folder': re.compile(r"FileNotFoundError|No such file or directory"),
 }
-"""What is failing, as the first column of the table calls it, by what an error says."""
+"""Patterns of errors, by the first column of the table's rows."""
 _ADVICE = {
     _GROUP: (
         "give pack the model without what needs a process group: a server sets none up, and all interpreters "
@@ -34,18 +34,18 @@ _ADVICE = {
 
 
 def group_was_made(spec: str) -> str:
-    """For a failure of an archive whose model was built in a process group."""
+    """Return the advice for an archive whose model was built in a process group."""
     made = f"\n  {spec} makes a process group (torch.distributed), which no archive holds"
     return f"{made}\n  What to do: {_ADVICE[_GROUP]}{_see(_GROUP)}"
 
 
 def is_advised(error: str) -> bool:
-    """Whether the row for an error says itself what to do."""
+    """Return whether an error's row has its own advice."""
     return any(ROWS[row].search(error) for row in _ADVICE)
 
 
 def row_for(error: str) -> str:
-    """What to do about an error, and words that lead to its row; "" if there is none.
+    """Return advice about an error, and a reference to its row; "" if there is none.
 
     Args:
         error: its type and its message.

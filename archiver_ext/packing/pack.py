@@ -1,6 +1,6 @@
-"""``pack`` and ``plan``: from a SPEC to a hermetic archive that has been seen to load and to answer.
+"""Packs the object of a SPEC into a hermetic archive that has been loaded and has answered, and plans it.
 
-This module imports neither torch nor the user's code: both live in child processes.
+This module imports neither torch nor the user's code, which run in child processes.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ATOL = 1e-5
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What packing found out, and decided.
+    """Findings and decisions of packing.
 
     Attributes:
         spec: as given.
-        kind: what the entry is.
-        plan: decisions about other people's packages, and the data files.
+        kind: of the entry.
+        plan: decisions about third-party packages, and the data files.
         modules: action, reason and importers of every module met, by dotted name.
         externs: third-party top-level modules that the server must have.
         inputs: the example inputs' signature, or None.
-        warnings: what the archive cannot honour, each starting with the user's line.
-        lazy: imports in functions of what cannot be imported here, each starting with the user's line;
-            they did not run.
-        attempts: how often the archive was built until it held.
-        corrections: what the rules had decided wrongly, and what showed it.
+        warnings: limitations of the archive, each starting with the user's line.
+        lazy: imports in functions that cannot be imported here and did not run, each starting with the user's
+            line.
+        attempts: the number of builds until the archive worked.
+        corrections: the rules' wrong decisions, and the evidence.
         seconds: wall time of build, export (writing the object), run (on the example inputs), scan (of
-            what it needs), digest and trial.
+            dependencies), digest and trial.
         serving: how it is served.
-        request: a request over HTTP that works; None if none was looked for.
+        request: a working HTTP request; None if none was searched for.
     """
 
     spec: str
@@ -66,11 +66,11 @@ class PlanReport:
     request: FoundRequest | None
 
     def names(self, action: Action) -> list[str]:
-        """The modules with this action, sorted."""
+        """Return the modules with this action, sorted."""
         return sorted(name for name, done in self.modules.items() if done["action"] == action)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return a form for JSON."""
         found = self.request
         request = None
         if found is not None:
@@ -80,7 +80,7 @@ class PlanReport:
 
 @dataclass(frozen=True)
 class PackReport(PlanReport):
-    """What pack did.
+    """The result of pack.
 
     Attributes:
         output: the archive.
@@ -91,7 +91,7 @@ class PackReport(PlanReport):
     size: int
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return a form for JSON."""
         return {**super().as_dict(), "output": str(self.output)}
 
 
@@ -115,37 +115,35 @@ def pack(
 ) -> PackReport:
     """Pack the object that a SPEC names into a hermetic archive.
 
-    The archive appears under its name only when it is complete and has been loaded, and has
-    answered its example inputs, in a fresh process; a failure leaves what was there before.
+    The archive appears under its name only after a new process has loaded it and answered its example inputs.
+    A failure leaves a previous file unchanged.
 
     Args:
         spec: ``package.module:name``; a function is called, another object is packed.
         output: the archive to write.
         root: the project's directory, put on ``sys.path``; default: the current one.
-        plan: decisions to follow as they are, from ``read_plan`` or a report.
-        inputs: where the example inputs are: a SPEC, a .json or .pt file, "" for
-            ``example_inputs`` beside the SPEC if it is there, None for no self-test.
-        intern: modules to put into the archive: globs in torch.package's syntax, which
-            win over the plan and the rules. Of several that match, the first of deny, mock,
-            extern, intern does.
-        extern: modules to take from the server.
-        mock: modules to replace by an empty stand-in.
+        plan: decisions to follow, from ``read_plan`` or a report.
+        inputs: source of the example inputs: a SPEC, a .json or .pt file, "" for an existing
+            ``example_inputs`` beside the SPEC, None for no self-test.
+        intern: modules to put into the archive: globs in torch.package's syntax, which override the plan and
+            the rules. The first match of deny, mock, extern, intern decides.
+        extern: modules to import from the server.
+        mock: modules to replace by an empty mock.
         deny: modules to refuse.
-        data: files that the code opens and that were not seen to be opened, as globs relative to
-            ``root``. Wherever the archive is loaded, code finds data files through ``__file__``
-            and importlib.resources.
+        data: files that the code opens without being observed, as globs relative to ``root``. The archive's
+            code finds data files through ``__file__`` and importlib.resources.
         rtol: relative tolerance of the self-test.
         atol: absolute tolerance of the self-test.
-        serving: how it is served; wins over the plan, and that over what stands beside the SPEC.
-        serve_check: whether the example inputs must be answered as requests, too, by the code that serves
-            in a process of its own; one that works goes into the archive.
-        progress: called with a few words before each step.
+        serving: how it is served; overrides the plan, which overrides the choices beside the SPEC.
+        serve_check: whether the serving code must answer the example inputs as requests in a child process. A
+            working request is added to the archive.
+        progress: called with a short description before each step.
 
     Raises:
         PackError: see its message.
     """
     target = Path(output).absolute()
-    real = Path(os.path.realpath(target))  # a link stays one
+    real = Path(os.path.realpath(target))  # keep a symbolic link
     if real.is_dir() or not real.parent.is_dir():
         raise PackError(
             f"cannot write {output}: {real.parent} must be a directory, and {real.name} a file in it"
@@ -176,7 +174,7 @@ def propose(
     serve_check: bool = True,
     progress: Progress = lambda _words: None,
 ) -> PlanReport:
-    """What pack would do, without an archive: a dry run, in a temporary directory.
+    """Return the decisions of pack without writing an archive: a dry run in a temporary directory.
 
     Arguments and errors are those of pack.
     """

@@ -1,7 +1,6 @@
-"""A plan: what is to be done with each package, and why.
+"""A plan: the action for each package, and the reason.
 
-Proposed by ``interpool plan``, kept beside the model as a TOML file, changed by its user, and
-given back to ``pack``.
+``interpool plan`` proposes it as a TOML file, which users keep beside the model, edit, and give to ``pack``.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _TOP_LEVEL = ("schema", "spec", "inputs", "serving", "data", *ACTIONS)
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a plan says of one package.
+    """A plan's decision about one package.
 
     Attributes:
         glob: in torch.package's syntax, such as ``einops.**``.
         action: intern, extern or mock.
-        reason: why.
-        line: the user's own line that brought it in, ``path:line: text``, or "".
-        origin: who decided.
+        reason: the reason.
+        line: the user's line that needs it, ``path:line: text``, or "".
+        origin: the source of the decision.
     """
 
     glob: str
@@ -58,9 +57,9 @@ class Plan:
 
     Attributes:
         spec: the model's SPEC.
-        inputs: where its example inputs are, as ``--inputs`` takes it, or "".
-        data: files that go in beside the code, relative to the root, with the line that reads each.
-        proposals: one for each package that somebody has to decide about.
+        inputs: source of its example inputs, as for ``--inputs``, or "".
+        data: files to add beside the code, relative to the root, with the line that reads each.
+        proposals: one for each package that needs a decision.
         serving: how the model is served.
     """
 
@@ -77,7 +76,7 @@ def write_plan(plan: Plan, path: Path, not_held: str = "") -> None:
     Args:
         plan: the plan.
         path: the file.
-        not_held: why the archive that it makes does not hold; it stands at the top.
+        not_held: why its archive does not work; written at the top.
 
     Raises:
         PackError: the file cannot be written.
@@ -107,14 +106,14 @@ def write_plan(plan: Plan, path: Path, not_held: str = "") -> None:
             document.add(tomlkit.nl())
             document.add(name, table)
     try:
-        # A path may hold bytes that are no text.
+        # A path may contain bytes that are not text.
         path.write_text(tomlkit.dumps(document), encoding="utf-8", errors="replace")
     except OSError as error:
         raise PackError(f"{path}: the plan cannot be written ({error.strerror})") from None
 
 
 def _comment(text: str) -> Comment:
-    """Comments cannot hold control characters; errors, and lines of source, may."""
+    """Create a comment and escape control characters, which errors and source lines may contain."""
     return tomlkit.comment("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
 
 
@@ -122,7 +121,7 @@ def read_plan(path: Path) -> Plan:
     """Read a plan.
 
     Raises:
-        PackError: it cannot be read, is not TOML, or holds what no plan holds.
+        PackError: it cannot be read, is not TOML, or has invalid content.
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -193,7 +192,7 @@ def _glob(glob: str, action: str, path: Path) -> str:
 
 
 def check_glob(glob: str) -> None:
-    """Raise ValueError if torch.package would not take the pattern."""
+    """Raise ValueError if torch.package would not accept the pattern."""
     if not all(glob.split(".")):
         raise ValueError("it is not a module's name, nor a pattern for one")
     if any("**" in part and part != "**" for part in glob.split(".")):

@@ -1,6 +1,6 @@
-"""How the user wants a model served: by option, in the plan, or beside the SPEC.
+"""The user's choices of serving: by option, in the plan, or beside the SPEC.
 
-The first that says something counts, for each word by itself. Beside the SPEC it is a dict::
+For each key, the first of these that sets it counts. Beside the SPEC it is a dict::
 
     serving = {"batches": "each", "grad": True}
 """
@@ -22,12 +22,12 @@ CONVENTION = "serving"
 
 @dataclass(frozen=True)
 class Choices:
-    """What somebody has said; None: nothing.
+    """Choices of serving; None means no choice.
 
     Attributes:
         batches: how requests become calls.
         grad: whether a module runs with gradients.
-        train_mode: whether a module stays in the mode in which it was made.
+        train_mode: whether a module keeps the mode in which it was built.
     """
 
     batches: Batches | None = None
@@ -35,13 +35,18 @@ class Choices:
     train_mode: bool | None = None
 
     def or_else(self, other: Choices) -> Choices:
-        """These, and the other's where these say nothing."""
+        """Return these choices, with the other's in place of missing ones."""
         mine, others = asdict(self), asdict(other)
         return Choices(**{word: others[word] if mine[word] is None else mine[word] for word in mine})
 
     @classmethod
     def of(cls, given: Mapping[str, Any], where: str) -> Choices:
-        """From a plan's table, or a dict beside a SPEC; raises PackError for what is none."""
+        """Convert a plan's table, or a dict beside a SPEC; raises PackError if it is invalid.
+
+        Args:
+            given: the choices by key.
+            where: the place of the table, for messages.
+        """
         words = [field.name for field in fields(cls)]
         unknown = sorted(map(str, given.keys() - set(words)))
         if unknown:
@@ -61,7 +66,12 @@ NO_CHOICES: Final = Choices()
 
 
 def choices_beside(found: Found, spec: str) -> Choices:
-    """What stands beside the SPEC; raises PackError for a dict of that name that is something else."""
+    """Return the choices beside the SPEC; raises PackError if they are invalid.
+
+    Args:
+        found: the SPEC's module and object.
+        spec: the SPEC, for messages.
+    """
     given = getattr(found.module, CONVENTION, None)
     if not isinstance(given, dict):
         return Choices()
@@ -69,7 +79,12 @@ def choices_beside(found: Found, spec: str) -> Choices:
 
 
 def serving_of(choices: Choices, kind: EntryKind) -> Serving:
-    """As the manifest says it; raises PackError for what an entry of this kind cannot have."""
+    """Return the manifest's entry; raises PackError for choices that do not fit this kind of entry.
+
+    Args:
+        choices: the user's.
+        kind: of the entry.
+    """
     if kind == "handler" and choices.batches is not None:
         raise PackError(
             f"batches is {choices.batches!r}, and the model is a handler, which gets TorchServe's batches as "

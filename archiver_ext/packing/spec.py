@@ -1,4 +1,4 @@
-"""Turns a SPEC, such as ``mypkg.factory:build``, into the object to pack."""
+"""Resolves a SPEC, such as ``mypkg.factory:build``, to the object to pack."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """What a SPEC names, before anything is called: its module, and the object there."""
+    """The module of a SPEC, and the object that it names, before any call."""
 
     module: object
     value: object
 
 
 def find_spec(spec: str, root: Path) -> Found:
-    """Import the SPEC's module and look its name up.
+    """Import the SPEC's module and look up its name.
 
     Args:
-        spec: ``package.module:name``, where name may hold dots.
+        spec: ``package.module:name``, where name may contain dots.
         root: the project's directory, already on ``sys.path``.
 
     Raises:
-        PackError: the SPEC is malformed, does not import, or names nothing.
+        PackError: the SPEC is malformed, does not import, or names no object.
     """
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
@@ -52,23 +52,31 @@ def find_spec(spec: str, root: Path) -> Found:
 
 
 def call_spec(spec: str, root: Path) -> object:
-    """The object that the SPEC gives.
+    """Return the object of the SPEC.
 
-    A function, method, class or ``functools.partial`` is called without arguments; anything
-    else is the object itself.
+    A function, method, class or ``functools.partial`` is called without arguments; any other object is the
+    result itself.
+
+    Args:
+        spec: as in find_spec.
+        root: as in find_spec.
 
     Raises:
-        PackError: see find_spec; or it raises while building.
+        PackError: see find_spec; or the call raised.
     """
     found = find_spec(spec, root).value
     return _call(found, spec, root) if _is_factory(found) else found
 
 
 def build_entry(spec: str, root: Path) -> tuple[object, EntryKind]:
-    """The object to pack, as in call_spec, and what it is.
+    """Return the object to pack, as in call_spec, and its kind.
+
+    Args:
+        spec: as in find_spec.
+        root: as in find_spec.
 
     Raises:
-        PackError: see call_spec; or the SPEC gives an object that no server could call.
+        PackError: see call_spec; or no server could call the object.
     """
     made = call_spec(spec, root)
     return made, _kind(made, spec)
@@ -85,7 +93,7 @@ def _import(spec: str, module_name: str, root: Path) -> object:
                 "run pack from your project's directory, or give it with --root"
             ) from None
         raise user_error(error, root, f"SPEC {spec!r} does not import") from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
         raise user_error(error, root, f"SPEC {spec!r} does not import") from None
 
 
@@ -112,7 +120,7 @@ def _call(factory: object, spec: str, root: Path) -> object:
     _check_no_arguments(factory, spec)
     try:
         return factory()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
         raise user_error(error, root, f"SPEC {spec!r} raised while building") from None
 
 
@@ -150,7 +158,13 @@ def _kind(made: object, spec: str) -> EntryKind:
 
 
 def user_error(error: BaseException, root: Path, what: str) -> PackError:
-    """The error to raise for one of the user's code; ``what`` says what it was doing."""
+    """Return the PackError for an error of the user's code.
+
+    Args:
+        error: the error.
+        root: the project's directory.
+        what: its activity, the start of the message.
+    """
     line = _syntax_line(error, root) or own_frame(error.__traceback__, root)
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     message = f"{line}\n  {what}: {said}" if line else f"{what}: {said}"
@@ -173,9 +187,11 @@ def _syntax_line(error: BaseException, root: Path) -> str:
 
 
 def own_frame(tb: TracebackType | None, root: Path) -> str:
-    """The innermost line of a traceback that lies in the project, as ``path:line: text``.
+    """Return the innermost line of a traceback in the project, as ``path:line: text``, or "".
 
-    "" if none does.
+    Args:
+        tb: the traceback.
+        root: the project's directory.
     """
     line = ""
     for frame in traceback.extract_tb(tb):

@@ -1,4 +1,4 @@
-"""Whether an archive is what it says: digests, signature, externs, self-test.
+"""Verifies an archive: digests, signature, externs, self-test.
 
-May be imported by packing, inspect and commands, and by the server before it runs anything of an archive.
+May be imported by packing, inspect and commands, and by the server before it runs any code of an archive.
 """

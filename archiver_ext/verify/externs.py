@@ -1,11 +1,10 @@
-"""Whether this Python has what an archive takes from where it is served, in usable versions.
+"""Checks whether this Python has usable versions of the modules that an archive needs from the server.
 
-Usable is: torch of the same major and minor version, as its pickles, its operators and what
-compiled extensions expect of it belong together. Of any other distribution the same major
-version, or for 0.x the same minor: another one is a warning, as version numbers mean
-different things to different projects, and what really breaks shows in the self-test. The
-Python's minor version is a warning, too: the archive holds source, which is compiled here;
-modules of the standard library that this Python no longer has are an error.
+torch must have the same major and minor version, because pickles, operators and compiled extensions depend on
+it. Any other distribution should have the same major version, or for 0.x the same minor one. A difference is
+only a warning, because projects use version numbers differently and the self-test shows real problems.
+Another minor version of Python is a warning, too, because the archive's sources are compiled here. A missing
+module of the standard library is an error.
 """
 
 from __future__ import annotations
@@ -27,18 +26,17 @@ if TYPE_CHECKING:
 
 
 def check_externs(archive: str, manifest: Manifest) -> list[str]:
-    """Compare what the manifest says with what is installed here. Imports nothing.
+    """Compare the manifest with the installed distributions. Imports nothing.
 
     Args:
         archive: its name, for messages.
-        manifest: the archive's.
+        manifest: of the archive.
 
     Returns:
         Warnings, each starting with its rule in brackets.
 
     Raises:
-        ExternError: something is missing, or torch is too different; names them all, with the
-            pip command.
+        ExternError: a module is missing, or torch is too different; names all of them, with the pip command.
     """
     found = [problem for extern in manifest["externs"] if (problem := _problem(extern)) is not None]
     errors = [problem for problem in found if problem.command or problem.rule == "extern-missing"]
@@ -59,12 +57,12 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
 
 
 class _Problem(NamedTuple):
-    """What is wrong with an extern.
+    """A problem with an extern.
 
     Attributes:
-        rule: that it breaks.
-        said: what is wrong, in words.
-        command: what pip is to install, where it is more than a warning.
+        rule: the broken rule.
+        said: the problem, in words.
+        command: the requirement for pip; "" for a warning.
     """
 
     rule: str
@@ -99,7 +97,7 @@ def _from_elsewhere(extern: Extern) -> str:
 
 
 def _line_of(name: str, version: str) -> tuple[int, ...] | str:
-    """The part of a version that must be the same: the major one, or major and minor."""
+    """Return the part of a version that must be equal: the major version, or major and minor."""
     try:
         found = Version(version)
     except InvalidVersion:
@@ -122,7 +120,7 @@ def _python_warnings(manifest: Manifest) -> list[str]:
 
 
 def _unsafe_warnings(manifest: Manifest) -> list[str]:
-    """What is known not to compute in private interpreters."""
+    """Warn of libraries that are known to fail in private interpreters."""
     names = dict.fromkeys(extern["distribution"] for extern in manifest["externs"])
     known = [found for name in names if (found := known_library(name)) is not None and not found.computes]
     return [f"[extern-unsafe] {found.said}" for found in known]

@@ -1,4 +1,4 @@
-"""The context that TorchServe gives to a handler, outside of TorchServe."""
+"""Creates TorchServe's context for a handler, outside of TorchServe."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 def handler_context(
     rows: Sequence[dict[str, Any]], model_dir: Path, headers: Sequence[dict[str, Any]] = ()
 ) -> Any:
-    """A real ``ts.context.Context`` for a handler's batch.
+    """Return a real ``ts.context.Context`` for a handler's batch.
 
     Args:
         rows: the batch.
-        model_dir: where the handler looks for the .mar's extra files.
-        headers: each request's; default: none.
+        model_dir: the directory in which the handler looks for the .mar's extra files.
+        headers: of each request; default: none.
     """
     import ts
     from ts.context import Context, RequestProcessor

@@ -1,6 +1,6 @@
-"""The self-test in an archive: example inputs, and what the model answered them.
+"""Calls a model with the self-test's example inputs and compares the answers.
 
-One way of calling a model and of comparing answers, for who packs, verifies and serves.
+Packing, verification and serving share this module.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Sample:
     """Example inputs.
 
     Attributes:
-        args: positional arguments of the entry. Of a handler: one list, the batch that
-            TorchServe would give to ``handle``, such as ``[{"body": ...}]``.
+        args: positional arguments of the entry. For a handler: one list, the batch that TorchServe passes to
+            ``handle``, such as ``[{"body": ...}]``.
         kwargs: named arguments.
     """
 
@@ -42,10 +42,10 @@ class Sample:
 
     @classmethod
     def of(cls, given: object) -> Sample:
-        """From what a user's function of example inputs returned.
+        """Convert the result of a user's function of example inputs.
 
-        A tuple holds positional arguments, a dict with string keys named ones; anything
-        else is the one argument.
+        A tuple contains positional arguments, a dict with string keys named ones; any other object is the
+        only argument.
         """
         if isinstance(given, tuple):
             return cls(given, {})
@@ -54,7 +54,7 @@ class Sample:
         return cls((given,), {})
 
     def describe(self) -> dict[str, Any]:
-        """JSON-able signature: shapes and dtypes of tensors, types of the rest."""
+        """Return a signature for JSON: shapes and dtypes of tensors, types of other values."""
         return {
             "args": [_describe(value) for value in self.args],
             "kwargs": {name: _describe(value) for name, value in self.kwargs.items()},
@@ -69,15 +69,15 @@ def answer(
     opaque: list[str] | None = None,
     serving: Serving = SERVED_PLAINLY,
 ) -> Any:
-    """What the entry answers, as plain data.
+    """Call the entry and return its answer as plain data.
 
-    Seeds torch, numpy and random first. A module runs in evaluation and inference mode, or as
-    ``serving`` says; a handler is initialized and gets one batch, both with TorchServe's context, in
-    which the model's directory is an empty one. What it does to its inputs, it does to copies.
+    Seeds torch, numpy and random first. A module runs in evaluation and inference mode, or as ``serving``
+    says. A handler is initialized and gets one batch, both with TorchServe's context and an empty model
+    directory. The entry gets copies of its inputs.
 
     Args:
         entry: the archive's entry, not initialized yet if it is a handler.
-        kind: what it is.
+        kind: of the entry.
         sample: its inputs.
         seed: for random numbers.
         opaque: see plain.
@@ -99,11 +99,14 @@ def answer(
 
 
 def _copied(sample: Sample) -> Sample:
-    """The sample again, or itself where something in it cannot be copied: a lock, a tensor with a history."""
+    """Copy the sample.
+
+    Return it unchanged if a part cannot be copied, such as a lock or a non-leaf tensor.
+    """
     try:
-        # In one call, so that what two arguments share stays shared.
+        # Copy in one call, so that arguments keep shared objects.
         args, kwargs = copy.deepcopy((sample.args, sample.kwargs))
-    except Exception:  # noqa: BLE001 -- whatever copying somebody's object raises
+    except Exception:  # noqa: BLE001 (copying may raise any exception)
         return sample
     return Sample(args, kwargs)
 
@@ -112,7 +115,7 @@ def _handled(entry: Any, sample: Sample, seed: int, opaque: list[str] | None) ->
     (rows,) = sample.args
     with TemporaryDirectory(prefix="interpool-model-") as model_dir:
         context = handler_context(rows, Path(model_dir))
-        handle = getattr(entry, "handle", None)  # before initialize, as a server takes it
+        handle = getattr(entry, "handle", None)  # before initialize, as in a server
         if callable(getattr(entry, "initialize", None)):
             entry.initialize(context)
         seed_all(seed)
@@ -122,31 +125,31 @@ def _handled(entry: Any, sample: Sample, seed: int, opaque: list[str] | None) ->
 
 
 def replay(entry: Any, kind: EntryKind, held: Any, test: SelfTest, serving: Serving) -> Any:
-    """What the entry answers to the inputs in an archive's self-test.
+    """Call the entry with the inputs of an archive's self-test, and return its answer.
 
     Args:
         entry: as in answer.
-        kind: what it is.
+        kind: of the entry.
         held: the self-test's unpickled content.
-        test: the manifest's word on it.
-        serving: its word on how a module is served.
+        test: the self-test in the manifest.
+        serving: how a module is served, from the manifest.
 
     Raises:
-        Exception: what the entry raises.
+        Exception: raised by the entry.
     """
     sample = Sample(tuple(held["args"]), dict(held["kwargs"]))
     return answer(entry, kind, sample, test["seed"], serving=serving)
 
 
 def plain(value: Any, opaque: list[str] | None = None) -> Any:
-    """An answer as data that needs no class of the model's to be read.
+    """Convert an answer to data that can be read without the model's classes.
 
-    Sets become sorted lists, arrays tensors or lists, objects of other classes their class's name.
+    Sets become sorted lists, arrays tensors or lists, objects of other classes the name of their class.
 
     Args:
-        value: what the entry gave.
-        opaque: gets, in words, what is left of objects of other classes: the self-test compares their
-            class only.
+        value: the entry's answer.
+        opaque: collects descriptions of objects of other classes, of which the self-test compares only the
+            class.
     """
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
@@ -173,14 +176,20 @@ def plain(value: Any, opaque: list[str] | None = None) -> Any:
 def _array(array: Any, opaque: list[str] | None) -> Any:
     try:
         return torch.as_tensor(array)
-    except (TypeError, ValueError):  # texts, dates, objects, another machine's byte order
+    except (TypeError, ValueError):  # strings, dates, objects, another machine's byte order
         return plain(array.tolist(), opaque)
 
 
 def differences(expected: Any, got: Any, rtol: float, atol: float) -> list[str]:
-    """Where two plain answers differ by more than the tolerance, one line each; [] if nowhere.
+    """Return the differences between two plain answers beyond the tolerance, one line each.
 
-    The tolerance is for floating-point and complex numbers; all else must be equal.
+    The tolerance applies to floating-point and complex numbers; other values must be equal.
+
+    Args:
+        expected: the expected answer.
+        got: the present answer.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
     """
     return list(_compare("answer", expected, got, rtol, atol))
 
@@ -202,7 +211,7 @@ def _compare(place: str, expected: Any, got: Any, rtol: float, atol: float) -> I
     elif isinstance(expected, (float, complex)) and isinstance(got, (float, complex)):
         same = expected == got or (expected != expected and got != got)
         close = same or (
-            not math.isinf(abs(expected))  # all numbers are within a part of that
+            not math.isinf(abs(expected))  # any number is within a relative tolerance of infinity
             and abs(expected - got) <= atol + rtol * abs(expected)
         )
         if not close:
@@ -221,13 +230,13 @@ def _describe(value: Any) -> Any:
         return {"tensor": {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}}
     if isinstance(value, Mapping):
         return {"dict": {str(key): _describe(part) for key, part in value.items()}}
-    if isinstance(value, (list, tuple)):  # and named tuples, and torch.Size
+    if isinstance(value, (list, tuple)):  # includes named tuples and torch.Size
         return {"list" if isinstance(value, list) else "tuple": [_describe(part) for part in value]}
     return {"type": type(value).__qualname__}
 
 
 def seed_all(seed: int) -> None:
-    """Seed what models draw random numbers from."""
+    """Seed the random number generators of torch, Python and numpy."""
     torch.manual_seed(seed)
     random.seed(seed)
     try:

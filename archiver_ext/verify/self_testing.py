@@ -1,7 +1,7 @@
-"""Runs an archive's self-test where it is served: in a private interpreter.
+"""Runs an archive's self-test in a private interpreter, as it is served.
 
-``verify`` runs it in a child process, which is this module as a program; the server runs
-``run_self_test`` in the interpreter that loads the model first.
+``verify`` runs it in a child process, which is this module as a program. The server runs ``run_self_test`` in
+the first interpreter that loads the model.
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ def run_self_test(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """Load the entry again, call it as its self-test says, and compare the answers.
+    """Load the entry again, call it with the self-test's inputs, and compare the answers.
 
-    For code in a private interpreter. The entry and its weights are the test's own; random
-    numbers go on as if nothing had happened. A handler gets the context that it had when it
-    was packed: TorchServe's, with an empty directory as the model's.
+    For code in a private interpreter. The test has its own entry and weights, and restores the state of
+    random numbers. A handler gets the context of packing: TorchServe's, with an empty model directory.
 
     Args:
         package: the archive.
-        manifest: its manifest, which holds a self-test.
-        rtol: relative tolerance; the manifest's by default.
-        atol: absolute tolerance; the manifest's by default.
+        manifest: its manifest, which contains a self-test.
+        rtol: relative tolerance; default: the manifest's.
+        atol: absolute tolerance; default: the manifest's.
 
     Raises:
         SelfTestError: the answers differ, or the call raised.
-        Exception: what loading the entry raises.
+        Exception: raised while the entry was loaded.
     """
     from interpool.archiver_ext.verify.self_test import differences, replay
 
@@ -129,7 +128,7 @@ def _same_random_numbers() -> Iterator[None]:
                 numpy.random.set_state(numpy_state)
 
 
-# ---- in a process of its own ------------------------------------------------------------------
+# ---- in a child process -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ class SelfTestJob:
     Attributes:
         archive: the file.
         shown: its name, for messages.
-        manifest: SHA-256, in hex, of the manifest that was checked.
+        manifest: SHA-256, in hex, of the checked manifest.
         rtol: see run_self_test.
         atol: see run_self_test.
     """
@@ -153,13 +152,13 @@ class SelfTestJob:
 
 @dataclass(frozen=True)
 class Raised:
-    """An error of another process's.
+    """An error of another process.
 
     Attributes:
-        type_name: its class's name.
-        message: its own, without the rule.
-        rule: an ArchiveError's.
-        traceback: without the machinery.
+        type_name: name of its class.
+        message: its message, without the rule.
+        rule: of an ArchiveError.
+        traceback: without internal frames.
     """
 
     type_name: str
@@ -170,10 +169,10 @@ class Raised:
 
 @dataclass(frozen=True)
 class SelfTestResult:
-    """How it went.
+    """The result of a self-test.
 
     Attributes:
-        tested: whether there was a self-test; without one the archive was loaded and that is all.
+        tested: whether there was a self-test; without one, the archive was only loaded.
         error: why it was refused.
     """
 
@@ -191,21 +190,21 @@ def self_test_apart(
     rtol: float | None,
     atol: float | None,
 ) -> bool:
-    """Load an archive and run its self-test in a fresh interpreter of a child process.
+    """Load an archive and run its self-test in a new interpreter of a child process.
 
     Args:
         archive: the file; its structure and digests have been checked.
         shown: its name, for messages.
-        manifest: the bytes of its manifest as they were checked. Nothing runs but what that vouches
-            for: by the time of the test the file may be another.
+        manifest: the checked bytes of its manifest. The file may change before the test, so only code that
+            matches this manifest runs.
         rtol: see run_self_test.
         atol: see run_self_test.
 
     Returns:
-        Whether there was a self-test; without one the archive was loaded and that is all.
+        Whether there was a self-test; without one, the archive was only loaded.
 
     Raises:
-        ArchiveError: SelfTestError, or what the load was refused for.
+        ArchiveError: SelfTestError, or the reason for which loading failed.
     """
     job = SelfTestJob(archive.absolute(), shown, hashlib.sha256(manifest).hexdigest(), rtol, atol)
     try:
@@ -231,7 +230,7 @@ def _refusal(error: Raised, shown: str) -> ArchiveError:
 
 
 def run_in_interpreter(job_text: str) -> str:
-    """``self_test_apart``'s work, called in a private interpreter; takes a job and gives a result as JSON."""
+    """Run a self-test job in a private interpreter; takes the job and returns the result as JSON."""
     from interpool.archiver_ext.tracebacks import readable_traceback
     from interpool.native.inside.packages import open_package
 
@@ -248,14 +247,14 @@ def run_in_interpreter(job_text: str) -> str:
         if isinstance(error, SelfTestError) and error.__cause__ is not None:
             message = f"{message}\n{readable_traceback(error.__cause__)}"
         return to_json(SelfTestResult(error=Raised(type(error).__name__, message, error.rule, "")))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the model's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the model may raise any exception)
         raised = Raised(type(error).__name__, str(error), "", readable_traceback(error))
         return to_json(SelfTestResult(error=raised))
     return to_json(SelfTestResult(tested=True))
 
 
 def _require_checked(package: HermeticPackage, manifest_digest: str) -> Manifest:
-    """The manifest of the snapshot that is going to run, if it is what was checked."""
+    """Return the manifest of the snapshot that will run, if it is the checked one."""
     manifest = package.reader.manifest
     content = b"" if manifest is None else package.reader.get_record(MANIFEST_MEMBER)
     if manifest is None or hashlib.sha256(content).hexdigest() != manifest_digest:
@@ -266,21 +265,21 @@ def _require_checked(package: HermeticPackage, manifest_digest: str) -> Manifest
 
 
 def was_changed(archive: str) -> ArchiveError:
-    """For an archive that is no longer what was checked."""
+    """Return the error for an archive that has changed since it was checked."""
     return ArchiveError(
         f"{archive} was changed while it was verified; verify it again, when nobody writes to it", "changed"
     )
 
 
 def _test(job: SelfTestJob) -> Iterator[SelfTestResult]:
-    """The child process: a pool of one, and the test in it."""
+    """Run the test in a pool of one, in the child process."""
     from interpool.native.pool.manager import InterpreterManager
 
     try:
         with InterpreterManager(1) as manager, manager.acquire_session() as session:
             test = session.global_(__spec__.name, run_in_interpreter.__name__)
             result: SelfTestResult = typed(strict_loads(str(test(to_json(job)).to_value())), SelfTestResult)
-    except Exception as error:  # noqa: BLE001 -- a result like any other
+    except Exception as error:  # noqa: BLE001 (a failure is a result)
         result = SelfTestResult(error=Raised(type(error).__name__, str(error), "", traceback.format_exc()))
     yield result
 

@@ -1,6 +1,6 @@
-"""What the serving side, a layer above, does for who packs and verifies: it answers requests.
+"""The interface through which packing and verification have requests answered by the serving layer above.
 
-It is known by name only, and lives where an archive's code may run: in child processes and in private
+The layer is imported by name, only in processes that may run an archive's code: child processes and private
 interpreters.
 """
 
@@ -22,7 +22,7 @@ _MODULE: Final = "interpool.handler.backend.serve_check"
 
 @dataclass(frozen=True)
 class FoundRequest:
-    """A request that the model answers over HTTP as it does when it is called.
+    """An HTTP request whose answer equals that of a direct call of the model.
 
     Attributes:
         content_type: of its body.
@@ -30,7 +30,7 @@ class FoundRequest:
         batches: how requests become calls; None for a handler.
         parts: see Serving.
         part: see RequestRecord.
-        notes: what could not be compared, and what a server must be told, in words.
+        notes: descriptions of values that could not be compared, and of required server settings.
         answer_bytes: see RequestRecord.
     """
 
@@ -45,26 +45,26 @@ class FoundRequest:
 
 @dataclass(frozen=True)
 class ServeCheck:
-    """What became of the example inputs as requests: one that works, or why there is none and what to do."""
+    """The result of serving the example inputs: a working request, or why there is none and what to do."""
 
     found: FoundRequest | None = None
     refusal: str = ""
 
 
 class ServingSide(Protocol):
-    """What answers, of the module above."""
+    """The functions of the serving layer."""
 
     def find_request(
         self, make: Callable[[], Any], kind: EntryKind, held: Any, test: SelfTest, serving: Serving
     ) -> ServeCheck:
-        """Make requests of a self-test's inputs, and have them answered alone and two in a batch.
+        """Make requests of a self-test's inputs, and answer them one at a time and two in a batch.
 
         Args:
             make: loads the entry anew.
-            kind: what it is.
+            kind: of the entry.
             held: the self-test's unpickled content.
-            test: the manifest's word on it.
-            serving: how the entry is to be served; where that says nothing of batches, this finds out.
+            test: the self-test in the manifest.
+            serving: how to serve the entry; if it does not set batches, the result does.
         """
 
     def repeat_request(
@@ -77,21 +77,21 @@ class ServingSide(Protocol):
         request: RequestRecord,
         body: bytes,
     ) -> list[str]:
-        """Where the answer to an archive's request differs from the self-test's, a line each.
+        """Return differences between the answers to an archive's request and its self-test, one line each.
 
         Args:
             make: loads the entry anew.
-            kind: what it is.
+            kind: of the entry.
             held: the self-test's unpickled content.
-            test: the manifest's word on it, with the tolerance to compare by.
-            serving: its word on how the entry is served.
-            request: its word on the request.
-            body: the request's.
+            test: the self-test in the manifest, with the tolerance to use.
+            serving: how the entry is served, from the manifest.
+            request: the request in the manifest.
+            body: the request's body.
         """
 
 
 def serving_side() -> ServingSide:
-    """Import it, and with it torch and what serving needs."""
+    """Import the serving layer, and with it torch and its other dependencies."""
     side: Any = importlib.import_module(_MODULE)
     found: ServingSide = side
     return found

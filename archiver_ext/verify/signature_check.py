@@ -1,4 +1,7 @@
-"""Checks the signature in an archive: here, or in a child process, which is this module as a program."""
+"""Checks the signature in an archive, in this process or in a child process.
+
+Run as a program, this module is the child process.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def verify_signature(manifest: bytes, bundle: bytes | None, keys: Sequence[Path]
 
     Args:
         manifest: its bytes.
-        bundle: the signature's, or None if the archive has none.
+        bundle: the signature's bytes, or None if the archive has none.
         keys: PEM files of public keys, at least one.
         archive: its name, for messages.
 
@@ -34,8 +37,8 @@ def verify_signature(manifest: bytes, bundle: bytes | None, keys: Sequence[Path]
         The fingerprint of the key: the SHA-256 of its PEM form, in hex.
 
     Raises:
-        SignatureError: unsigned; signed by another key, or another manifest; the signature or
-            a key cannot be read; model-signing is not installed.
+        SignatureError: unsigned; signed by another key, or for another manifest; the signature or a key
+            cannot be read; model-signing is not installed.
     """
     known = {fingerprint(key): key for key in keys}
     if bundle is None:
@@ -60,7 +63,7 @@ def _check(manifest: bytes, bundle: bytes, key: Path, signer: str, archive: str)
         payload, signature = Path(name, MANIFEST_RESOURCE), Path(name, SIGNATURE_RESOURCE)
         payload.write_bytes(manifest)
         signature.write_bytes(bundle)
-        # As `interpool sign` signs, and not as the bundle says that it was signed.
+        # Use the method of `interpool sign`, not the one that the bundle names.
         hashing = library.hashing.Config().use_file_serialization(hashing_algorithm="sha256")
         config = library.verifying.Config().set_hashing_config(hashing)
         try:
@@ -74,7 +77,7 @@ def _check(manifest: bytes, bundle: bytes, key: Path, signer: str, archive: str)
                     "other-manifest",
                 ) from None
             raise _broken(archive, signer, error) from None
-        except Exception as error:  # noqa: BLE001 -- of the parsers that the library calls
+        except Exception as error:  # noqa: BLE001 (the library's parsers raise many types)
             raise _broken(archive, signer, error) from None
 
 
@@ -100,12 +103,12 @@ def _one_of(keys: list[str]) -> str:
     return f"key {keys[0]}" if len(keys) == 1 else f"one of the {len(keys)} keys {', '.join(keys)}"
 
 
-# ---- in a process of its own ------------------------------------------------------------------
+# ---- in a child process -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SignatureJob:
-    """``verify_signature``'s arguments."""
+    """The arguments of ``verify_signature``."""
 
     manifest: bytes
     bundle: bytes
@@ -115,7 +118,7 @@ class SignatureJob:
 
 @dataclass(frozen=True)
 class SignatureResult:
-    """What it gave, or the message and rule of the SignatureError that it raised."""
+    """The result of ``verify_signature``, or message and rule of its SignatureError."""
 
     signer: str = ""
     message: str = ""
@@ -126,10 +129,19 @@ PROGRAM: Final = Program(__spec__.name, SignatureJob, SignatureResult)
 
 
 def verify_signature_apart(manifest: bytes, bundle: bytes | None, keys: Sequence[str], archive: str) -> str:
-    """verify_signature in a child process, which is gone afterwards with all that it imported.
+    """Run ``verify_signature`` in a child process, so that its imports are not kept.
 
-    For servers: model-signing takes half a second and 50 MB of the process that imports it.
-    The child imports nothing from a model's directory, and does not see the archive.
+    For servers: model-signing takes half a second and 50 MB. The child imports nothing from a model's
+    directory, and has no access to the archive.
+
+    Args:
+        manifest: as in verify_signature.
+        bundle: as in verify_signature.
+        keys: paths of PEM files of public keys, at least one.
+        archive: as in verify_signature.
+
+    Raises:
+        SignatureError: as for verify_signature; or the child process failed.
     """
     if bundle is None:
         raise _unsigned(archive, [*keys])
@@ -146,7 +158,7 @@ def verify_signature_apart(manifest: bytes, bundle: bytes | None, keys: Sequence
 
 
 def _without_models(environment: dict[str, str]) -> dict[str, str]:
-    """TorchServe puts a model's directory on its worker's PYTHONPATH."""
+    """Remove models' directories, which TorchServe adds to its worker's PYTHONPATH."""
     path = [
         entry
         for entry in environment.get("PYTHONPATH", "").split(os.pathsep)

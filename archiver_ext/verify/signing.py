@@ -1,7 +1,7 @@
-"""Signatures in archives: OpenSSF model signing with plain elliptic-curve keys, offline.
+"""Signs archives: OpenSSF model signing with elliptic-curve keys, offline.
 
-What is signed is the manifest, which holds the digest of every other member. The signature, a
-sigstore bundle, is the archive's last member, so that it travels inside a .mar as well.
+The signature covers the manifest, which contains the digests of all other members. It is a sigstore bundle
+and the archive's last member, so it is also part of a .mar.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from interpool.native.errors import ArchiveError, ManifestError, SignatureError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# A bundle is 2 kB. What is longer is none, and is not parsed.
+# A bundle has 2 kB. Larger ones are not parsed.
 _BUNDLE_LIMIT = 1 << 20
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class SignatureState:
-    """What an archive says about its signature; nothing of it has been checked.
+    """The unchecked state of an archive's signature.
 
     Attributes:
         signed: whether there is a signature.
-        fingerprint: of the key that it claims, in hex; "" if it names none or cannot be read.
+        fingerprint: of the key that it names, in hex; "" if it names none or cannot be read.
     """
 
     signed: bool
@@ -58,22 +58,22 @@ class SignatureState:
 
 
 def signature_state(records: Mapping[str, Record], file: IO[bytes]) -> SignatureState:
-    """Whether an archive is signed, and by which key it claims to be. Checks nothing.
+    """Return whether an archive is signed, and the key that the signature names. Checks nothing.
 
     Args:
         records: see read_records.
-        file: the archive, opened.
+        file: the open archive.
     """
     bundle = signature_bytes("", file, records)
     return SignatureState(bundle is not None, claimed_fingerprint(bundle or b""))
 
 
 def signature_bytes(path: str, file: IO[bytes], records: Mapping[str, Record]) -> bytes | None:
-    """The signature in an archive, b"" for one too large to be any, None if there is none.
+    """Return the signature in an archive; b"" if it is too large, None if there is none.
 
     Args:
-        path: the archive, as the user knows it.
-        file: the archive, opened.
+        path: the archive's path as the user knows it.
+        file: the open archive.
         records: see read_records.
 
     Raises:
@@ -86,7 +86,7 @@ def signature_bytes(path: str, file: IO[bytes], records: Mapping[str, Record]) -
 
 
 def claimed_fingerprint(bundle: bytes) -> str:
-    """The fingerprint of the key that a bundle names, or ""."""
+    """Return the fingerprint of the key that a bundle names, or ""."""
     try:
         hint = json.loads(bundle)["verificationMaterial"]["publicKey"]["hint"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -96,7 +96,7 @@ def claimed_fingerprint(bundle: bytes) -> str:
 
 
 def signed_digests(bundle: bytes) -> list[str]:
-    """The SHA-256, in hex, of what a bundle says that it signs; [] if it cannot be read. Checks nothing."""
+    """Return the SHA-256 digests, in hex, that a bundle signs; [] if it cannot be read. Checks nothing."""
     try:
         payload = json.loads(base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"]))
         return [resource["digest"] for resource in payload["predicate"]["resources"]]
@@ -109,7 +109,10 @@ def signed_digests(bundle: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class Signed:
-    """What ``sign_archive`` did: the file, the key's fingerprint, and whether one was replaced."""
+    """The result of ``sign_archive``.
+
+    The file, the key's fingerprint, and whether a signature was replaced.
+    """
 
     archive: Path
     fingerprint: str
@@ -119,16 +122,16 @@ class Signed:
 def sign_archive(
     archive: Path, key: Path, *, output: Path | None = None, password: str | None = None
 ) -> Signed:
-    """Sign an archive; it appears whole or not at all. What was signed before is signed again.
+    """Sign an archive, or replace its signature; the output appears only when it is complete.
 
     Args:
         archive: a hermetic archive. Its digests are checked first.
         key: PEM file of the private key: P-256, P-384 or P-521.
-        output: the signed archive; default: in place of the given one.
+        output: the signed archive; default: replaces the given one.
         password: of the key, if it is encrypted.
 
     Raises:
-        ArchiveError: the archive is missing, damaged, or not what its manifest says.
+        ArchiveError: the archive is missing, damaged, or does not match its manifest.
         SignatureError: the key cannot be used; model-signing is not installed.
     """
     shown = str(archive)
@@ -154,7 +157,7 @@ def _sign(manifest: bytes, key: Path, password: str | None) -> bytes:
         payload.write_bytes(manifest)
         hashing = library.hashing.Config().use_file_serialization(hashing_algorithm="sha256")
         config = library.signing.Config().set_hashing_config(hashing)
-        secret: Any = password.encode() if password else None  # bytes, whatever the annotation says
+        secret: Any = password.encode() if password else None  # bytes, contrary to the annotation
         config.use_elliptic_key_signer(private_key=key, password=secret).sign(payload, signature)
         return signature.read_bytes()
 
@@ -170,7 +173,7 @@ def _opened(archive: Path) -> Iterator[IO[bytes]]:
 
 
 def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: bytes) -> None:
-    """Write ``source``'s bytes with this signature as the last member, by a rename; a link stays one."""
+    """Write the archive with this signature as its last member, and rename it; keep a symbolic link."""
     real = Path(os.path.realpath(target))
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
@@ -209,7 +212,7 @@ def _append(file: IO[bytes], archive: Path, bundle: bytes) -> None:
                     "it. Pack the archive again",
                     "signature-place",
                 )
-            # The new one replaces the old one; the directory behind it is written again.
+            # Overwrite the old signature, and the directory that follows it.
             members.filelist.remove(last)
             del members.NameToInfo[name]
             members.start_dir = last.header_offset

@@ -1,4 +1,4 @@
-"""Keys that sign archives, and the library that does it, which is an extra (``interpool[sign]``)."""
+"""Keys that sign archives, and the optional library for signing (``interpool[sign]``)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MAKE_KEYS = (
 
 
 def fingerprint(key: Path) -> str:
-    """SHA-256, in hex, of a public key in its PEM form, as the signature's bundle names it.
+    """Return the SHA-256, in hex, of a public key in its PEM form, as a signature's bundle names it.
 
-    The same as ``openssl ec -pubin -in PUB.pem | sha256sum`` says.
+    Equals ``openssl ec -pubin -in PUB.pem | sha256sum``.
 
     Raises:
         SignatureError: no PEM file of a public key on P-256, P-384 or P-521.
@@ -35,7 +35,7 @@ def fingerprint(key: Path) -> str:
         )
     try:
         public = serialization.load_pem_public_key(data)
-    except Exception as error:  # noqa: BLE001 -- of cryptography's, which has no common base
+    except Exception as error:  # noqa: BLE001 (cryptography's errors have no common base)
         raise SignatureError(
             f"{key} is not a PEM file of a public key ({str(error).splitlines()[0][:100]}); {_MAKE_KEYS}",
             "key-file",
@@ -44,11 +44,14 @@ def fingerprint(key: Path) -> str:
 
 
 def private_fingerprint(key: Path, password: str | None) -> str:
-    """The fingerprint of the public key that belongs to a private one.
+    """Return the fingerprint of the public key of a private one.
+
+    Args:
+        key: PEM file of the private key.
+        password: of the key, if it is encrypted.
 
     Raises:
-        SignatureError: no PEM file of a private key on P-256, P-384 or P-521, or the
-            password is missing or another one.
+        SignatureError: no PEM file of a private key on P-256, P-384 or P-521, or a missing or wrong password.
     """
     serialization = _cryptography("serialization")
     data = _key_bytes(key)
@@ -113,7 +116,7 @@ def _cryptography(module: str) -> Any:
 
 
 def model_signing() -> Any:
-    """The library, imported only here: it takes half a second."""
+    """Return the library; it is imported only here, because that takes half a second."""
     try:
         import model_signing
         import model_signing.hashing

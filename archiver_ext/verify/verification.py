@@ -1,7 +1,7 @@
-"""Proves an archive, in this order: structure, manifest, digests, signature, externs, self-test.
+"""Verifies an archive, in this order: structure, manifest, digests, signature, externs, self-test.
 
-Nothing in the archive runs before the self-test, which is the last stage and runs in a process
-of its own. A stage that refuses raises its own branch of ArchiveError.
+No code of the archive runs before the self-test, which is the last stage and runs in a child process. A stage
+that refuses the archive raises its own subclass of ArchiveError.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STAGES = ("structure", "manifest", "digests", "signature", "externs", "self-test")
 
 Watch = Callable[[str, IO[bytes]], contextlib.AbstractContextManager[None]]
-"""For progress: entered around each stage, with its name and the archive's file."""
+"""Context manager for progress, entered for each stage with its name and the archive's file."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Stage:
 
     Attributes:
         name: one of STAGES.
-        checked: what was checked, in words; "" if nothing was.
-        skipped: why nothing was checked, or "".
-        warnings: what is worth a look and no refusal; each starts with its rule in brackets.
+        checked: describes the check; "" if there was none.
+        skipped: why there was no check, or "".
+        warnings: each starts with its rule in brackets.
         seconds: wall time.
     """
 
@@ -60,12 +60,12 @@ class Stage:
 
 @dataclass
 class VerifyReport:
-    """What ``verify`` found.
+    """The result of a verification.
 
     Attributes:
         archive: its name; ``m.mar (m.ptpkg in it)`` for one inside a .mar.
         size: of the archive, in bytes.
-        stages: in order; where one refused, the last one is that.
+        stages: in order; the last one is the one that refused, if any.
         signed_by: the fingerprint of the key whose signature was checked, or "".
         refusal: the error that refused it, or None.
     """
@@ -78,11 +78,11 @@ class VerifyReport:
 
     @property
     def warnings(self) -> list[str]:
-        """All stages' warnings."""
+        """The warnings of all stages."""
         return [warning for stage in self.stages for warning in stage.warnings]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return a form for JSON."""
         error = self.refusal
         refusal = None
         if error is not None:
@@ -107,21 +107,20 @@ def verify_archive(
     atol: float | None = None,
     watch: Watch | None = None,
 ) -> VerifyReport:
-    """Prove an archive, or the one inside a .mar of any format.
+    """Verify an archive, or the one inside a .mar of any format.
 
     Args:
         path: ``m.ptpkg``, ``m.mar``, ``m.tar.gz`` or a no-archive directory.
         keys: PEM files of public keys; with any, the archive must be signed by one of them.
-        require_signature: refuse to go without keys.
+        require_signature: refuse a call without keys.
         self_test: whether to load the archive and run its self-test, which runs its code.
-        rtol: relative tolerance of the answers; the manifest's by default.
-        atol: absolute tolerance, likewise.
+        rtol: relative tolerance of the answers; default: the manifest's.
+        atol: absolute tolerance of the answers; default: the manifest's.
         watch: see Watch.
 
     Raises:
-        ArchiveError: what refused it, by its subclass: StructureError, ManifestError,
-            DigestError, SignatureError, ExternError, PickleError, SelfTestError.
-            ``report_of(error)`` gives the stages up to there.
+        ArchiveError: a subclass gives the reason: StructureError, ManifestError, DigestError, SignatureError,
+            ExternError, PickleError, SelfTestError. ``report_of(error)`` gives the stages up to there.
     """
     report = VerifyReport(str(path))
     try:
@@ -141,7 +140,7 @@ def verify_archive(
 
 
 def report_of(error: ArchiveError) -> VerifyReport | None:
-    """The report of the verification that raised ``error``: the stages up to the refusal."""
+    """Return the report of the verification that raised ``error``: the stages up to the refusal."""
     return getattr(error, "report", None)
 
 
@@ -222,7 +221,7 @@ class _Verification:
             stage.seconds = round(time.monotonic() - started, 4)
 
     def _require_unchanged(self) -> None:
-        """What was tested is what was hashed: the file of that name is still the opened one."""
+        """Check that the path still refers to the opened file: the tested archive is the hashed one."""
         try:
             now = _identity(os.stat(self._found.path))
         except OSError:
@@ -239,7 +238,7 @@ def _identity(info: os.stat_result) -> tuple[int, ...]:
 
 
 def required_manifest(archive: str, manifest: Manifest | None) -> Manifest:
-    """The manifest; raises ManifestError where there is none."""
+    """Return the manifest; raises ManifestError if there is none."""
     if manifest is None:
         raise ManifestError(
             f"{archive} has no manifest ({MANIFEST_MEMBER}), so nothing in it can be checked: it was "

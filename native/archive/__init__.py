@@ -1,5 +1,5 @@
-"""The one reader of hermetic archives: zip structure, manifest, digests, unpickling, imports, data files.
+"""The only reader of hermetic archives: zip structure, manifest, digests, unpickling, imports, data files.
 
-May be imported by everything above it (pool, inside, archiver_ext, handler), in the host program and in
-private interpreters alike. Of interpool it imports nothing but ``native.errors`` and ``native.upstream``.
+The pool, ``inside``, ``archiver_ext`` and ``handler`` may import it, in the host program and in private
+interpreters. Within interpool it imports only ``native.errors`` and ``native.upstream``.
 """

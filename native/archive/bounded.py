@@ -1,8 +1,8 @@
-"""JSON and YAML out of files that somebody else wrote, within bounds that hold before anything is built.
+"""Reads untrusted JSON and YAML files, and checks their bounds before it builds any object.
 
-A few bytes of YAML can stand for gigabytes: an alias repeats what its anchor names, and that may hold more.
-So the stream of events is counted first, with everything that an alias stands for. What is no regular file
-is not read at all: a pipe would be waited for, a device has no end.
+A few bytes of YAML can expand to gigabytes, because each alias repeats its anchor's content. So the parser's
+events are counted first, with each alias expanded. Only regular files are read: a pipe would block, and a
+device has no end.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-LARGEST: Final = 1 << 18  # bytes: the largest of these files that are known have a tenth of that
+LARGEST: Final = 1 << 18  # bytes; ten times the largest known file
 DEEPEST: Final = 64
-MOST_NODES: Final = 50_000  # with those that aliases stand for
+MOST_NODES: Final = 50_000  # with aliases expanded
 
 
 class OutOfBounds(ValueError):
-    """What is wrong with the file, as the rest of a sentence that starts with its name."""
+    """A file breaks a bound; the message continues a sentence that starts with the file's name."""
 
 
 def read_bounded(path: Path, largest: int = LARGEST) -> str:
-    """The text of a regular file.
+    """Read a regular file as UTF-8.
+
+    Args:
+        path: the file.
+        largest: the most bytes that it may have.
 
     Raises:
         OSError: it cannot be read.
@@ -41,7 +45,16 @@ def read_bounded(path: Path, largest: int = LARGEST) -> str:
 
 
 def read_json(path: Path, largest: int = LARGEST) -> Any:
-    """What a JSON file says; raises OSError or ValueError, as ``read_bounded``."""
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+        largest: the most bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is out of bounds, not UTF-8, or not JSON.
+    """
     try:
         return json.loads(read_bounded(path, largest))
     except RecursionError:
@@ -49,11 +62,11 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file says, in plain types.
+    """Read a YAML file as plain types.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is out of bounds, or no YAML.
+        ValueError: it is out of bounds, or not YAML.
     """
     import yaml
 
@@ -64,16 +77,16 @@ def read_yaml(path: Path) -> Any:
     except (OutOfBounds, MemoryError):
         raise
     except Exception as error:
-        # Where a value is not what its tag says, PyYAML runs into whatever comes: KeyError, IndexError, ...
+        # PyYAML raises any type, such as KeyError or IndexError, if a value does not match its tag.
         said = str(error) if isinstance(error, yaml.YAMLError) else repr(error)
         raise OutOfBounds(f"is not YAML ({said})") from error
 
 
 def _count(yaml: Any, text: str) -> None:
-    """Raise OutOfBounds for what would become too deep, or too much."""
-    sizes: dict[str, int] = {}  # of what has an anchor
+    """Raise OutOfBounds if the YAML would be nested too deep or have too many values."""
+    sizes: dict[str, int] = {}  # by anchor
     depths: dict[str, int] = {}
-    # Of each collection that is open, and of the stream: its anchor, and the nodes and levels in it so far.
+    # For the stream and each open collection: its anchor, and its nodes and levels so far.
     stack: list[list[Any]] = [[None, 0, 0]]
 
     def add(anchor: str | None, nodes: int, levels: int) -> None:

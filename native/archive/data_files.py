@@ -1,13 +1,12 @@
-"""Real files for code that finds its data, or its modules, through ``__file__``.
+"""Extracts an archive's data files and sources, for code that finds them through ``__file__``.
 
-An archive's data files, and its sources, are laid out once for all interpreters and processes of a user that
-have it open, in a folder named after their content. Each user of a folder holds a shared
-lock on it, so that a folder without a lock is garbage, even after a process was killed.
-The next process that lays files out removes it. (systemd's cleaning of /tmp leaves locked folders alone.)
+They are extracted once for all interpreters and processes of a user, into a folder named after their content.
+Each user of a folder has a shared lock on it. A folder without a lock is unused, even if its process was
+killed, and the next extraction removes it. (systemd's cleaning of /tmp skips locked folders.)
 
-Shared libraries outlive their archive. The dynamic linker knows a library by its inode, and
-torch takes an operator's registration once: an archive that is opened again, or its next
-version, must bring the very same file while the process lives.
+Shared libraries outlive their archive, because the dynamic linker identifies a library by its inode and torch
+accepts an operator's registration only once. A reopened archive, or its next version, must use the same file
+while the process lives.
 
 Standard library only.
 """
@@ -30,16 +29,16 @@ from interpool.native.errors import ArchiveError, DigestError
 
 Fill = Callable[[Path], None]
 
-# Not a clock: private copies of libraries are kept by path, size and time of change.
+# A fixed time: private copies of libraries are identified by path, size and modification time.
 _NO_DATE = (0, 0)
 _LIBRARY = "library"
 
 
 class Folder:
-    """A folder of data files, in use.
+    """A folder of extracted files, locked while it is in use.
 
     Attributes:
-        path: where it lies.
+        path: of the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,11 +49,11 @@ class Folder:
         _in_use.add(self)
 
     def release(self) -> None:
-        """Release it; the last user removes it."""
+        """Release the lock; the last user removes the folder."""
         if self not in _in_use or os.getpid() != self._process:
             return  # a forked child shares its parent's lock
         _in_use.discard(self)
-        # Closing alone would not do: a child process may have the descriptor, too.
+        # Unlock explicitly, because a child process may have inherited the descriptor.
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         os.close(self._lock)
         with contextlib.suppress(OSError), _locked(self.path.parent):
@@ -66,19 +65,19 @@ _libraries: dict[str, Folder] = {}  # by digest
 
 
 def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: str) -> Folder:
-    """Lay an archive's data files out.
+    """Extract an archive's files.
 
     Args:
-        digests: SHA-256 in hex of each file's content, by its name: a relative path. A name that
-            ends in a slash is an empty folder's.
-        read: gives the content of a file of that name.
-        archive: its path, for messages.
+        digests: SHA-256 in hex of each file's content, by relative path. A name that ends in a slash is an
+            empty folder.
+        read: returns the content of a file, given its name.
+        archive: the archive's path, for messages.
 
     Returns:
-        The folder, with all of them at their names; the caller releases it.
+        The folder that contains all files; the caller releases it.
 
     Raises:
-        DigestError: a file's content is not that of its digest.
+        DigestError: a file's content does not match its digest.
         ArchiveError: the files cannot be written.
     """
 
@@ -96,7 +95,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
         _write(folder / _LIBRARY, take(name))
 
     def fill(folder: Path) -> None:
-        # Each by itself: those that mkdir makes on its way have another mode.
+        # Create each level explicitly: parents that mkdir creates have another mode.
         for parent in sorted(
             {name[:end] for name in digests for end, each in enumerate(name) if each == "/"}
         ):
@@ -104,7 +103,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
         for name, digest in digests.items():
             file = folder / name
             if name.endswith("/"):
-                continue  # made above
+                continue  # created above
             if _is_library(name):
                 os.link(_libraries[digest].path / _LIBRARY, file)
             else:
@@ -128,7 +127,7 @@ def extract(digests: Mapping[str, str], read: Callable[[str], bytes], archive: s
 
 
 def release_all() -> None:
-    """Release all folders; at the end of an interpreter."""
+    """Release all folders, when an interpreter ends."""
     for folder in list(_in_use):
         folder.release()
     _libraries.clear()
@@ -138,11 +137,11 @@ atexit.register(release_all)
 
 
 def base_folder() -> Path:
-    """The folder of all these folders, this user's alone.
+    """Return the parent of all these folders; only this user may access it.
 
     Raises:
-        ArchiveError: another user made it, or may write to it.
-        OSError: it cannot be made.
+        ArchiveError: another user owns it, or may access it.
+        OSError: it cannot be created.
     """
     base = Path(tempfile.gettempdir(), f"interpool-data-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
@@ -178,7 +177,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _folder(path: Path, fill: Fill) -> Folder:
-    """The folder of that name, filled by whoever needed it first. The base is locked."""
+    """Return the folder at ``path``, filled if it does not exist. The caller locks the base."""
     if not path.exists():
         draft = Path(tempfile.mkdtemp(prefix="new-", dir=path.parent))
         try:
@@ -192,13 +191,14 @@ def _folder(path: Path, fill: Fill) -> Folder:
 
 @contextlib.contextmanager
 def _locked(base: Path) -> Iterator[Path]:
-    """Keep all others of this user from making and removing folders meanwhile."""
+    """Lock the base: no other process of this user creates or removes folders during the block."""
     handle = _open_folder(base)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield base
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
+        # unlock explicitly, because a forked child has the descriptor, too
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
@@ -213,11 +213,11 @@ def _sweep(base: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove a folder unless somebody uses it. The base is locked."""
+    """Remove a folder unless it is locked. The caller locks the base."""
     handle = _open_folder(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Renamed first: a name of ours means a folder that is whole.
+        # Rename it first, so that a folder under its own name is always complete.
         gone = tempfile.mkdtemp(prefix="old-", dir=path.parent)
         path.rename(gone)
         shutil.rmtree(gone)

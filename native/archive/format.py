@@ -1,10 +1,9 @@
-"""Where things lie in a hermetic archive, and what its manifest says.
+"""Names of an archive's members, and the types of its manifest.
 
-A hermetic archive is a torch.package file with members of our own, in a package
-whose name no module of the model's can have: the members can never hide, or be hidden
-by, one of these.
+A hermetic archive is a torch.package file with additional members. They are in a package whose name is not a
+valid module name, so they cannot collide with the model's modules.
 
-Standard library only: packers, readers and servers all import this.
+Standard library only: packers, readers and servers import this.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ ENTRY_PACKAGE: Final = "interpool-archive"
 ENTRY_RESOURCE: Final = "entry.pkl"
 SELF_TEST_RESOURCE: Final = "self-test.pkl"
 REQUEST_RESOURCE: Final = "request"
-"""Its suffix says what it holds."""
+"""Its suffix depends on the content type."""
 SIGNATURE_RESOURCE: Final = "signature.json"
 
 NAMESPACE_SOURCE: Final = "# A namespace package: a folder without an __init__.py.\n"
-"""What stands in an archive for the ``__init__.py`` that such a folder has not."""
+"""An archive contains this in place of the missing ``__init__.py``."""
 
 SCHEMA: Final = 5
 MOST_MANIFEST_BYTES: Final = 64 << 20
@@ -40,35 +39,35 @@ that can be called."""
 Action = Literal["intern", "extern", "mock"]
 
 Batches = Literal["stack", "batch", "each"]
-"""How requests become calls. ``stack``: each is one sample, and several are stacked. ``batch``: each
-brings a whole batch, and several are put one after the other. ``each``: one call for each."""
+"""How requests become calls. ``stack``: each request is one sample, and several are stacked.
+``batch``: each request is a batch, and several are concatenated. ``each``: one call per request."""
 
 Parts = Any
-"""Which parts of a batch's answer are one request's, as JSON. ``"rows"``: along the first dimension, or the
-items of a list. ``"none"``: the answer is None. ``{"list": [Parts, ...]}`` and ``{"dict": {name: Parts}}``:
-of each item by itself."""
+"""How a batch's answer is divided among its requests, as JSON. ``"rows"``: along the first dimension, or by
+the items of a list. ``"none"``: the answer is None. ``{"list": [Parts, ...]}`` and
+``{"dict": {name: Parts}}``: each item separately."""
 _DEEPEST_PARTS: Final = 32
 
 
 class Origin(StrEnum):
-    """Who or what decided what is done with a module."""
+    """The source of a decision about a module."""
 
     USER = "user"
     """An option, such as ``--extern GLOB``."""
     PLAN = "plan"
-    """A line of the plan that was followed."""
+    """A line of the plan."""
     PROJECT = "project"
-    """Nobody had to: it is the project's own."""
+    """No decision was needed: it belongs to the project."""
     STANDARD_LIBRARY = "standard_library"
-    """Nobody had to: it was the standard library's where the archive was made."""
+    """No decision was needed: it belongs to the standard library of the Python that packed the archive."""
     SERVER = "server"
-    """Nobody had to: every server has it."""
+    """No decision was needed: every server has it."""
     RULES = "rules"
-    """Packing's rules, or what a trial load showed to be wrong in them."""
+    """Packing's rules, or a correction after a trial load."""
 
 
 class Entry(TypedDict):
-    """The object that the archive exists for."""
+    """The object that the archive serves."""
 
     package: str
     resource: str
@@ -76,7 +75,7 @@ class Entry(TypedDict):
 
 
 class MadeWith(TypedDict):
-    """Versions of what wrote the archive."""
+    """Versions of the programs that wrote the archive."""
 
     python: str
     torch: str
@@ -84,10 +83,10 @@ class MadeWith(TypedDict):
 
 
 class Extern(TypedDict):
-    """A third-party top-level module that the archive takes from where it is served.
+    """A third-party top-level module that the archive imports from the server's environment.
 
-    Distribution and version are "" where they would not say what it is: it was installed from a
-    directory or a repository, and an index may know the name as somebody else's.
+    Distribution and version are "" if they would not identify it: a package from a directory or repository
+    may share its name with another package on an index.
     """
 
     module: str
@@ -96,14 +95,17 @@ class Extern(TypedDict):
 
 
 class Importer(TypedDict):
-    """Who asked for a module: a module and the line of its source, or a pickle and 0."""
+    """The importer of a module: a module and the line of its source, or a pickle and 0."""
 
     module: str
     line: int
 
 
 class ModuleRecord(TypedDict):
-    """What was done with one module, who decided, why, and who asked for it (nobody: the user named it)."""
+    """The action for one module, the decision's origin and reason, and the module's importers.
+
+    ``imported_by`` is empty if the user named the module.
+    """
 
     action: Action
     origin: Origin
@@ -112,10 +114,10 @@ class ModuleRecord(TypedDict):
 
 
 class SelfTest(TypedDict):
-    """A pickle of example inputs and the answer that they gave when the archive was made.
+    """A pickle of example inputs and of the model's answer when the archive was made.
 
-    See ``interpool.archiver_ext.verify.self_test``. ``rtol`` and ``atol`` bound the difference of
-    two floating-point numbers as in torch.testing.assert_close.
+    See ``interpool.archiver_ext.verify.self_test``. ``rtol`` and ``atol`` bound the difference of two
+    floating-point numbers as in torch.testing.assert_close.
     """
 
     package: str
@@ -126,12 +128,12 @@ class SelfTest(TypedDict):
 
 
 class Serving(TypedDict):
-    """How an entry that is no handler is served.
+    """How to serve an entry that is not a handler.
 
-    ``batches`` is None if nobody has said, which is ``each``. ``parts`` says which parts of a batch's answer
-    were proven to be one request's when the archive was made; without it, requests are served as ``each``.
-    ``grad``: a module runs with gradients, and not in inference mode. ``train_mode``: a module stays in the
-    mode in which it was packed, and is not put into evaluation mode.
+    ``batches`` is None if the user has not chosen, and then means ``each``. ``parts`` says how packing proved
+    that a batch's answer can be divided; without it, requests are served as ``each``. ``grad``: a module runs
+    with gradients, and not in inference mode. ``train_mode``: a module keeps the mode in which it was packed,
+    and is not switched to evaluation mode.
     """
 
     batches: Batches | None
@@ -148,30 +150,37 @@ class _RequestRecord(TypedDict):
 
 
 class RequestRecord(_RequestRecord, total=False):
-    """A request over HTTP that was answered when the archive was made: its body, and what type that has.
+    """An HTTP request that was answered when the archive was made: its body's member and content type.
 
-    ``part`` says with which part of the self-test's answer: that of one sample, or of one row of a
-    handler's batch. None: the whole answer. ``answer_bytes`` is how long that was as it is sent; packers
-    before it do not say.
+    ``part`` is the index of the matching part of the self-test's answer: a sample, or a row of a handler's
+    batch. None means the whole answer. ``answer_bytes`` is the size of the encoded answer; old packers omit
+    it.
     """
 
     answer_bytes: int
 
 
 SERVED_PLAINLY: Final[Serving] = {"batches": None, "parts": None, "grad": False, "train_mode": False}
-"""What is served of which nobody has said anything: each request is one call."""
+"""The default: each request is one call."""
 
 
 class Manifest(TypedDict):
     """The manifest's JSON.
 
-    ``modules`` says of each module met what was done with it. ``externs`` names what must be
-    installed where the archive is served, the standard library left out. ``globals`` lists,
-    as ``module:name``, what its pickles take from external modules, and they get nothing
-    else. ``data`` lists members that code finds through ``__file__``, and empty folders, whose
-    names end in a slash. ``inputs`` describes the example inputs, ``request`` is one made of
-    them. ``files`` maps each member's name, without the zip's root directory, to the SHA-256 of
-    its content in hex; the manifest itself and its signature are the only members left out.
+    Attributes:
+        schema: the version of this format.
+        entry: the object that the archive serves.
+        made_with: versions of the programs that wrote the archive.
+        externs: modules that the server must have installed, without the standard library.
+        modules: the action for each module that packing met.
+        globals: the external ``module:name`` globals that its pickles may use, and no others.
+        data: members that code finds through ``__file__``, and empty folders, whose names end in a slash.
+        inputs: describes the example inputs.
+        self_test: example inputs with their answer.
+        serving: how to serve an entry that is not a handler.
+        request: a request made of the example inputs.
+        files: SHA-256 in hex of each member, by its name below the zip's root directory. It omits only the
+            manifest and its signature.
     """
 
     schema: int
@@ -189,19 +198,19 @@ class Manifest(TypedDict):
 
 
 def member_name(package: str, resource: str) -> str:
-    """Where torch.package keeps a package's resource, below the zip's root folder."""
+    """Return the name of torch.package's member for a resource, below the zip's root folder."""
     return f"{package.replace('.', '/')}/{resource}"
 
 
 def parse_manifest(text: str | bytes, archive: str) -> Manifest:
-    """Read a manifest and check it by itself; ``reader`` holds it against its archive.
+    """Parse a manifest and check that it is consistent; ``reader`` compares it with the archive.
 
     Args:
         text: the member's content.
         archive: the archive's file name, for messages.
 
     Raises:
-        ManifestError: not JSON, of a schema that is not read, or with a field that cannot be.
+        ManifestError: not JSON, an unsupported schema, or an invalid field.
     """
     try:
         value = strict_loads(text)
@@ -221,13 +230,13 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# Goes into a command line that people copy.
+# Part of a command line that users copy.
 _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?[\w-]+=[\w.-]+)*", re.ASCII)
 _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def _check_values(manifest: Manifest) -> None:
-    """Check what the types cannot express."""
+    """Check constraints that the types cannot express."""
     for name, digest in manifest["files"].items():
         _require(_DIGEST.fullmatch(digest), "files", f"gives {shown(name)} a digest that is not SHA-256")
     for name in manifest["modules"]:
@@ -282,19 +291,19 @@ def _require(good: object, rule: str, what: str) -> None:
 
 
 def is_tolerance(value: float) -> bool:
-    """Whether answers may differ by it: no NaN, not below 0, and finite."""
+    """Return whether a value is a valid tolerance: finite, not negative, not NaN."""
     return 0 <= value < TOLERANCES_BELOW
 
 
 def is_dotted_name(name: str) -> bool:
-    """Whether an import statement can name a module so: each part is an identifier."""
+    """Return whether an import statement can name this module: each part is an identifier."""
     return all(part.isidentifier() for part in name.split("."))
 
 
 def is_module_name(name: str) -> bool:
-    """Whether a module of the model's may be called so.
+    """Return whether a module of the model may have this name.
 
-    More than identifiers: code that lists its folder imports ``nets.3d-unet`` by import_module.
+    Parts need not be identifiers: code that lists its folder may import ``nets.3d-unet`` by import_module.
     """
     parts = name.split(".")
     others = parts[0].lower() != MANIFEST_PACKAGE

@@ -1,7 +1,7 @@
-"""importlib and pkgutil as an archive's code sees them.
+"""Versions of importlib and pkgutil for an archive's code.
 
-Their functions take modules by name, and look in sys.modules and on sys.path, where the
-archive's modules are not. To its own code they show the archive's modules first.
+Their functions take modules by name and search sys.modules and sys.path, which do not contain the archive's
+modules. These versions search the archive first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from interpool.native.archive.resources import ArchivePath
 
 VIEWED = ("importlib", "importlib.resources", "importlib.util", "pkgutil")
-"""The modules that archived code sees so."""
+"""The modules that are replaced for archived code."""
 
 _WITH_RESOURCES = (
     "contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary", "read_text",
@@ -28,32 +28,32 @@ _WITH_RESOURCES = (
 
 
 class Archive(Protocol):
-    """What is asked of an archive's importer here; see HermeticImporter."""
+    """The methods of HermeticImporter that this module uses."""
 
     modules: dict[str, ModuleType]
 
     def plain_name(self, module: str) -> str:
-        """A module's name as the archive's sources write it."""
+        """Return a module's name as the archive's sources write it."""
         ...
 
     def holds(self, module: str) -> bool:
-        """Whether a module of that name would come from the archive, or be nowhere."""
+        """Return whether a module of that name could come only from the archive."""
         ...
 
     def import_module(self, name: str, /) -> Any:
-        """The module of that name."""
+        """Import the module of that name."""
         ...
 
     def find_spec(self, module: str) -> ModuleSpec | None:
-        """Its spec, without running any of it."""
+        """Return its spec without running it."""
         ...
 
     def submodules(self, package: ModuleType) -> Iterator[tuple[str, bool]]:
-        """Names of what a package of the archive holds, and whether each is a package."""
+        """Yield the names in a package of the archive, and whether each is a package."""
         ...
 
     def resources_of(self, module: str) -> ArchivePath:
-        """The folder of a package of the archive, or that around a module."""
+        """Return the folder of a package of the archive, or of a module's package."""
         ...
 
 
@@ -61,8 +61,8 @@ class View(ModuleType):
     """A module with some of its names replaced.
 
     Args:
-        module: the module behind it; what is set on the view stays its own.
-        replaced: names and what they are here.
+        module: the original module; attributes set on the view do not change it.
+        replaced: names and their replacements.
     """
 
     def __init__(self, module: ModuleType, replaced: dict[str, Any]) -> None:
@@ -72,11 +72,11 @@ class View(ModuleType):
         self._behind = module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._behind, name)  # such as a submodule that was imported later
+        return getattr(self._behind, name)  # for example, a submodule that was imported later
 
 
 def views(importer: Archive) -> dict[str, View]:
-    """The modules of VIEWED by name, as the code of that importer's archive sees them."""
+    """Return replacements of the modules in VIEWED, by name, for one archive's code."""
     util = View(importlib.util, {"find_spec": _find_spec(importer)})
     resources = View(
         importlib.resources,
@@ -99,7 +99,7 @@ def _absolute(importer: Archive, name: str, package: str | None) -> str:
 
 def _import_module(importer: Archive) -> Callable[..., ModuleType]:
     def import_module(name: str, package: str | None = None) -> ModuleType:
-        """Stands in for ``importlib.import_module``."""
+        """Override of ``importlib.import_module``."""
         wanted = _absolute(importer, name, package)
         if importer.holds(wanted):
             found: ModuleType = importer.import_module(wanted)
@@ -111,7 +111,7 @@ def _import_module(importer: Archive) -> Callable[..., ModuleType]:
 
 def _find_spec(importer: Archive) -> Callable[..., ModuleSpec | None]:
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
-        """Stands in for ``importlib.util.find_spec``."""
+        """Override of ``importlib.util.find_spec``."""
         wanted = _absolute(importer, name, package)
         if importer.holds(wanted):
             return importer.find_spec(wanted)
@@ -122,7 +122,7 @@ def _find_spec(importer: Archive) -> Callable[..., ModuleSpec | None]:
 
 def _get_data(importer: Archive) -> Callable[[str, str], bytes | None]:
     def get_data(package: str, resource: str) -> bytes | None:
-        """Stands in for ``pkgutil.get_data``."""
+        """Override of ``pkgutil.get_data``."""
         wanted = importer.plain_name(package)
         if importer.holds(wanted):
             return importer.resources_of(wanted).joinpath(resource).read_bytes()
@@ -133,7 +133,7 @@ def _get_data(importer: Archive) -> Callable[[str, str], bytes | None]:
 
 def _iter_modules(importer: Archive) -> Callable[..., Iterator[pkgutil.ModuleInfo]]:
     def iter_modules(path: Any = None, prefix: str = "") -> Iterator[pkgutil.ModuleInfo]:
-        """Stands in for ``pkgutil.iter_modules``; knows a package's ``__path__`` by identity."""
+        """Override of ``pkgutil.iter_modules``; identifies a package's ``__path__`` by identity."""
         for module in list(importer.modules.values()):
             if path is not None and vars(module).get("__path__") is path:
                 for name, is_package in importer.submodules(module):
@@ -145,7 +145,10 @@ def _iter_modules(importer: Archive) -> Callable[..., Iterator[pkgutil.ModuleInf
 
 
 def _of_package(importer: Archive, stock: Callable[..., Any]) -> Callable[..., Any]:
-    """``stock`` takes a package, or its name, first; from Python 3.12 on ``files`` may take none."""
+    """Wrap ``stock``, whose first argument is a package or its name.
+
+    From Python 3.12 on ``files`` may omit it.
+    """
 
     @functools.wraps(stock)
     def call(*args: Any, **kwargs: Any) -> Any:

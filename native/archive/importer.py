@@ -1,8 +1,7 @@
-"""The one importer of hermetic archives: code in an archive runs as it did in its folder.
+"""The importer of hermetic archives: archived code runs as it did in its folder.
 
-torch.package keeps an archive's modules to itself, where much of Python does not look. Here
-they are found in sys.modules, beside their data files, and by importlib; and a module that
-failed to import is not there half made.
+torch.package keeps an archive's modules where much of Python does not look. This importer adds them to
+sys.modules, next to their data files, and makes importlib find them. A module whose import failed is removed.
 """
 
 from __future__ import annotations
@@ -47,21 +46,20 @@ _NAMESPACE_DIGEST = hashlib.sha256(NAMESPACE_SOURCE.encode()).hexdigest()
 class HermeticImporter(PackageImporter):
     """Imports and unpickles from one archive.
 
-    Its modules stand in sys.modules under their mangled names (``<torch_package_0>.pkg.mod``)
-    until ``close()``. What its manifest lists as data, and the sources of the modules that went in, are
-    laid out in a folder of their own when the first module is imported, and ``__file__`` of
-    all modules is there: code that lists its own folder sees what was packed.
+    Its modules are in sys.modules under their mangled names (``<torch_package_0>.pkg.mod``) until
+    ``close()``. The first import extracts the manifest's data files and the modules' sources into a folder,
+    and ``__file__`` of all modules points there. So code that lists its own folder finds the packed files.
 
     Args:
-        reader: the archive. Its structure has been checked.
+        reader: the archive, whose structure has been checked.
         path: of the archive, for messages.
-        manifest: the archive's, or None for a torch.package without one.
+        manifest: the archive's manifest; None for a plain torch.package.
 
     Attributes:
-        place: the path, and the number of the process's snapshot of it; 0 for the one of the path.
+        place: the path, and the number of the process's snapshot; 0 for the first snapshot of the path.
 
     Raises:
-        ManifestError: it lists data files that the archive does not hold.
+        ManifestError: it lists data files that the archive does not contain.
     """
 
     def __init__(self, reader: PyTorchFileReader, path: str, manifest: Manifest | None) -> None:
@@ -70,7 +68,7 @@ class HermeticImporter(PackageImporter):
         self._closed = False
         self._views: dict[str, View] = {}
         self._loading: set[str] = set()
-        self._sources: dict[str, str | None] = {}  # members, by the names of modules that ran
+        self._sources: dict[str, str | None] = {}  # source members, by the names of modules that ran
         super().__init__(reader)
         self.filename = path
         self.place = (path, 0)
@@ -79,29 +77,29 @@ class HermeticImporter(PackageImporter):
         self._add_data_folders()
         self._files = self._data if manifest is None else self._data | self._source_digests(manifest)
 
-    # ---- what archived code, and importlib's machinery, ask --------------------------------
+    # ---- called by archived code and importlib ----------------------------------------------
 
     def id(self) -> str:
-        """What the names of its modules start with: ``<torch_package_0>``."""
+        """Return the prefix of its modules' names: ``<torch_package_0>``."""
         name: str = self._mangler.parent_name()
         return name
 
     @property
     def folder(self) -> Path | None:
-        """Where its files are laid out; None before any of its modules ran, or if it has no files."""
+        """The folder of its extracted files; None before the first import, or if it has no files."""
         return None if self._folder is None else self._folder.path
 
     def plain_name(self, module: str) -> str:
-        """A module's name as the archive's sources write it."""
+        """Return a module's name as the archive's sources write it."""
         name: str = self._mangler.demangle(module)
         return name
 
     def holds(self, module: str) -> bool:
-        """Whether a module of that name would come from the archive, or be nowhere."""
+        """Return whether a module of that name could come only from the archive."""
         return _is_inside(self.root.children.get(module.partition(".")[0]))
 
     def find_spec(self, module: str) -> importlib.machinery.ModuleSpec | None:
-        """The spec of a module of the archive, without running any of it; None if it holds none."""
+        """Return the spec of an archived module without running it; None if it does not exist."""
         node = self._node(module)
         if node is None:
             return None
@@ -111,21 +109,21 @@ class HermeticImporter(PackageImporter):
         return importlib.machinery.ModuleSpec(module, self, origin=node.source_file, is_package=is_package)  # type: ignore[arg-type]
 
     def resources_of(self, module: str) -> ArchivePath:
-        """The folder of a package of the archive, or that around a module."""
+        """Return the folder of a package of the archive, or of a module's package."""
         node = self._node(module)
         is_package = isinstance(node, PackageNode)
         package = module if is_package else module.rpartition(".")[0]
         return ArchivePath(self, package.replace(".", "/"))
 
     def get_resource_reader(self, module: str) -> ArchiveResources:
-        """Importlib's protocol for resources."""
+        """Implement importlib's protocol for resources."""
         return ArchiveResources(self.resources_of(self.plain_name(module)))
 
     def get_source(self, module: str) -> str:
-        """The text of a module, for tracebacks and ``inspect``.
+        """Return the source of a module, for tracebacks and ``inspect``.
 
         Raises:
-            ImportError: the archive holds no such module.
+            ImportError: the archive contains no such module.
         """
         node = self._node(self.plain_name(module))
         if node is None or isinstance(node, ExternNode):
@@ -136,10 +134,10 @@ class HermeticImporter(PackageImporter):
         return text
 
     def get_data(self, path: str) -> bytes:
-        """A member's content: by its name, or by a path beside some module's ``__file__``.
+        """Return a member's content, by its name or by a path next to some module's ``__file__``.
 
         Raises:
-            FileNotFoundError: the archive holds no such member.
+            FileNotFoundError: the archive contains no such member.
         """
         name = self._mangler.demangle(path)
         if self._folder is not None and name.startswith(f"{self._folder.path}/"):
@@ -150,32 +148,32 @@ class HermeticImporter(PackageImporter):
         return content
 
     def submodules(self, package: ModuleType) -> Iterator[tuple[str, bool]]:
-        """What is in a package of the archive: last names, and whether they are packages."""
+        """Yield the last names in a package of the archive, and whether each is a package."""
         node = self._node(self.plain_name(package.__name__))
         for name, child in sorted(node.children.items()):
             if _is_inside(child):
                 yield name, isinstance(child, PackageNode)
 
-    # ---- torch.package's steps ---------------------------------------------------------------
+    # ---- overrides of torch.package's methods ------------------------------------------------
 
     def _add_file(self, filename: str) -> None:
-        # A folder of data may have the name of a module, which torch.package would refuse.
+        # A data folder may have the name of a module, which torch.package would refuse.
         if filename not in self._data or filename.endswith(".py"):
             super()._add_file(filename)
 
     def _source_digests(self, manifest: Manifest) -> dict[str, str]:
-        """The digests of the members that hold the sources of modules, by name."""
+        """Return the digests of the modules' source members, by name."""
         digests = {}
         for name, done in manifest["modules"].items():
             node = self._node(name) if done["action"] == "intern" else None
             source = getattr(node, "source_file", None) or ""
-            # What stands for the __init__.py of a folder that has none is no file of the user's.
+            # The placeholder for a missing __init__.py is no file of the user.
             if manifest["files"].get(source, _NAMESPACE_DIGEST) != _NAMESPACE_DIGEST:
                 digests[source] = manifest["files"][source]
         return digests
 
     def _add_data_folders(self) -> None:
-        """Where no module has its name, a folder of data can be imported, as in Python."""
+        """Make data folders importable if no module has their name, as in Python."""
         for name in self._data:
             node: Any = self.root
             for atom in name.split("/")[:-1]:
@@ -184,21 +182,21 @@ class HermeticImporter(PackageImporter):
                     break
 
     def _install_on_parent(self, parent: str, name: str, module: ModuleType) -> None:
-        # torch.package calls this twice: before the module's code runs, and afterwards.
-        # A module of torch's that is late knows its loader: its contents are not asked for.
+        # torch.package calls this before and after the module's code runs. getattr() does not import the
+        # contents of a deferred module of torch, which knows its loader.
         if name not in self._sources and getattr(module, "__loader__", None) is self:
             self._introduce(name, module)
         super()._install_on_parent(parent, name, module)
 
     def _introduce(self, name: str, module: ModuleType) -> None:
-        """Register a module, whose code is about to run, with the rest of Python."""
+        """Register a module with Python before its code runs."""
         source = module.__file__ and self.plain_name(module.__file__)
         self._sources[name] = source
         if self._closed:
-            return  # an object that outlived its package: nobody would remove the module again
+            return  # an object outlived its package, so nothing would remove the module again
         if self._files and self._folder is None:
             self._folder = extract(self._files, self.zip_reader.get_record, self.filename)
-        # Importing a module by name gets the first part of its name, too.
+        # Importing a module by name imports its top-level package, too.
         sys.modules.setdefault(self.id(), ModuleType(self.id())).__path__ = []
         sys.modules[module.__name__] = module
         if self._folder is None:
@@ -217,27 +215,27 @@ class HermeticImporter(PackageImporter):
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        """What import statements in the archive's code call."""
+        """Handle import statements of the archive's code."""
         if isinstance(fromlist, list) and not fromlist and not level and not self.holds(name):
-            # PyImport_Import, and no import statement: C code of some library imports what it
-            # needs, with the globals of the archive's code that called it.
+            # This is PyImport_Import and no import statement: C code of a library imports its own dependency,
+            # with the globals of the archived code that called it.
             return builtins.__import__(name)
         return super().__import__(name, globals, locals, fromlist, level)  # type: ignore[no-untyped-call]
 
     def _gcd_import(self, name: str, package: str | None = None, level: int = 0) -> Any:
-        # Archived code that asks for its own __name__ asks for a mangled one.
+        # Archived code that imports its own __name__ passes a mangled name.
         return super()._gcd_import(self.plain_name(name), package, level)  # type: ignore[no-untyped-call]
 
     def _find_and_load(self, name: str) -> Any:
         if name in self.modules and name not in self._loading:
             return super()._find_and_load(name)  # type: ignore[no-untyped-call]
-        # As Python does: another thread waits until the module is there in full.
+        # As in Python, another thread waits until the module is complete.
         lock = ModuleLock(self._mangler.mangle(name))
         try:
             lock.__enter__()
         except RuntimeError:
-            # Another thread loads it, and waits for what this one is loading: as in any such circle, this one
-            # goes on with what is there.
+            # Another thread loads it and waits for a module that this thread loads. As in any circular
+            # import, this thread continues with the incomplete module.
             if name not in self.modules:
                 raise
             return super()._find_and_load(name)  # type: ignore[no-untyped-call]
@@ -256,7 +254,7 @@ class HermeticImporter(PackageImporter):
         finally:
             self._loading.discard(name)
         if name in self._sources:
-            # A module may put something else in its own place.
+            # A module may replace itself in sys.modules.
             found = sys.modules.get(self._mangler.mangle(name), module)
             module = self.modules[name] = found
         if name in VIEWED and module is sys.modules.get(name):
@@ -265,7 +263,7 @@ class HermeticImporter(PackageImporter):
         return module
 
     def _forget(self, name: str) -> None:
-        """As Python does with a module whose code raised: the next import runs it again."""
+        """Remove a module whose code raised, as Python does: the next import runs it again."""
         if name not in self._sources:
             return
         del self._sources[name]
@@ -286,7 +284,7 @@ class HermeticImporter(PackageImporter):
 
     @property
     def storage_context(self) -> Any:
-        """Where TorchScript modules find weights while an object is unpickled; others they read."""
+        """Storages for TorchScript modules while an object is unpickled; they read all others."""
         return self._storage_context
 
     @storage_context.setter
@@ -299,13 +297,13 @@ class HermeticImporter(PackageImporter):
     # ---- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Remove the modules and the data files. Objects made from the archive still work."""
+        """Remove the modules and the data files. Objects from the archive still work."""
         self._closed = True
         self._whole_names.remove()
         for name in self._sources:
             sys.modules.pop(self._mangler.mangle(name), None)
         sys.modules.pop(self.id(), None)
-        loggers = logging.root.manager.loggerDict  # those that modules have named after themselves
+        loggers = logging.root.manager.loggerDict  # loggers that modules named after themselves
         for name in [name for name in loggers.copy() if name.partition(".")[0] == self.id()]:
             loggers.pop(name, None)
         prefixes: tuple[str, ...] = (self.id(),)
@@ -316,7 +314,7 @@ class HermeticImporter(PackageImporter):
 
 
 def _is_inside(node: Any) -> bool:
-    """Whether there is anything but external modules at or below a node of the archive's tree."""
+    """Return whether a node of the archive's tree contains anything but external modules."""
     if isinstance(node, PackageNode):
         children = node.children.values()
         return node.source_file is not None or not children or any(map(_is_inside, children))
@@ -324,10 +322,10 @@ def _is_inside(node: Any) -> bool:
 
 
 def _data_digests(reader: Any, path: str, manifest: Manifest) -> dict[str, str]:
-    """The digests of what the manifest lists as data, by name; "" for an empty folder."""
+    """Return the digests of the manifest's data files, by name; "" for an empty folder."""
     digests = {}
     for name in manifest["data"]:
-        # One that ends in a slash is a folder with nothing in it, and no member.
+        # A name that ends in a slash is an empty folder, and no member.
         empty_folder = name.endswith("/")
         parts = name.removesuffix("/").split("/")
         strange = not {"", ".", ".."}.isdisjoint(parts) or parts[0] in (".data", MANIFEST_PACKAGE)

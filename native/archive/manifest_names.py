@@ -1,4 +1,4 @@
-"""Names in a TorchServe manifest that become paths: each stays inside the model's directory."""
+"""Checks that paths in a TorchServe manifest stay inside the model's directory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ RULE: Final = "mar-path"
 
 
 def require_inside(model: Mapping[str, Any], manifest: object, directory: str | Path | None = None) -> None:
-    """Refuse a manifest of which a name leads out of the model's directory.
+    """Refuse a manifest with a path that leads out of the model's directory.
 
     Args:
-        model: what the manifest says of the model.
-        manifest: where it stands, for the message.
-        directory: the model's, whose links are followed; None for an archive that is not extracted.
+        model: the manifest's section about the model.
+        manifest: path of the manifest, for the message.
+        directory: the model's directory, in which links are resolved; None if the archive is not extracted.
 
     Raises:
-        StructureError: a name leads out, or is no name.
+        StructureError: a path leads out, or is no valid name.
     """
     for key in NAMES:
         if why := _wrong(model.get(key), key, directory):

@@ -1,8 +1,7 @@
-"""What the members of an archive may be called.
+"""Checks the names of an archive's members.
 
-A name means the same to this reader, to torch's (which knows no case, and stops after 511
-bytes), to a file system that the archive is unpacked on, and to whoever reads it in a
-message. Standard library only.
+A name must mean the same to this reader, to torch's (which ignores case and stops after 511 bytes), to a file
+system, and to people. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from typing import Final, NoReturn
 from interpool.native.errors import StructureError
 
 LONGEST_NAME: Final = 511
-"""In bytes; torch reads no more of a name."""
+"""Bytes; torch ignores the rest of a longer name."""
 
 _PLAIN = re.compile(rb"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)+")
 
 
 def checked_names(path: str, raw_names: Sequence[tuple[bytes, bool]]) -> list[str]:
-    """The members' names below their one root folder, in the same order.
+    """Return the members' names below their common root folder, in the same order.
 
     Args:
         path: the archive, for messages.
-        raw_names: bytes as in the zip, and whether the zip says that they are UTF-8.
+        raw_names: for each member, the name's bytes in the zip, and whether the zip declares UTF-8.
 
     Raises:
-        StructureError: a name is not one that torch.package writes, or two are as good as one.
+        StructureError: torch.package would not write a name, or two names are equivalent.
     """
     root = raw_names[0][0].partition(b"/")[0].decode("utf-8", "replace") if raw_names else ""
     names = [_below_root(path, root, _decoded(path, *each)) for each in raw_names]

@@ -1,8 +1,8 @@
-"""Packed weights of quantized layers: the objects of C++ that a pickle may make, and of what.
+"""Creates the C++ objects of quantized layers' packed weights from pickles.
 
-Torch makes such an object empty and fills it afterwards; one that stays empty ends the process when an
-operator is given it. It makes any class that is registered, too. So a pickle gets a stand-in,
-and the object is made once its content is there and is of a class that is listed here.
+torch creates an empty object of any registered class and fills it later. If an operator gets an empty object,
+the process crashes. So a pickle first gets a placeholder; the object is created when its content is known and
+its class is one of those listed here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final
 import torch
 
 NAME: Final = ("torch", "ScriptObject")
-"""The class by which a pickle makes one."""
+"""The class that a pickle names for such an object."""
 
 _CLASSES: Final = "__torch__.torch.classes."
 _CONVOLUTIONS: Final = ("quantized.Conv2dPackedParamsBase", "quantized.Conv3dPackedParamsBase")
-# Made of tensors alone, which C++ checks; none of them runs code or opens files.
+# Their content is only tensors, which C++ checks; none of them runs code or opens files.
 _TAKEN: Final = frozenset(
     {
         *_CONVOLUTIONS,
@@ -28,14 +28,14 @@ _TAKEN: Final = frozenset(
 
 
 class PackedWeights:
-    """What a pickle has until it has said what is in the object."""
+    """Placeholder until the pickle provides the object's content."""
 
 
 def make(state: Any) -> torch.ScriptObject:
-    """The object of a state that a pickle gives.
+    """Create the object from its pickled state.
 
     Raises:
-        ValueError: it is of a class that is not listed, or its content is none that torch has written.
+        ValueError: its class is not listed, or torch did not write the content.
     """
     content, name = state if type(state) is tuple and len(state) == 2 else (None, None)
     if type(name) is not str or name.removeprefix(_CLASSES) not in _TAKEN:
@@ -53,7 +53,7 @@ def make(state: Any) -> torch.ScriptObject:
 
 
 def _is_convolution(content: Any) -> bool:
-    """Whether it has all tensors; C++ reads beyond the end of lists that are shorter."""
+    """Return whether all tensors are present; C++ would read beyond the end of shorter lists."""
     match content:
         case "2", [torch.Tensor(), torch.Tensor()], [None | torch.Tensor()]:
             return type(content) is tuple and all(type(part) is list for part in content[1:])

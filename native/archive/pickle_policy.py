@@ -1,10 +1,10 @@
-"""What pickles may take from outside of their archive, whoever wrote them.
+"""Decides which objects outside of an archive its pickles may use.
 
-A pickle names functions and calls them. The tables here hold what models' pickles are
-made of; what could run code, open files or bypass the check is left out. Names are judged
-before their module is imported, values after that.
+A pickle names functions and calls them. These tables allow what pickles of models need; they omit whatever
+could run code, open files or bypass the check. Names are checked before their module is imported, values
+afterwards.
 
-This bounds pickles, not code: a module in the archive can import what it likes.
+This limits pickles, not code: a module in the archive can import any module.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _OPERATORS = {
     "pos", "pow", "rshift", "sub", "truediv", "truth", "xor",
 }  # fmt: skip
 
-# Not here, on purpose: attrgetter and methodcaller (they bypass the check of getattr), reduce,
-# map and call (they call for others), anything that reads or writes files, starts processes,
-# loads code, or evaluates text (typing.get_type_hints, collections.namedtuple).
+# Omitted on purpose: attrgetter and methodcaller (they bypass the check of getattr), reduce, map and call
+# (they call other functions), and anything that reads or writes files, starts processes, loads code, or
+# evaluates text (typing.get_type_hints, collections.namedtuple).
 _STANDARD: Mapping[str, Collection[str]] = {
     "__builtin__": _BUILTINS,
     "_codecs": {"encode"},
@@ -83,7 +83,7 @@ _STANDARD: Mapping[str, Collection[str]] = {
     "numbers": _CAPITALS,
     "operator": _OPERATORS,
     "pathlib": _CAPITALS,
-    "pathlib._local": _CAPITALS,  # where CPython 3.13 says that paths are from
+    "pathlib._local": _CAPITALS,  # the module of paths in CPython 3.13
     "posixpath": {"basename", "dirname", "join", "normpath", "splitext"},
     "random": {"Random"},
     "re": {"RegexFlag", "_compile", "compile"},
@@ -124,8 +124,8 @@ _NUMPY_FUNCTIONS = {
     "sum", "var", "where",
 }  # fmt: skip
 
-# What would bypass the check at once. sympy evaluates text that it is given for a number, pydantic
-# text that it is given for a type, and every server has both.
+# Modules that would bypass the check. sympy evaluates text as numbers and pydantic evaluates text as types,
+# and every server has both.
 _NEVER: Final = frozenset(
     {
         *OWN_MODULES, "__main__", "_distutils_hack", "_pytest", "cffi", "cloudpickle", "dill", "distutils",
@@ -138,7 +138,13 @@ _NEVER: Final = frozenset(
 
 
 def current_name(module: str, name: str, protocol: int) -> tuple[str, str]:
-    """What a global of a pickle of that protocol is called in Python 3."""
+    """Return the Python 3 name of a pickle's global.
+
+    Args:
+        module: the module that the pickle names.
+        name: the name in it.
+        protocol: the pickle's protocol; below 3, Python 2 names are translated.
+    """
     if protocol >= 3:
         return module, name
     if (module, name) in RENAMED_GLOBALS:
@@ -147,19 +153,29 @@ def current_name(module: str, name: str, protocol: int) -> tuple[str, str]:
 
 
 def is_external(module: str, externs: Collection[str]) -> bool:
-    """Whether torch.package takes a module from outside of the archive whose externs these are."""
+    """Return whether torch.package imports a module from outside of the archive.
+
+    Args:
+        module: its dotted name.
+        externs: the archive's extern modules.
+    """
     parts = module.split(".")
     prefixes = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
     return not set(IMPLICIT_EXTERNS).isdisjoint(prefixes) or any(prefix in externs for prefix in prefixes)
 
 
 def is_dunder(name: str) -> bool:
-    """Such as ``__builtins__``: Python's own, and never what a pickle needs."""
+    """Return whether a name is Python's own, such as ``__builtins__``; pickles never need one."""
     return name.startswith("__") and name.endswith("__")
 
 
 def allows_name(module: str, name: str) -> bool:
-    """Whether an external module may be imported for a pickle, and asked for that name."""
+    """Return whether a pickle may name a member of an external module, so that it is imported.
+
+    Args:
+        module: dotted name of the module.
+        name: of the member.
+    """
     top = module.partition(".")[0]
     if top == "torch":
         return module == "torch" or _listed(PICKLED, module, name) or _within(module, PICKLED_TREES)
@@ -171,13 +187,17 @@ def allows_name(module: str, name: str) -> bool:
 
 
 def allows_value(module: str, name: str, value: Any) -> bool:
-    """Whether a pickle may have what an external module holds by that name.
+    """Return whether a pickle may use the value of a member of an external module.
 
-    A function or class counts as what it says it is: a module that hands on another's is
-    asked for the other's.
+    A function or class is judged by the module that defines it, not by one that reexports it.
+
+    Args:
+        module: dotted name of the module.
+        name: of the member.
+        value: the member.
     """
     if isinstance(value, (types.ModuleType, dict, list, set)):
-        return False  # a container could be added to, and others look into it
+        return False  # a pickle could change a container that other code uses
     home = getattr(value, "__module__", None)
     if not isinstance(home, str) or not isinstance(value, (type, *_FUNCTIONS)):
         home = module
@@ -186,7 +206,7 @@ def allows_value(module: str, name: str, value: Any) -> bool:
         if not allows_name(home, str(true_name)) and not _is_alias(module, name, value):
             return False
     if isinstance(value, _FUNCTIONS) and _is_foreign(home):
-        # Also what is only held may be called in the end: by a class, as what its argument is for.
+        # A class may later call a function that the pickle only passes to it.
         names = {name, str(getattr(value, "__name__", name))}
         if any(_OPENS.search(each) for each in names):
             return False
@@ -197,9 +217,13 @@ def allows_value(module: str, name: str, value: Any) -> bool:
 
 
 def unwrapped(function: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """What is called in the end, and with what, by a partial, or by what stands for a class (``list[int]``).
+    """Return the function and arguments behind partials and generic aliases (``list[int]``).
 
-    One that stands for itself, on whatever way, stays one.
+    Unwrapping stops after ``_MOST_WRAPPED`` levels, because a partial may contain itself.
+
+    Args:
+        function: a callable.
+        args: its positional arguments.
     """
     for _ in range(_MOST_WRAPPED):
         if isinstance(function, functools.partial):
@@ -213,14 +237,14 @@ def unwrapped(function: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...
 
 
 def allows_call(function: Any) -> bool:
-    """Whether a pickle may call what it has.
+    """Return whether a pickle may call a function that it may refer to.
 
-    Of the functions that models hold (``torch.relu``, ``operator.mul``) pickles call those only
-    that were made for pickles; with the others they could run out of memory, or never end.
+    Models contain functions (``torch.relu``, ``operator.mul``) that pickles may only refer to: a call could
+    exhaust memory or never end. Pickles may call classes, and functions written for pickles.
     """
     function, _ = unwrapped(function, ())
     if isinstance(function, functools.partial) or get_origin(function) is not None:
-        return False  # it would go on for ever
+        return False  # it contains itself
     if not isinstance(function, _FUNCTIONS):
         return True
     home, name = getattr(function, "__module__", None), function.__name__
@@ -231,16 +255,16 @@ def allows_call(function: Any) -> bool:
         return True
     if _is_foreign(home):
         return _MAKES.search(name) is not None
-    # Many of torch's own in C check nothing of what they are given; methods can save files.
+    # Many C functions of torch do not check their arguments; methods can save files.
     unsafe = home.partition(".")[0] == "torch" and not isinstance(function, types.FunctionType)
     return name.startswith("_") and not unsafe
 
 
-_MOST_WRAPPED: Final = 10  # partials and aliases in each other
+_MOST_WRAPPED: Final = 10  # levels of nested partials and aliases
 
-# What functions and methods of installed packages are called that were made for pickles.
+# Names of installed packages' functions and methods that were written for pickles.
 _MAKES = re.compile(r"^_|^newObj$|unpickle|reconstruct|rebuild")
-# And those that read or write files, or take text for code.
+# Names of those that read or write files, or evaluate text.
 _OPENS = re.compile(
     r"(?:^|_)(?:compile|download|dump|dumps|eval|exec|execute|import|lambdify|load|loads|open|parse_expr|popen|"
     r"query|read|run|save|spawn|sympify|system|write)(?:_|$)"
@@ -256,18 +280,18 @@ _CALLED = {
 
 
 def is_standard(top: str) -> bool:
-    """Whether a top-level module is the standard library's, in this Python or in Python 2."""
+    """Return whether a top-level module is in the standard library, of this Python or of Python 2."""
     return top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "__builtin__"
 
 
 def _is_foreign(home: str) -> bool:
-    """Whether that is a module of an installed package other than torch and numpy."""
+    """Return whether a module is of an installed package other than torch and numpy."""
     top = home.partition(".")[0]
     return top not in ("torch", "numpy") and not is_standard(top) and not _is_archived(home)
 
 
 def _is_archived(home: str) -> bool:
-    """Whether that is a module of an archive, which torch.package calls by a name of its own."""
+    """Return whether a module is an archive's, whose name torch.package has mangled."""
     return home.startswith(MANGLED)
 
 
@@ -275,7 +299,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescrip
 
 
 def _is_alias(module: str, name: str, value: Any) -> bool:
-    """The standard library's listed names may have their home in a private module."""
+    """Return whether a listed name of the standard library is defined in a private module."""
     return _listed(_STANDARD, module, name) and isinstance(value, (type, *_FUNCTIONS))
 
 
@@ -321,7 +345,7 @@ def _listed(table: Mapping[str, Collection[str]], module: str, name: str) -> boo
     if name in names:
         return True
     if "A*" in names:
-        return name[:1].isupper() and name != "ForwardRef"  # which evaluates text
+        return name[:1].isupper() and name != "ForwardRef"  # ForwardRef evaluates text
     return "*" in names and not name.startswith("_")
 
 

@@ -1,7 +1,7 @@
-"""The one reader of hermetic archives: structure, manifest, digests, in this order.
+"""Reads hermetic archives and checks structure, manifest and digests, in this order.
 
-Used before anything in an archive is unpickled or run, by whoever packs, verifies or
-serves it. Standard library only: private interpreters use it as well.
+Packing, verification and serving use it before they unpickle or run anything. Standard library only: private
+interpreters use it, too.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ __all__ = ["Record", "check_digests", "digest_of", "read_manifest", "read_member
 MANIFEST_MEMBER: Final = f"{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"
 SIGNATURE_MEMBER: Final = f"{MANIFEST_PACKAGE}/{SIGNATURE_RESOURCE}"
 
-_IN_FOLDER = "_"  # stands for a file in a folder that is empty
+_IN_FOLDER = "_"  # name of a hypothetical file in an empty folder
 _VERSION, _EXTERNS, _BYTE_ORDER = ".data/version", ".data/extern_modules", "byteorder"
 _MOST_EXTERN_BYTES = 1 << 20
-_CHUNK = 256 << 10  # what stays in a core's cache between being read and being hashed
+_CHUNK = 256 << 10  # fits into a core's cache between reading and hashing
 
 
 def read_records(path: str, file: IO[bytes]) -> dict[str, Record]:
-    """The files of a torch.package archive, by name.
+    """Return the members of a torch.package archive, by name.
 
-    Reads the zip's directory and headers and torch.package's own small records, none of
-    the content.
+    Reads the zip's directory and headers, and torch.package's own small members, but no content.
 
     Args:
-        path: the archive, as the user knows it; messages name it.
-        file: the archive, opened.
+        path: the archive's path as the user knows it; messages name it.
+        file: the open archive.
 
     Raises:
-        StructureError: it is not a zip, cut short, not a torch.package, or breaks a rule.
+        StructureError: it is not a zip, truncated, not a torch.package, or breaks a rule.
         ArchiveError: it cannot be read.
     """
     try:
@@ -67,18 +66,18 @@ def read_records(path: str, file: IO[bytes]) -> dict[str, Record]:
 
 
 def read_manifest(path: str, file: IO[bytes], records: dict[str, Record]) -> Manifest | None:
-    """The archive's manifest, checked against itself, the members' names and the externs.
+    """Return the archive's manifest, checked for consistency with the members' names and the externs.
 
     Args:
-        path: the archive, as the user knows it; messages name it.
-        file: the archive, opened.
-        records: what ``read_records`` gave for it.
+        path: the archive's path as the user knows it; messages name it.
+        file: the open archive.
+        records: the result of ``read_records``.
 
     Returns:
-        None for a torch.package that has no manifest.
+        None for a torch.package without a manifest.
 
     Raises:
-        ManifestError: it is not what a packer writes, or not of this archive.
+        ManifestError: a packer would not write it, or it belongs to another archive.
         StructureError: it is damaged.
         ArchiveError: it cannot be read.
     """
@@ -103,13 +102,13 @@ def read_manifest(path: str, file: IO[bytes], records: dict[str, Record]) -> Man
 def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manifest: Manifest) -> None:
     """Compare every member's SHA-256 with the manifest; reads the whole archive once.
 
-    Other threads run meanwhile: hashing holds no GIL.
+    Hashing releases the GIL.
 
     Args:
-        path: the archive, as the user knows it; messages name it.
-        file: the archive, opened.
-        records: what ``read_records`` gave for it.
-        manifest: what ``read_manifest`` gave for it.
+        path: the archive's path as the user knows it; messages name it.
+        file: the open archive.
+        records: the result of ``read_records``.
+        manifest: the result of ``read_manifest``.
 
     Raises:
         DigestError: names the first member that differs, in the order of the zip.
@@ -131,7 +130,12 @@ def check_digests(path: str, file: IO[bytes], records: dict[str, Record], manife
 
 
 def digest_of(path: str, file: IO[bytes], record: Record) -> str:
-    """SHA-256 of a member's content, in hex.
+    """Return the SHA-256 of a member's content, in hex.
+
+    Args:
+        path: the archive's path, for messages.
+        file: the open archive.
+        record: the member.
 
     Raises:
         StructureError: it is damaged.
@@ -176,7 +180,7 @@ def _is_byte_order(content: bytes) -> bool:
 
 
 def _externs(path: str, file: IO[bytes], records: dict[str, Record]) -> list[str]:
-    """What torch.package wrote down as external modules."""
+    """Return the external modules that torch.package has recorded."""
     record = records[_EXTERNS]
     data = read_member(path, file, record) if record.size <= _MOST_EXTERN_BYTES else b"\xff"
     try:
@@ -192,7 +196,7 @@ def _externs(path: str, file: IO[bytes], records: dict[str, Record]) -> list[str
 
 
 def _check_members(path: str, records: dict[str, Record], manifest: Manifest) -> None:
-    """The manifest lists exactly the members that exist."""
+    """Check that the manifest lists exactly the existing members."""
     listed = manifest["files"].keys()
     present = records.keys() - {MANIFEST_MEMBER, SIGNATURE_MEMBER}
     for name in sorted(listed - present):
@@ -204,7 +208,7 @@ def _check_members(path: str, records: dict[str, Record], manifest: Manifest) ->
         if name not in present and name not in folders:
             _lies(path, "data", f"names the data file {shown(name)}, which is not in the archive")
     if folders:
-        # No members, but they are made on disk: the rules for names hold for a file in each.
+        # Empty folders are no members but are created on disk, so a file in each must have a valid name.
         places = [*present, *(f"{name}{_IN_FOLDER}" for name in folders)]
         checked_names(path, [(f"_/{name}".encode(errors="replace"), True) for name in places])
     named = {what: manifest[what] for what in ("entry", "self_test", "request")}
@@ -217,7 +221,7 @@ def _check_members(path: str, records: dict[str, Record], manifest: Manifest) ->
 
 
 def _check_modules(path: str, records: dict[str, Record], manifest: Manifest, externs: list[str]) -> None:
-    """What it says of modules is what torch.package will do with them."""
+    """Check that torch.package will treat each module as the manifest says."""
     modules = manifest["modules"]
     stated = {name for name, module in modules.items() if module["action"] == "extern"}
     for name in sorted(stated.symmetric_difference(externs)):

@@ -1,4 +1,4 @@
-"""An archive's members as ``importlib.resources`` wants to see them."""
+"""Exposes an archive's members through ``importlib.resources``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Archive(Protocol):
-    """What is asked of an archive's importer here."""
+    """The attributes of an archive's importer that this module uses."""
 
     filename: str
     zip_reader: Any  # torch's, which has no stub
 
     def get_data(self, path: str) -> bytes:
-        """The content of a member."""
+        """Return the content of a member."""
         ...
 
 
@@ -26,8 +26,8 @@ class ArchivePath(Traversable):
     """A path in an archive, which need not exist.
 
     Args:
-        importer: the archive's.
-        member: relative path below the archive's root, "" for that itself.
+        importer: the archive's importer.
+        member: relative path below the archive's root; "" for the root.
     """
 
     def __init__(self, importer: Archive, member: str) -> None:
@@ -36,24 +36,24 @@ class ArchivePath(Traversable):
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return self._member.rpartition("/")[2]
 
     def is_file(self) -> bool:
-        """Whether it is a member."""
+        """Return whether it is a member."""
         return bool(self._importer.zip_reader.has_record(self._member))
 
     def is_dir(self) -> bool:
-        """Whether members lie below it."""
+        """Return whether there are members below it."""
         return next(self._below(), None) is not None
 
     def iterdir(self) -> Iterator[ArchivePath]:
-        """What lies directly below it."""
+        """Return the paths directly below it."""
         children = dict.fromkeys(rest.partition("/")[0] for rest in self._below())
         return (self.joinpath(child) for child in children)
 
     def joinpath(self, *descendants: str | PathLike[str]) -> ArchivePath:
-        """The place that far below it."""
+        """Return the path of a descendant."""
         parts = [part for each in descendants for part in str(each).split("/") if part not in ("", ".")]
         return ArchivePath(self._importer, "/".join(filter(None, [self._member, *parts])))
 
@@ -61,16 +61,16 @@ class ArchivePath(Traversable):
         return self.joinpath(child)
 
     def read_bytes(self) -> bytes:
-        """The member's content."""
+        """Return the member's content."""
         return self._importer.get_data(self._member)
 
     def read_text(self, *args: Any, **kwargs: Any) -> str:
-        """The member as text; arguments are io.TextIOWrapper's."""
+        """Return the member as text; arguments are those of io.TextIOWrapper."""
         with self.open("r", *args, **kwargs) as file:
             return str(file.read())
 
     def open(self, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
-        """The member, opened for reading; further arguments are io.TextIOWrapper's."""
+        """Open the member for reading; further arguments are those of io.TextIOWrapper."""
         if mode not in ("r", "rb", "rt"):
             raise ValueError(f"a resource of an archive is opened for reading, not with {mode!r}")
         content = io.BytesIO(self.read_bytes())
@@ -87,11 +87,11 @@ class ArchivePath(Traversable):
 
 
 class ArchiveResources(TraversableResources):
-    """The resources of one of an archive's packages."""
+    """The resources of one package of an archive."""
 
     def __init__(self, root: ArchivePath) -> None:
         self._root = root
 
     def files(self) -> ArchivePath:
-        """The package's folder."""
+        """Return the package's folder."""
         return self._root

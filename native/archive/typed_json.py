@@ -1,8 +1,8 @@
-"""JSON that is read strictly, and turned into the types that describe it.
+"""Parses JSON strictly and converts it to annotated types.
 
-Knows what manifests, jobs and results are made of: TypedDict, dataclasses, ``list[...]``,
-``dict[str, ...]``, Literal, string enums, unions with None, str, int, float, bool, bytes (in hex),
-Path, Any. Standard library only.
+Supports the types of manifests, jobs and results: TypedDict, dataclasses, ``list[...]``, ``dict[str, ...]``,
+Literal, string enums, unions with None, str, int, float, bool, bytes (in hex), Path, Any. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DEEPEST: Final = 64
 
 
 class BadJson(ValueError):
-    """What is wrong, as the rest of a sentence that starts with the document's name.
+    """The JSON is invalid; the message continues a sentence that starts with the document's name.
 
     Attributes:
-        rule: short name.
+        rule: short name of the broken rule.
     """
 
     def __init__(self, rule: str, what: str) -> None:
@@ -33,10 +33,10 @@ class BadJson(ValueError):
 
 
 def strict_loads(text: str | bytes) -> Any:
-    """JSON (UTF-8) without repeated keys, NaN, infinities, or lists and objects too deep to handle.
+    """Parse JSON (UTF-8) without repeated keys, NaN, infinities, or too deep nesting.
 
     Raises:
-        BadJson: it is not that.
+        BadJson: the text breaks one of these rules.
     """
     try:
         if isinstance(text, bytes):
@@ -88,7 +88,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def to_json(value: Any) -> str:
-    """JSON of a dataclass, in the form that ``typed`` reads."""
+    """Return a dataclass as JSON that ``typed`` can read."""
     return json.dumps(dataclasses.asdict(value), default=_plain)
 
 
@@ -97,18 +97,18 @@ def _plain(value: Any) -> str:
 
 
 def typed(value: Any, shape: Any, place: str = "") -> Any:
-    """A JSON value as a type describes it.
+    """Convert a JSON value to a type.
 
     Args:
-        value: what ``strict_loads`` gave.
+        value: a result of ``strict_loads``.
         shape: the type.
-        place: where the value lies in the document, such as ``entry.kind``.
+        place: the value's location in the document, such as ``entry.kind``.
 
     Returns:
-        An equal value in which enums, paths and dataclasses are what the type says.
+        An equal value, with the type's enums, paths and dataclasses.
 
     Raises:
-        BadJson: it is not of that type.
+        BadJson: it does not match the type.
     """
     if shape is Any:
         return value
@@ -197,7 +197,7 @@ def _join(place: str, key: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: ASCII, on one line, not too long."""
+    """Format a value for messages: ASCII, on one line, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     text = ascii(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"

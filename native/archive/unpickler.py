@@ -1,13 +1,11 @@
-"""Unpickling from an archive with its reach bounded: defence in depth behind structure and digests.
+"""Unpickles from an archive with limits, as a further defence after structure and digests.
 
-What a pickle takes from outside of its archive must be allowed by ``pickle_policy`` and, where
-the archive has a manifest, be listed there. The values that it makes cannot be bent into
-anything else: names have no dots, ``getattr`` gives methods only, nothing changes a class.
-And no pickle may end the process: those nested so deep that C code would run out of stack,
-those that claim more bytes than they have, and those that make a container or a number of what
-may have no end, are refused.
+``pickle_policy``, and the manifest if there is one, must allow each external global of a pickle. A pickle
+cannot change the values into anything else: names have no dots, ``getattr`` returns only methods, nothing
+changes a class. A pickle that could end the process is refused: too deep nesting for C code's stack, sizes
+beyond the data, and containers or numbers from iterables without an end.
 
-Code in the archive is not bounded by this: it can import what it likes.
+Code in the archive is not limited by this: it can import any module.
 """
 
 from __future__ import annotations
@@ -62,24 +60,23 @@ if TYPE_CHECKING:
     from interpool.native.archive.format import Manifest
 
 DEEPEST: Final = 200
-"""How deep arguments and tuples may be nested; C code follows them without a limit of its own."""
+"""Levels of nested arguments and tuples; C code follows them without its own limit."""
 WIDEST: Final = 10_000_000
-"""How many parts a tuple may have in all, those that it has twice counted twice: hashing visits each."""
+"""Parts of a tuple on all levels, counted as often as they occur: hashing visits each."""
 
 _ADVICE = "If the model needs it, make it in code of the model's instead of pickling it"
 
 
 def restrict(importer: PackageImporter, manifest: Manifest | None, path: str) -> None:
-    """Bound what the pickles of an importer's archive may take from outside of it.
+    """Limit the external globals that pickles of an importer's archive may use.
+
+    Afterwards ``importer.load_pickle`` raises PickleError if a pickle breaks a limit or is damaged.
 
     Args:
-        importer: changed in place; keeps what it has unpickled so far.
-        manifest: the archive's; its ``globals`` are all that its pickles get then. None for a
-            torch.package without one: the policy alone decides.
+        importer: changed in place; it keeps objects that it has unpickled already.
+        manifest: the archive's, whose ``globals`` are the only ones allowed; None for a plain torch.package,
+            for which the policy decides alone.
         path: the archive, for messages.
-
-    From then on ``importer.load_pickle`` raises PickleError for a pickle that reaches further
-    or is damaged.
     """
     listed = None if manifest is None else frozenset(manifest["globals"])
 
@@ -89,7 +86,7 @@ def restrict(importer: PackageImporter, manifest: Manifest | None, path: str) ->
     importer.Unpickler = unpickler
 
 
-_PurePython: Any = PackageUnpickler  # pickle's own class in Python, whose parts typeshed does not know
+_PurePython: Any = PackageUnpickler  # pickle's pure Python class, which typeshed does not describe
 
 
 class _Unpickler(_PurePython):  # type: ignore[misc]
@@ -107,13 +104,13 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         self._listed = listed
         self._path = path
         self._size = len(file.getbuffer()) if hasattr(file, "getbuffer") else None
-        # By id, how deep and how wide: of what is nested. The objects are kept, so that ids last.
+        # Depth and width of nested objects, by id. The objects are kept alive, so that ids stay valid.
         self._extents: dict[int, tuple[int, int]] = {}
         self._kept: list[Any] = []
-        self._globals: dict[int, Any] = {}  # what was taken by name, by id
+        self._globals: dict[int, Any] = {}  # global objects, by id
 
     def load(self) -> Any:
-        """The object. Raises PickleError, or what the model's own code raises."""
+        """Return the object. Raises PickleError, or an exception of the model's own code."""
         try:
             return super().load()
         except _DAMAGE as error:
@@ -125,10 +122,10 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
                 )
             raise
 
-    # What is taken by name.
+    # Globals.
 
     def find_class(self, module: str, name: str) -> Any:
-        """The global that a pickle asks for."""
+        """Return a global that a pickle names."""
         module, name = current_name(module, name, self.proto)
         external = is_external(module, self._externs)
         if not is_module_name(module) or (external and not is_dotted_name(module)):
@@ -168,7 +165,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         return getattr(found, name)
 
     def _check_own(self, module: str, name: str, value: Any) -> None:
-        """What a module of the archive calls by a name may be another's."""
+        """Check that a member of an archived module is not an external object that pickles may not use."""
         if isinstance(value, (types.ModuleType, PackageImporter)) or value is self._package.patched_builtins:
             self._refuse_global("policy", module, name, "is not an object of the module's own")
         if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
@@ -183,7 +180,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._refuse_global("policy", module, name, f"is {home}:{own}, which a pickle may not have")
 
     def _checked_getattr(self, obj: Any, name: Any, *default: Any) -> Any:
-        """What pickles need of getattr: a method, a class in a class, a member of an enum."""
+        """Replace getattr for pickles: it returns only methods, classes in classes, and members of enums."""
         if type(name) is str and name.isidentifier() and _may_be_asked(obj, name):
             value = getattr(obj, name, *default)
             if name in (obj.__members__ if isinstance(obj, enum.EnumMeta) else ()):
@@ -196,7 +193,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             f"{_ADVICE}",
         )
 
-    # What is called and changed.
+    # Calls and changes.
 
     def _check_call(self, function: Any, args: Any) -> None:
         self._check_arguments(args, {})
@@ -231,18 +228,18 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._check_tensor(function.__name__, first, args)
 
     def _check_new(self, made: Any, args: Any, keywords: Any) -> None:
-        """What a class's ``__new__`` is given."""
+        """Check the arguments of a class's ``__new__``."""
         self._check_class(made)
         self._check_arguments(args, keywords)
         self._check_size(made, (*args, *keywords.values()))
 
     def _check_arguments(self, args: Any, keywords: Any) -> None:
-        """Pickle itself writes a tuple; all else could go on for ever."""
+        """Require a tuple, which pickle itself writes; other iterables may have no end."""
         if not isinstance(args, tuple) or not isinstance(keywords, dict):
             self._refuse("call", "a pickle in it calls with arguments that are no tuple")
 
     def _check_size(self, made: Any, args: tuple[Any, ...]) -> None:
-        """What is made by a class of Python's is about as large as what it is made of."""
+        """Check that an object of a Python class is about as large as its arguments."""
         first = args[0] if args else None
         if (made is bytes or made is bytearray) and isinstance(first, int):
             self._refuse("size", f"a pickle in it asks for {shown(first)} bytes of zeros")
@@ -257,12 +254,12 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
             self._refuse("size", "a pickle in it makes a fraction of a number with an exponent")
 
     def _check_class(self, made: Any) -> None:
-        """A class's class is not instantiated: what it makes could answer to any name."""
+        """Refuse to instantiate metaclasses: their classes could have any name."""
         if isinstance(made, type) and issubclass(made, type):
             self._refuse("type", "a pickle in it makes a class of its own")
 
     def _check_tensor(self, function: str, storage: torch.storage.TypedStorage, args: Any) -> None:
-        """A tensor lies within its weights: torch would make them longer, with whatever is there."""
+        """Check that a tensor lies within its weights; torch would extend them with uninitialized memory."""
         if not function.startswith(REBUILD_TENSOR) or len(args) < 4:
             return
         offset, sizes, strides = args[1:4]
@@ -319,7 +316,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         extent = max(self._extent(self.stack[-1:]), self._extents.get(id(target), (0, 0)))
         if isinstance(target, torch.nn.Module):
             if type(target).__module__.startswith(QUANTIZED_LAYERS):
-                torch.nn.Module.__init__(target)  # the states of convolutions lack what it sets
+                torch.nn.Module.__init__(target)  # states of convolutions lack these attributes
             self._intern_names(self.stack[-1])
         super().load_build()
         if self.stack:
@@ -337,13 +334,13 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
                 self.memo[index] = made
 
     def _check_handle(self, state: Any) -> None:
-        """Torch numbers all hooks of the process onwards from the number of a handle that is made."""
+        """Check a hook's number: torch numbers all later hooks of the process from there."""
         number = state[1] if type(state) is tuple and len(state) > 1 else None
         if type(number) is not int or not 0 <= number <= _LAST_HOOK:
             self._refuse("hook-number", "a pickle in it numbers a hook as torch never does")
 
     def _intern_names(self, state: Any) -> None:
-        """A module's, unless they are in something that was taken by name: no pickle may change that."""
+        """Intern the names of a module's state, unless they are in a global, which pickles may not change."""
         if type(state) is dict and not any(id(each) in self._globals for each in named_in(state)):
             intern_names(state)
 
@@ -372,7 +369,7 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         self._remember(value, self._extent(value))
 
     def _extent(self, parts: Any) -> tuple[int, int]:
-        """One more than the deepest part's depth, and all parts' widths together."""
+        """Return one more than the depth of the deepest part, and the sum of all widths."""
         known = [self._extents[id(part)] for part in parts if id(part) in self._extents]
         if not known:
             return 1, len(parts)
@@ -387,14 +384,14 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
                 self._kept.append(value)
             self._extents[id(value)] = extent
 
-    # What is asked of the archive.
+    # Persistent ids.
 
     def _load_binpersid(self) -> None:
         saved = self.stack[-1] if self.stack else None
         self._check_persistent(saved)
         try:
             super().load_binpersid()
-        except RuntimeError as error:  # torch's advice is for those who have called torch.load
+        except RuntimeError as error:  # torch's own advice is about torch.load
             if type(saved) is tuple and saved[0] == "storage" and not _has_device(saved[3]):
                 raise ArchiveError(
                     f"{self._path}: its weights were packed on {saved[3]}, which torch does not find here. "
@@ -481,7 +478,7 @@ _DAMAGE = (
 _STORAGES = (torch.UntypedStorage, torch.storage.TypedStorage)
 _STORAGE_KEY = re.compile(r"[0-9]{1,10}")
 
-_LAST_HOOK: Final = 2**62  # no process registers as many
+_LAST_HOOK: Final = 2**62  # more hooks than any process registers
 
 _TORCH_OWNERS = (
     torch.nn.Module,
@@ -491,7 +488,7 @@ _TORCH_OWNERS = (
 )
 
 _TEXTS = (str, bytes, bytearray)
-# By id: classes that go through one of their arguments, and which. Pickles of them give them one of _FINITE.
+# Classes that iterate over an argument, by id, with its index. Pickles pass one of _FINITE.
 _CONTAINERS = {
     **dict.fromkeys(map(id, (bytes, bytearray, list, tuple, dict, set, frozenset, torch.Size)), 0),
     **dict.fromkeys(map(id, (collections.Counter, collections.OrderedDict, collections.deque)), 0),
@@ -509,7 +506,7 @@ _FINITE = (
 
 # Instances whose methods neither run code nor touch files.
 _HARMLESS = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, re.Pattern)
-# What objects of installed packages have for reading and writing files and code.
+# Names of methods of installed packages that read and write files, or run code.
 _RISKY = re.compile(
     r"(from_|load|save|push|dump|to_?file|read|write|open|download|upload|exec|eval$|run|system|import|unlink|"
     r"remove|rename|replace|delete|chmod|mkdir|rmdir|touch|link|format|compile|trace|script|export|install)"
@@ -517,17 +514,17 @@ _RISKY = re.compile(
 
 
 def _is_long(value: Any) -> bool:
-    """Whether it is a range of more than anybody has."""
+    """Return whether a value is a range longer than any real one."""
     return isinstance(value, range) and max(abs(value.start), abs(value.stop)) > WIDEST
 
 
 def _is_short(value: Any) -> bool:
-    """Whether a number is written out: ``1e9999999999`` takes all memory as a fraction."""
+    """Return whether a number is written out: ``1e9999999999`` as a fraction exhausts memory."""
     return isinstance(value, numbers.Real) or (isinstance(value, str) and "e" not in value.lower())
 
 
 def _may_be_asked(obj: Any, name: str) -> bool:
-    """Whether a pickle may ask an object for an attribute; what that is will be judged next."""
+    """Return whether a pickle may read an attribute of an object; ``_may_be_given`` checks its value."""
     if is_dunder(name) and name != "__call__":
         return False
     if isinstance(obj, (types.ModuleType, types.FunctionType, PackageImporter, *_METHODS)):
@@ -543,7 +540,7 @@ def _may_be_asked(obj: Any, name: str) -> bool:
 
 
 def _may_be_given(obj: Any, name: str, value: Any) -> bool:
-    """Whether a pickle may have a method or class of an object."""
+    """Return whether a pickle may have this method or class of an object."""
     owner = obj if isinstance(obj, type) else type(obj)
     if owner in _HARMLESS:
         return True
@@ -560,13 +557,13 @@ def _may_be_given(obj: Any, name: str, value: Any) -> bool:
 
 
 def _has_device(location: str) -> bool:
-    """Whether torch has the device that a storage was on: GPUs differ from machine to machine."""
+    """Return whether torch has a storage's device; GPUs differ between machines."""
     kind, _, number = location.partition(":")
     return kind != "cuda" or (number or "0") in map(str, range(torch.cuda.device_count()))
 
 
 def _raised_by_pickle(error: BaseException) -> bool:
-    """Whether the pickle itself caused the error, and not something that it called."""
+    """Return whether the pickle itself caused the error, and not code that it called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,7 +1,7 @@
-"""Imports of an archive's modules by their whole names, ``<torch_package_0>.pkg.mod``, by anybody.
+"""Finds an archive's modules by their mangled names, ``<torch_package_0>.pkg.mod``, in Python's imports.
 
-Whoever walks the modules below a package, or has a pickle, asks Python's import system for such names. With
-the package's directory alone, that would run a file a second time, as a module that is not the archive's.
+Code that walks a package, and pickles, import such names. If only the package's directory were known, the
+import would run a file a second time, as a separate module.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class Archive(Protocol):
-    """What is asked of an archive's importer here; see HermeticImporter."""
+    """The methods of HermeticImporter that this module uses."""
 
     def id(self) -> str:
-        """What its modules' whole names start with."""
+        """Return the prefix of its modules' mangled names."""
         ...
 
     def find_spec(self, module: str) -> ModuleSpec | None:
-        """The spec of a module, without running any of it."""
+        """Return the spec of a module without running it."""
         ...
 
     def import_module(self, name: str, /) -> Any:
-        """The module of that name."""
+        """Import the module of that name."""
         ...
 
 
 class WholeNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds one archive's modules, from ``add`` until ``remove`` or the end of its importer."""
+    """Finder for one archive's modules, active from ``add`` to ``remove`` or the end of its importer."""
 
     def __init__(self, importer: Archive) -> None:
         self._importer = weakref.ref(importer, lambda _: self.remove())
@@ -43,12 +43,12 @@ class WholeNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._specs: dict[str, ModuleSpec | None] = {}
 
     def add(self) -> None:
-        """Be asked by Python's import system."""
+        """Add the finder to Python's import system."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Be asked no more."""
+        """Remove the finder from Python's import system."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
@@ -58,10 +58,10 @@ class WholeNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """A spec that gives the archive's own module.
+        """Return a spec that loads the archive's own module.
 
         Raises:
-            ModuleNotFoundError: it is the archive's name, and the archive holds no such module.
+            ModuleNotFoundError: the name has the archive's prefix, but the archive contains no such module.
         """
         importer = self._importer()
         if importer is None or not fullname.startswith(self._prefix):
@@ -71,7 +71,7 @@ class WholeNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return ModuleSpec(fullname, self)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The archive's module, which has run."""
+        """Return the archive's module, which has run already."""
         importer = self._importer()
         assert importer is not None, "it has just found the module"
         module: ModuleType = importer.import_module(spec.name.removeprefix(self._prefix))
@@ -79,5 +79,5 @@ class WholeNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to do, but to give it back its own spec."""
+        """Restore the module's own spec; its code has run already."""
         module.__spec__ = self._specs.pop(module.__name__, module.__spec__)

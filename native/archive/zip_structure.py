@@ -1,14 +1,12 @@
-"""The structure of an archive's zip, read so strictly that only one reading is possible.
+"""Reads the structure of an archive's zip so strictly that only one interpretation is possible.
 
-Three readers look at an archive: this one, torch's own (miniz), and whoever opens it with
-Python's zipfile. Each forgives other mistakes, and what they forgive differently lets one
-file mean two things. So nothing is forgiven here: every byte belongs to a member, to its
-headers or to the directory, once, and what is said twice is said alike.
+Three readers open an archive: this one, torch's (miniz), and Python's zipfile in other programs. They
+tolerate different errors, so one file could mean different things to them. This reader tolerates none: each
+byte belongs to exactly one member, header or directory, and repeated facts must agree.
 
-What torch writes (miniz): members without gaps, stored, each padded by an extra field
-``FB`` so that its bytes start at a multiple of 64, with a data descriptor behind it; zip64
-where a size or an offset needs it. What Python's zipfile appends: members without gaps
-whose local header holds the sizes, padded in no way.
+torch (miniz) writes members without gaps, stored, with a data descriptor. An extra field ``FB`` aligns each
+member's bytes to a multiple of 64, and zip64 is used if a size or an offset needs it. Python's zipfile
+appends members without gaps and padding, with sizes in the local header.
 
 Standard library only.
 """
@@ -26,9 +24,9 @@ from interpool.native.errors import StructureError
 MOST_MEMBERS: Final = 65_536
 MOST_DIRECTORY_BYTES: Final = 64 << 20
 MOST_INFLATED_BYTES: Final = 1 << 30
-"""Of all deflated members together. Weights do not count: they must be stored."""
+"""Limit for all deflated members together. Weights do not count: they must be stored."""
 MOST_RATIO: Final = 200
-"""How many bytes a deflated member's one byte may become, beyond the first MiB."""
+"""Limit of the compression ratio of a deflated member, beyond its first MiB."""
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -45,7 +43,7 @@ _STORED, _DEFLATED = 0, 8
 _ZIP64_FIELD = 0x0001
 _PADDING_FIELD = int.from_bytes(b"FB", "little")
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
-# Python's zipfile writes what does not fit into 31 bits as zip64, torch's what does not fit into 32.
+# Python's zipfile uses zip64 for values of more than 31 bits, torch for more than 32.
 _LEAST_WIDE = 1 << 31
 
 _AGAIN = "Copy it again, or pack it again with `interpool pack`."
@@ -58,11 +56,11 @@ class Record:
 
     Attributes:
         name: its name below the archive's root folder.
-        offset: where its bytes start in the archive file.
+        offset: of its bytes in the archive file.
         size: of its content, in bytes.
-        stored: whether the bytes lie there as they are, not deflated.
+        stored: whether it is not compressed.
         packed_size: of its bytes in the archive file.
-        crc: CRC-32 of its content, as stated.
+        crc: the CRC-32 of its content in the header.
     """
 
     name: str
@@ -75,7 +73,7 @@ class Record:
 
 @dataclass(frozen=True)
 class _Directory:
-    """Where the central directory lies, and how many members it lists."""
+    """The central directory's location, and the number of its members."""
 
     offset: int
     size: int
@@ -84,7 +82,7 @@ class _Directory:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A member as the central directory has it."""
+    """A member's entry in the central directory."""
 
     raw_name: bytes
     flags: int
@@ -96,12 +94,12 @@ class _Entry:
 
 
 def read_structure(path: str, file: IO[bytes], most_members: int = MOST_MEMBERS) -> dict[str, Record]:
-    """The members of a zip with one root folder, by their names below it.
+    """Return the members of a zip with one root folder, by their names below it.
 
     Args:
-        path: the archive, as the user knows it; messages name it.
-        file: the archive, opened.
-        most_members: how many it may have.
+        path: the archive's path as the user knows it; messages name it.
+        file: the open archive.
+        most_members: the largest allowed number of members.
 
     Raises:
         StructureError: it is not a zip, or breaks a rule.
@@ -133,11 +131,11 @@ class _Zip:
             expected = end
         if expected != directory.offset:
             self._uncovered("its directory", directory.offset, expected)
-        # In the directory's order, as torch lists them.
+        # in the directory's order, as torch lists them
         return {name: found[name] for name in names}
 
     def _directory(self) -> _Directory:
-        """From the end record, which must be the file's last bytes."""
+        """Locate the directory by the end record, which must be the file's last bytes."""
         at = self._size - _END.size
         raw = self._read(at, _END.size) if at >= 0 else b""
         if raw[:4] != b"PK\5\6":
@@ -244,7 +242,7 @@ class _Zip:
         return _Entry(raw_name, flags, method, crc, packed_size, size, offset), at
 
     def _wide(self, who: str, extra: bytes, size: int, packed_size: int, offset: int) -> tuple[int, int, int]:
-        """The central directory's sizes and offset; zip64's field holds exactly those that are full."""
+        """Return the directory's sizes and offset; the zip64 field contains exactly those that overflow."""
         narrow = [size, packed_size, offset]
         full = [index for index, value in enumerate(narrow) if value == _FULL32]
         expected = struct.pack("<HH", _ZIP64_FIELD, 8 * len(full)) if full else b""
@@ -277,7 +275,7 @@ class _Zip:
             )
 
     def _record(self, entry: _Entry, name: str, end: int) -> Record:
-        """Compares a member's local header, and what follows its bytes, with the directory."""
+        """Check that a member's local header and descriptor agree with the directory."""
         raw = self._read(entry.offset, _LOCAL.size + len(entry.raw_name) + 128)
         if len(raw) < _LOCAL.size or raw[:4] != b"PK\3\4":
             self._refuse("local-header", f"is damaged at {name}.", _AGAIN)
@@ -314,7 +312,7 @@ class _Zip:
         return Record(name, start, entry.size, entry.method == _STORED, entry.packed_size, entry.crc)
 
     def _check_local_extra(self, name: str, entry: _Entry, extra: bytes) -> bool:
-        """Whether there is a zip64 field. None but it and torch's padding may be there."""
+        """Return whether there is a zip64 field; refuse fields other than it and torch's padding."""
         known = {0, entry.size, entry.packed_size, entry.offset}
         seen = set()
         at = 0
@@ -360,10 +358,15 @@ def _shown(raw_name: bytes) -> str:
 
 
 def read_member(path: str, file: IO[bytes], record: Record) -> bytes:
-    """A member's content, checked against its stated size and CRC-32.
+    """Return a member's content, checked against its stated size and CRC-32.
+
+    Args:
+        path: the archive's path, for messages.
+        file: the open archive.
+        record: the member.
 
     Raises:
-        StructureError: it is not what its headers state.
+        StructureError: the content does not match its headers.
         OSError: it cannot be read.
     """
     file.seek(record.offset)
@@ -378,7 +381,7 @@ def read_member(path: str, file: IO[bytes], record: Record) -> bytes:
 
 
 def _inflated(data: bytes, size: int) -> bytes:
-    """At most one byte more than stated; nothing if it cannot be unpacked."""
+    """Decompress at most one byte more than stated; return nothing if that fails."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         content = unpacker.decompress(data, size + 1)

@@ -1,7 +1,8 @@
-"""A bundle: a directory with all that a program without a Python needs, to be moved to where there is none.
+"""A bundle: a directory that lets a program start interpreters on a machine without Python.
 
-The standard library, torch and named packages, libraries, and every private copy for so many interpreters.
+It contains the standard library, torch, named packages, libraries, and all private copies for a fixed number
+of interpreters.
 
-May be imported by the command line. Nothing in a bundle imports this: it is made once, and then read by
-``core/prepared.cc``.
+May be imported by the command line. A bundle contains no part of this package: ``core/prepared.cc`` reads the
+finished bundle.
 """

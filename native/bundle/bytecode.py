@@ -1,4 +1,4 @@
-"""Compiled modules that hold wherever they are copied to: no path, no time of their source."""
+"""Compiles modules to ``.pyc`` files without paths or times, which stay valid when they are copied."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _UNCHECKED_HASH = (1).to_bytes(4, "little")
 
 
 def pyc_of(source: Path, name: str) -> bytes | None:
-    """The contents of a ``.pyc``; None for what is no Python of this version, as in packages' tests.
+    """Return the contents of a ``.pyc``; None if the source is invalid in this Python, as in packages' tests.
 
-    Python's own compiled file is taken where it is up to date: compiling all of torch takes a minute.
+    An up-to-date ``.pyc`` of Python is reused, because compiling all of torch takes a minute.
 
     Args:
         source: the file.
-        name: what tracebacks call it if whoever imports it does not know its path.
+        name: its name in tracebacks, if the importer does not know its path.
     """
     kept = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
@@ -39,7 +39,13 @@ def pyc_of(source: Path, name: str) -> bytes | None:
 
 
 def make_pyc(code: CodeType, source: bytes, name: str) -> bytes:
-    """The same for code that is compiled already."""
+    """Return the contents of a ``.pyc`` for compiled code.
+
+    Args:
+        code: the code.
+        source: its source, for the hash.
+        name: its name in tracebacks.
+    """
     return MAGIC_NUMBER + _UNCHECKED_HASH + source_hash(source) + marshal.dumps(_renamed(code, name))
 
 

@@ -1,4 +1,4 @@
-"""Which files of site-packages a bundle takes: torch's, those of what is named, and of what these require."""
+"""Chooses a bundle's files of site-packages: torch, named packages, and their requirements."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 # torch warns at each import without numpy.
 _ALWAYS = ("torch", "numpy")
-# They tell of the environment that was installed into.
+# They describe the environment of the installation.
 _OF_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 
 
 class Part(NamedTuple):
-    """A file, and what it is called below site-packages."""
+    """A file, and its name below site-packages."""
 
     source: Path
     name: str
 
 
 class Chosen(NamedTuple):
-    """What goes into site-packages, and the versions of distributions in it."""
+    """The files for site-packages, and the versions of their distributions."""
 
     parts: list[Part]
     versions: dict[str, str]
 
 
 def choose(imports: Sequence[str]) -> Chosen:
-    """All files for these modules.
+    """Return all files for these modules.
 
     Raises:
         ProvisioningError: a module is not installed.
@@ -48,14 +48,14 @@ def choose(imports: Sequence[str]) -> Chosen:
     parts = {part.name: part for each in distributions.values() for part in files_of(each)}
     sources = {part.source for part in parts.values()}
     for top, spec in named.items():
-        if not _is_covered(spec, sources):  # installed from a working tree, or not at all
+        if not _is_covered(spec, sources):  # installed from a working tree, or not installed
             parts.update((part.name, part) for part in _tree(top, spec))
     versions = {name: each.version for name, each in sorted(distributions.items())}
     return Chosen([parts[name] for name in sorted(parts)], versions)
 
 
 def files_of(distribution: Distribution) -> Iterator[Part]:
-    """What a distribution has in site-packages, and a bundle takes."""
+    """Yield a distribution's files in site-packages that a bundle needs."""
     for file in distribution.files or ():
         if is_wanted(str(file)):
             path = Path(str(distribution.locate_file(file)))
@@ -64,7 +64,7 @@ def files_of(distribution: Distribution) -> Iterator[Part]:
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file of that name in site-packages goes into a bundle."""
+    """Return whether a bundle needs a file of site-packages with this name."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "__pycache__" in path.parts:
         return False
@@ -76,7 +76,7 @@ def is_wanted(name: str) -> bool:
 
 
 def _with_requirements(names: Sequence[str]) -> dict[str, Distribution]:
-    """Distributions of these names, and all that they require, as far as it is installed."""
+    """Return distributions with these names, and all their installed requirements."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -85,13 +85,13 @@ def _with_requirements(names: Sequence[str]) -> dict[str, Distribution]:
     left = [(canonicalize_name(name), "") for name in names]
     while left:
         name, extra = left.pop()
-        if (name, extra) in seen or name == "interpool":  # of which the part for interpreters is always there
+        if (name, extra) in seen or name == "interpool":  # a bundle always contains its part for interpreters
             continue
         seen.add((name, extra))
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # the environment's own affair: `pip check` names it
+            continue  # not an error here: `pip check` reports it
         found[name] = distribution
         for text in distribution.requires or ():
             required = Requirement(text)

@@ -1,18 +1,18 @@
-"""What lies where in a bundle.
+"""The layout of a bundle.
 
-As in an installed Python where others look by themselves: CPython for its standard library, wheels'
+It follows an installed Python where other programs search: CPython for its standard library, wheels'
 libraries for each other::
 
     prepared.txt                         read by core/prepared.cc
-    contents.json                        what went in, for people and their tools
+    contents.json                        the contents, for people and their tools
     lib/libinterpool.so                  for programs
     python/lib/python311.zip             the standard library, compiled
-    python/lib/                          libpython, and libraries that were the system's
+    python/lib/                          libpython, and libraries of the system
     python/lib/python3.11/lib-dynload/   the standard library's extension modules
     python/lib/python3.11/site-packages/ torch and packages
     copies/files/, copies/slots/         private copies: native/provision/copies.py
-    imports/                             what an import of torch told: native/inside/import_notes.py
-    licenses/                            Python's and the system's; packages' are in their dist-info
+    imports/                             notes about imports of torch: native/inside/import_notes.py
+    licenses/                            of Python and system libraries; packages' are in their dist-info
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """The folders of the bundle at ``root``, which is absolute and without links."""
+    """The folders of the bundle at ``root``, an absolute path without links."""
 
     root: Path
 
@@ -38,17 +38,17 @@ class Layout:
 
     @property
     def executable(self) -> Path:
-        """What ``sys.executable`` says. There is no such file."""
+        """The value of ``sys.executable``; the file does not exist."""
         return self.home / "bin" / f"python{_version('.')}"
 
     @property
     def libraries(self) -> Path:
-        """Libpython, and what else is the system's where the bundle was made."""
+        """The folder of libpython and of the system's libraries."""
         return self.home / "lib"
 
     @property
     def stdlib(self) -> Path:
-        """The zip where CPython looks for one."""
+        """The zip of the standard library, at CPython's default path."""
         return self.libraries / f"python{_version('')}.zip"
 
     @property
@@ -63,31 +63,31 @@ class Layout:
 
     @property
     def torch_libraries(self) -> Path:
-        """Folder of libtorch_cpu.so."""
+        """The folder of libtorch_cpu.so."""
         return self.packages / "torch" / "lib"
 
     @property
     def native(self) -> Path:
-        """Folder of interpool.native."""
+        """The folder of interpool.native."""
         return self.packages / "interpool" / "native"
 
     @property
     def copies(self) -> Path:
-        """Templates and slots' copies."""
+        """The folder of templates and slots' copies."""
         return self.root / "copies"
 
     @property
     def licenses(self) -> Path:
-        """Python's, and those of the system's libraries."""
+        """The folder of the licenses of Python and the system's libraries."""
         return self.root / "licenses"
 
     @property
     def notes(self) -> Path:
-        """What imports told."""
+        """The folder of notes about imports."""
         return self.root / "imports"
 
     def relative(self, path: str | Path) -> str:
-        """A path below the root, relative to it."""
+        """Return a path below the root, relative to it."""
         return str(path).removeprefix(f"{self.root}/")
 
 

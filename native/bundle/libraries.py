@@ -1,8 +1,8 @@
-"""The shared libraries of a bundle: each finds what it needs there, by a path relative to itself.
+"""Copies a bundle's shared libraries and makes their search paths relative.
 
-What comes from the system where the bundle is made, libffi for one, is brought along. Only what every
-system with a C++ program has is left to the system: the C library, which must fit its kernel and
-configuration, the C++ library, which the program has loaded anyway, and drivers.
+The bundle includes libraries of the build system, such as libffi. It excludes only libraries that every
+system with a C++ program has: the C library, which must match the kernel and configuration, the C++ library,
+which the program has loaded already, and drivers.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _LIBRARY = re.compile(r".+\.so[.\d]*")
 
 
 def libraries(root: Path) -> Iterator[Path]:
-    """All shared libraries below ``root``, by their names and first bytes, in order."""
+    """Yield all shared libraries below ``root``, by their names and first bytes, in order."""
     for path in _elf_files(root):
         if _LIBRARY.fullmatch(path.name):
             yield path
 
 
 def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded: Path) -> dict[str, Path]:
-    """Have every library and program below ``root`` find what it needs below ``root``.
+    """Make all dependencies of the libraries and programs below ``root`` available below ``root``.
 
     Args:
         root: of the bundle.
-        sources: where the files in it were copied from.
-        beside: the folder for what the system has.
-        loaded: the folder of what every process has loaded before all else, libtorch.
+        sources: the original of each file in it.
+        beside: the folder for libraries of the system.
+        loaded: the folder of libraries that every process has loaded first, libtorch.
 
     Returns:
-        What was brought from the system: where it has each, by name.
+        The libraries copied from the system: each original path, by name.
 
     Raises:
         ProvisioningError: patchelf failed.
@@ -63,7 +63,7 @@ def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded:
                 inherited = library.strings_of(DT_RPATH)
                 entries = library.strings_of(DT_RUNPATH) or inherited
         except ProvisioningError:
-            continue  # no dynamic section, or not whole: nothing that the loader would take
+            continue  # no dynamic section, or incomplete: the loader would not accept it
         kept = [entry for each in entries for entry in each.split(":") if _is_within(path, entry, root)]
         searched = [*search_folders(str(path), kept), str(loaded)]
         from_beside = False
@@ -74,7 +74,7 @@ def bring_needed(root: Path, sources: Mapping[Path, Path], beside: Path, loaded:
             if not final.exists():
                 found = _found(name, origins.get(path, path), entries)
                 if found is None:
-                    continue  # not here either: for what this machine has not got
+                    continue  # missing here, too: for hardware that this machine lacks
                 shutil.copyfile(os.path.realpath(found), final)
                 origins[final] = Path(found)
                 brought[name] = Path(found)
@@ -109,7 +109,7 @@ def _is_within(path: Path, entry: str, root: Path) -> bool:
 
 
 def _found(name: str, source: Path, entries: list[str]) -> str | None:
-    """Where the original finds it."""
+    """Return the path at which the original finds the library."""
     for folder in search_folders(str(source), entries):
         if os.path.isfile(candidate := os.path.join(folder, name)):
             return candidate

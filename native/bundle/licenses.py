@@ -1,4 +1,4 @@
-"""The licenses of what a bundle takes from the system, where the system's package manager keeps them."""
+"""Copies the licenses of a bundle's system libraries from the system's package manager."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DEBIANS = Path("/usr/share/doc")
 
 
 def copy_licenses(libraries: Mapping[str, Path], folder: Path) -> dict[str, list[str]]:
-    """Copy the licenses of the packages that libraries belong to.
+    """Copy the licenses of the packages that contain libraries.
 
     Args:
-        libraries: where the system has each, by name.
-        folder: for one folder per package.
+        libraries: the system's path of each library, by name.
+        folder: receives one folder per package.
 
     Returns:
-        The copies of each library's, relative to ``folder``'s parent: none where its package is not known,
-        or says nothing.
+        For each library the copies, relative to ``folder``'s parent; empty if its package or license is
+        unknown.
     """
     found: dict[str, list[str]] = {}
     for name, library in libraries.items():
@@ -57,13 +57,13 @@ def _of_rpm(library: Path) -> Iterator[Path]:
 
 
 def _names_of(library: Path) -> list[str]:
-    """As a package may have put it down: /lib is a link to /usr/lib, and was not always."""
+    """Return the paths under which a package may list the library: /lib may be a link to /usr/lib."""
     path = os.path.realpath(library)
     return [path, path.removeprefix("/usr")] if path.startswith("/usr/lib") else [path, f"/usr{path}"]
 
 
 def _lines(*command: str) -> list[str]:
-    """What a program prints; nothing where there is no such program, or it fails."""
+    """Return a program's output lines; empty if it does not exist or fails."""
     if shutil.which(command[0]) is None:
         return []
     environment = {**os.environ, "LC_ALL": "C"}

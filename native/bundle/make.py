@@ -1,4 +1,4 @@
-"""Making a bundle, from the Python that this runs in."""
+"""Makes a bundle from the running Python."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _NATIVE = Path(__file__).resolve().parents[1]
-# Of interpool.native, what interpreters import; ``inside/__init__.py`` says so.
+# The parts of interpool.native that interpreters import, as listed in ``inside/__init__.py``.
 _INSIDE = ("__init__.py", "errors.py", "movable.py", "directories.py", "archive", "inside", "upstream")
 
 
 @dataclass(frozen=True)
 class Made:
-    """What became of it."""
+    """A finished bundle."""
 
     copies: int
     """The number of private copies."""
@@ -50,19 +50,19 @@ class Made:
 
 
 def make_bundle(target: Path, slots: int, imports: Sequence[str] = ()) -> Made:
-    """Write a directory from which a program without a Python can start interpreters, anywhere.
+    """Write a directory from which a program without Python can start interpreters on any machine.
 
-    It is made beside its place, tried, and then moved there.
+    It is made in a temporary directory, tried, and then moved to its place.
 
     Args:
         target: the directory; new, or empty.
-        slots: how many interpreters a program may start at most.
-        imports: modules that programs will import, beside torch and numpy: their distributions go in,
-            with all that these require.
+        slots: the maximum number of interpreters of a program.
+        imports: modules that programs will import, besides torch and numpy: the bundle includes their
+            distributions with all requirements.
 
     Raises:
-        ProvisioningError: there is something at ``target``; a module is not installed; what was made does not
-            work; or it cannot be written.
+        ProvisioningError: ``target`` exists, a module is not installed, the trial failed, or the bundle
+            cannot be written.
     """
     target = Path(os.path.abspath(target))
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
@@ -81,7 +81,7 @@ def make_bundle(target: Path, slots: int, imports: Sequence[str] = ()) -> Made:
 
 @contextlib.contextmanager
 def _draft(target: Path) -> Iterator[Layout]:
-    """A folder beside ``target``, gone at the end unless it was moved."""
+    """Yield a temporary layout beside ``target``, which is deleted at the end unless it was moved."""
     root = Path(os.path.realpath(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent)))
     try:
         yield Layout(root)
@@ -119,7 +119,7 @@ def _fill(layout: Layout, slots: int, imports: Sequence[str]) -> Made:
 
 
 def _own_parts() -> Iterator[Part]:
-    """Interpool's own: for interpreters, and its licence."""
+    """Yield interpool's own files: for interpreters, and its license."""
     yield Part(_NATIVE.with_name("__init__.py"), "interpool/__init__.py")
     for name in _INSIDE:
         place = _NATIVE / name
@@ -147,7 +147,10 @@ def _compile(final: Path, part: Part) -> None:
 
 
 def _make_copies(layout: Layout, libpython: Path, slots: int) -> int:
-    """Private copies of all libraries for all slots, and the file that names them."""
+    """Make private copies of all libraries for all slots, and the file that names them.
+
+    Returns their number.
+    """
     env = replace(
         current_environment(),
         directory=layout.copies,
@@ -159,7 +162,7 @@ def _make_copies(layout: Layout, libpython: Path, slots: int) -> int:
     maker = Copies(env)
     originals = []
     for path in map(str, libraries(layout.home)):
-        with contextlib.suppress(ProvisioningError):  # damaged, or of another Python: as nobody could load it
+        with contextlib.suppress(ProvisioningError):  # damaged, or for another Python: not loadable
             examine(path, env)
             originals.append(path)
     numbers = range(1, slots + 1)
@@ -193,7 +196,7 @@ def _make_copies(layout: Layout, libpython: Path, slots: int) -> int:
 
 
 def _leave_only_copies(folder: Path) -> None:
-    """Remove what would be needed to make more."""
+    """Remove files that only serve to make more copies."""
     shutil.rmtree(folder / "locks", ignore_errors=True)
     for path in [*folder.glob("*.map"), *folder.glob("files/*/record.json"), *folder.glob("slots/*/used")]:
         path.unlink()
@@ -216,7 +219,7 @@ def _write_contents(
 
 
 def _open_up(root: Path) -> int:
-    """Let everybody read all of it. Returns the bytes of its files."""
+    """Make all files readable for everyone. Returns their size in bytes."""
     size = 0
     for folder, _folders, names in os.walk(root):
         os.chmod(folder, 0o755)

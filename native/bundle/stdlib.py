@@ -1,4 +1,4 @@
-"""The standard library of a bundle: one zip of compiled modules, and extension modules beside it."""
+"""Copies the standard library into a bundle: a zip of compiled modules, and the extension modules."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from interpool.native.errors import ProvisioningError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# For people, for making environments, and other libraries' folders.
+# Programs for people, tools for environments, and folders of other libraries.
 _LEFT_OUT = frozenset(
     {"dist-packages", "ensurepip", "idlelib", "lib-dynload", "site-packages", "tkinter", "turtledemo", "venv"}
 )
 _TESTS = frozenset({"test", "tests"})
 _NO_DATA = frozenset({".a", ".bat", ".exe", ".o", ".pyc", ".so", ".whl"})
-# Its tests', and those that would bring libraries under the GPL or a window system.
+# Modules of tests, and those that need libraries under the GPL or a window system.
 _NO_EXTENSIONS = ("_ctypes_test", "_gdbm", "_test", "_tkinter", "_xxtest", "readline", "xxlimited")
 _PREFIX = "<prefix>"
 
 
 def write_zip(target: Path) -> None:
-    """Write all of it that is Python, or data.
+    """Write all Python modules and data files.
 
-    Members are stored: inflating would take zlib, which is an extension module, before any can be imported.
+    Members are stored: decompression needs zlib, an extension module that cannot be imported yet.
     """
     source = Path(sysconfig.get_path("stdlib"))
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
@@ -45,20 +45,20 @@ def write_zip(target: Path) -> None:
 
 
 def copy_extensions(target: Path) -> None:
-    """Copy its extension modules."""
+    """Copy the extension modules."""
     target.mkdir(parents=True)
     for path in sorted(Path(sysconfig.get_config_var("DESTSHARED")).glob("*.so")):
         module, _, suffix = path.name.partition(".")
-        ours = f".{suffix}" in EXTENSION_SUFFIXES  # Debian has those of its debug build there as well
+        ours = f".{suffix}" in EXTENSION_SUFFIXES  # Debian's debug build is in the same folder
         if ours and not module.startswith(_NO_EXTENSIONS):
             shutil.copyfile(path, target / path.name)
 
 
 def copy_license(target: Path) -> None:
-    """Copy Python's own license.
+    """Copy Python's license.
 
     Raises:
-        ProvisioningError: it is nowhere to be found.
+        ProvisioningError: it was not found.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     places = [
@@ -95,7 +95,7 @@ def _files(source: Path) -> Iterator[Path]:
 def _compiled(path: Path, name: str) -> bytes | None:
     if not path.name.startswith("_sysconfigdata_"):
         return pyc_of(path, name)
-    # What configured this Python. Its paths are made to follow the bundle.
+    # The configuration of this Python; its paths are adapted to the bundle at run time.
     told = {
         key: value.replace(sys.base_prefix, _PREFIX) if isinstance(value, str) else value
         for key, value in runpy.run_path(str(path))["build_time_vars"].items()

@@ -1,7 +1,7 @@
-"""Is a bundle whole? An interpreter is started from it, in a process of its own.
+"""Tries a bundle: a child process starts an interpreter from it.
 
-That also leaves a note of what ``import torch`` told (``inside/import_notes.py``) in the bundle, so that
-programs' interpreters are lean from the first one on.
+The trial also stores a note about ``import torch`` in the bundle (``inside/import_notes.py``), so that
+programs' first interpreters can defer imports.
 
 Run as a program, this module is that process.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS = 600.0
-# Whatever is lazy among these modules is none of ours to touch.
+# Expression that does not trigger lazy attributes of these modules.
 _FILES = (
     "[file for module in list(__import__('sys').modules.values())"
     " if isinstance(file := getattr(module, '__file__', None), str)]"
@@ -35,7 +35,7 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Why it failed, or "", and files of modules from outside of the bundle."""
+    """The failure, or "", and files of modules from outside of the bundle."""
 
     failure: str
     foreign: list[str]
@@ -45,10 +45,14 @@ _PROGRAM: Final = Program(__spec__.name, _Trial, _Outcome)
 
 
 def try_bundle(root: Path, imports: Sequence[str]) -> None:
-    """Import torch, and these modules, in an interpreter of the bundle.
+    """Import torch and these modules in an interpreter of the bundle.
+
+    Args:
+        root: of the bundle.
+        imports: names of modules.
 
     Raises:
-        ProvisioningError: something is missing, or comes from elsewhere.
+        ProvisioningError: a file is missing, or a module comes from outside of the bundle.
     """
     env = {
         name: value
@@ -62,10 +66,10 @@ def try_bundle(root: Path, imports: Sequence[str]) -> None:
     except ChildError as error:
         raise ProvisioningError(f"a trial of the bundle {error}: {error.stderr.strip()}") from error
     if outcome.failure:
-        raise ProvisioningError(f"the bundle does not hold all that it takes: {outcome.failure}")
+        raise ProvisioningError(f"the bundle is incomplete: {outcome.failure}")
     if outcome.foreign:
         raise ProvisioningError(
-            f"the bundle takes what is not in it: {', '.join(outcome.foreign[:10])}",
+            f"the bundle uses files outside of it: {', '.join(outcome.foreign[:10])}",
             "Name the packages that these belong to",
         )
 

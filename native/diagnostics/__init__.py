@@ -1,5 +1,5 @@
-"""Is this machine, and are these modules, able to run in private interpreters?
+"""Checks whether this machine, and modules, can run in private interpreters.
 
-May be imported by commands and by handler's own checks. It stands at the top of native: it looks at
-what provision found, and its trials start pools.
+May be imported by commands and by handler's own checks. It is the top layer of native: it inspects private
+copies, and its trials start pools.
 """

@@ -1,6 +1,6 @@
-"""A function called again and again, and its answers compared with the right one.
+"""Calls a function repeatedly and compares its answers with the correct one.
 
-The same code runs in private interpreters, in the host beside them, and in an ordinary Python.
+The same code runs in private interpreters, in the host, and in an ordinary Python.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# An answer that is longer is compared by its digest.
+# Characters; longer answers are compared by digest.
 _LONGEST = 10_000
-WRONG = "a wrong answer"  # how that failure begins
-# How much of two answers is shown where they differ.
+WRONG = "a wrong answer"  # the start of the failure's text
+# Characters of each answer in the text of a difference.
 _SHOWN = 80
 
 
 def answer_of(call: str) -> str:
-    """What ``module:function`` answers, as text."""
+    """Return the answer of ``module:function`` as text."""
     module, _, name = call.partition(":")
     function = cast("Callable[[], object]", getattr(importlib.import_module(module), name))
     text = repr(function())
@@ -31,23 +31,23 @@ def answer_of(call: str) -> str:
 
 
 def repeat(call: str, right: str, rounds: int, seconds: float) -> list[str]:
-    """Call it so often and so long, whichever is more.
+    """Call a function repeatedly, for at least ``rounds`` calls and ``seconds`` seconds.
 
     Args:
         call: ``module:function``.
-        right: the answer's text; "" takes the first one for it.
-        rounds: at least.
-        seconds: at least.
+        right: the correct answer; "" to use the first one.
+        rounds: the minimum number of calls.
+        seconds: the minimum duration.
 
     Returns:
-        How often it was called, the answer, and what went wrong first: "" if nothing has. An
-        exception is no error of this function's, as it is the answer to a question.
+        The number of calls, the answer, and the first failure, or "". An exception of the function is a
+        failure.
     """
     calls, until = 0, time.monotonic() + seconds
     while calls < rounds or time.monotonic() < until:
         try:
             text = answer_of(call)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the library's code
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the library may raise any exception)
             return [str(calls), right, _told(error)]
         calls += 1
         right = right or text
@@ -57,7 +57,12 @@ def repeat(call: str, right: str, rounds: int, seconds: float) -> list[str]:
 
 
 def difference(text: str, right: str) -> str:
-    """Where two answers differ, in a line."""
+    """Return where two answers differ, in one line.
+
+    Args:
+        text: the answer.
+        right: the correct answer.
+    """
     pairs = zip(text, right, strict=False)
     at = next((i for i, (found, wanted) in enumerate(pairs) if found != wanted), min(len(text), len(right)))
     start = max(0, at - _SHOWN // 4)

@@ -1,4 +1,4 @@
-"""Is this machine able to run private interpreters? One line per question, and what to do about a no."""
+"""Checks whether this machine can run private interpreters: one result per check, with a remedy."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from interpool.native.upstream.requirements import (
     unfit_python,
 )
 
-# A slot with torch takes some 100 MiB of copies, beside the templates.
+# A slot with torch takes some 100 MiB of copies, in addition to the templates.
 _ROOM_MIB = 1024
-# What torch's wheels are built for (manylinux_2_28).
+# The minimum of torch's wheels (manylinux_2_28).
 _GLIBC = Version("2.28")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One answer: ``FAIL`` if something does not work, and ``WARN`` only beside what does.
+    """One result: ``FAIL`` if something does not work, ``WARN`` for a limitation.
 
     Attributes:
-        name: what was looked at.
-        ok: whether it will do.
+        name: of the check.
+        ok: whether the requirement is met.
         detail: what was found.
-        hint: what to do about it; empty where there is nothing to do.
-        word: the answer in a word, if that is neither ``ok`` nor ``FAIL``.
+        hint: the remedy; empty if none is needed.
+        word: the result in a word, if it is neither ``ok`` nor ``FAIL``.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """The answer in a word."""
+        """The result in a word."""
         return (self.word or "ok") if self.ok else "FAIL"
 
 
 def checks() -> list[Check]:
-    """Look at everything that private interpreters need; never raises. Imports torch."""
+    """Run all checks; never raises. Imports torch."""
     return [
         _python(),
         _libpython(),
@@ -109,7 +109,7 @@ def _torch() -> Check:
 
 
 def _private_names() -> Check:
-    """Whether all private names and symbols that interpool needs are there; lists all that are missing."""
+    """Check all private names and symbols that interpool needs; lists all that are missing."""
     name = "private names"
     hint = f"use CPython {' or '.join(tested_pythons())}, and {pip_install('torch')}; or a later interpool"
     try:
@@ -124,7 +124,7 @@ def _private_names() -> Check:
 
 
 def _bytecode() -> Check:
-    """Whether torch's sources are compiled once, or by each interpreter and process that imports them."""
+    """Check whether torch's bytecode is stored, or each interpreter and process compiles torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.cached is None or spec.origin is None:
         return Check("bytecode", True, "nothing is compiled, as torch is not there")
@@ -138,7 +138,7 @@ def _bytecode() -> Check:
         "bytecode",
         True,
         f"torch's is missing, and {why}: each interpreter and process compiles torch anew",
-        f"{sys.executable} -m compileall -q -j 0 {folder}, as who may write there",
+        f"{sys.executable} -m compileall -q -j 0 {folder}, as a user who may write there",
         word="WARN",
     )
 
@@ -186,7 +186,7 @@ def _cache() -> Check:
 
 
 def _untested(name: str, found: str, tested: Iterable[str], hint: str) -> Check:
-    """A version with which no pool starts, unless that is wanted."""
+    """Return the result for an untested version, with which a pool starts only if the user allows it."""
     wanted = os.environ.get(UNTESTED) == "1"
     also = f"{UNTESTED}=1 tries it" if wanted else f"no pool starts without {UNTESTED}=1"
     detail = f"{found}: not tested with this; tested with {', '.join(tested)}; {also}"

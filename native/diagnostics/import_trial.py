@@ -1,13 +1,13 @@
-"""Can a module be imported into private interpreters? Tried, in processes that may crash.
+"""Tries to import modules into private interpreters, in child processes that may crash.
 
-Whether it then computes there is another question, which the table of known libraries answers, and
-``run_trial.py`` for a function.
+Correct computation is a separate question: the table of known libraries answers it, and ``run_trial.py`` for
+a function.
 
-Two interpreters of a pool import it at once, as they would while they serve. What then
-goes wrong is compared with an ordinary Python, and with a pool of one, to say why.
+Two interpreters of a pool import a module at once, as in a server. A failure is compared with an ordinary
+Python and with a pool of one, to find its cause.
 
-Run as a program, this module is the process that tries. Its first result says whether its pool
-has started; one for each name follows.
+Run as a program, this module is the child process. Its first result says whether its pool has started; one
+for each name follows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from interpool.native.pool.manager import InterpreterSession
 
 _SECONDS = 120
-_START_SECONDS = 300  # a first start makes all private copies
+_START_SECONDS = 300  # the first start makes all private copies
 
 STOCK_WORKERS = (
     "serve the models that need it by TorchServe's stock workers (an archive that is not hermetic), "
@@ -43,7 +43,7 @@ SHARED_STATE = "it has state that all interpreters of a process share"
 
 @dataclass(frozen=True)
 class _Trial:
-    """Names to import, in this order, into so many interpreters at once; 0: into an ordinary Python."""
+    """Names to import, in this order, and into how many interpreters at once; 0 for an ordinary Python."""
 
     interpreters: int
     names: list[str]
@@ -51,13 +51,13 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of one import.
+    """The result of one import.
 
     Attributes:
         failure: why it failed, or "".
-        seconds: how long it took.
-        not_found: there is no such module.
-        pool: whether the pool started at all.
+        seconds: its duration.
+        not_found: whether there is no such module.
+        pool: whether the pool has started.
     """
 
     failure: str = ""
@@ -70,15 +70,15 @@ _PROGRAM: Final = Program(__spec__.name, _Trial, _Outcome)
 
 
 def checks(names: Sequence[str], seconds: float = _SECONDS) -> Iterator[Check]:
-    """Try one import after the other; yields each answer when it is found.
+    """Try the imports one after the other; yields each result when it is known.
 
     Args:
-        names: of modules, dotted or not.
-        seconds: how long one of them may take.
+        names: of modules, with or without dots.
+        seconds: the time limit of each import.
     """
     left = list(dict.fromkeys(names))
     while left:
-        # One process for all, as in a worker; after a failure a fresh one.
+        # One process for all, as in a worker; a new one after a failure.
         for outcome in _try(left, 2, seconds):
             if not outcome.pool:
                 yield Check("private interpreters", False, outcome.failure, "interpool doctor")
@@ -103,12 +103,12 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
     if not alone.failure:
         detail = f"{outcome.failure} with two interpreters; with one it works: {SHARED_STATE}"
         return Check(what, False, detail, f"use a pool of one interpreter, or {STOCK_WORKERS}")
-    # The stack of one that crashes alone is not cut short by the other's crash.
+    # Report this failure: in a crash of two, one stack would be truncated.
     return Check(what, False, f"{alone.failure}; an ordinary Python imports it", STOCK_WORKERS)
 
 
 def _imported(name: str, seconds: float) -> Check:
-    """That it can be imported, and what is known about it once it works."""
+    """Return the result of a successful import, with known facts about the library."""
     detail = f"into two interpreters at once, {seconds:.1f} s"
     known = [found for each in _distributions(name) if (found := known_library(each)) is not None]
     bad = [found for found in known if not found.computes]
@@ -121,23 +121,23 @@ def _imported(name: str, seconds: float) -> Check:
 
 
 def _distributions(name: str) -> list[str]:
-    """Those that bring a module."""
+    """Return the distributions that contain a module."""
     return importlib.metadata.packages_distributions().get(name.partition(".")[0], [])
 
 
 def _ordinary(name: str, seconds: float) -> _Outcome:
-    """What becomes of the import without any pool."""
+    """Import the module without any pool."""
     with start(_PROGRAM, _Trial(0, [name]), capture_stderr=True) as child:
         try:
             return child.result(seconds)
         except ChildError as error:
             return _Outcome(ending(error, seconds))
         finally:
-            child.kill()  # how the module behaves at the end of a process is not the question
+            child.kill()  # skip the module's exit functions, which are not tested
 
 
 def _try(names: Sequence[str], interpreters: int, seconds: float) -> Iterator[_Outcome]:
-    """Outcomes of ``names`` in turn, in one process. The last may be that of its end."""
+    """Yield the results of ``names`` in turn, from one process. The last may describe its end."""
     with start(_PROGRAM, _Trial(interpreters, [*names]), capture_stderr=True) as child:
         for i in range(1 + len(names)):
             allowed = seconds if i else _START_SECONDS
@@ -148,11 +148,16 @@ def _try(names: Sequence[str], interpreters: int, seconds: float) -> Iterator[_O
                 return
             if i > 0 or not outcome.pool:
                 yield outcome
-        child.kill()  # rather than wait until its pool is closed
+        child.kill()  # do not wait until its pool is closed
 
 
 def ending(error: ChildError, allowed: float) -> str:
-    """Why the process gave no answer: from its status, and from what it said."""
+    """Return why the process gave no result, from its status and stderr.
+
+    Args:
+        error: of the child process.
+        allowed: its time limit in seconds.
+    """
     if error.returncode is None:
         return f"it was not done after {allowed:.0f} s"
     if not error.signal:
@@ -166,7 +171,7 @@ def ending(error: ChildError, allowed: float) -> str:
     return f"{why}, at {at[1]}:{at[2]} in {at[3]}" if at else why
 
 
-# ---- in the process that tries ----------------------------------------------------------------
+# ---- in the child process ---------------------------------------------------------------------
 
 
 def _import_all(trial: _Trial) -> Iterator[_Outcome]:
@@ -179,7 +184,7 @@ def _import_all(trial: _Trial) -> Iterator[_Outcome]:
 def _into_this_python(name: str) -> _Outcome:
     try:
         importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the module's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the module may raise any exception)
         failure = f"{type(error).__name__}: {error}"
         return _Outcome(failure, not_found=isinstance(error, ModuleNotFoundError))
     return _Outcome()
@@ -196,7 +201,7 @@ def _into_a_pool(trial: _Trial) -> Iterator[_Outcome]:
             yield _Outcome(str(error), pool=False)
             return
         for session in sessions:
-            # After a crash each tells its own thread's stack, then hands on to the one before.
+            # After a crash each handler prints its own thread's stack, then calls the previous handler.
             session.global_("interpool.native.inside.process_guards", "report_crashes")(all_threads=False)
         yield _Outcome()
         for name in trial.names:

@@ -1,11 +1,10 @@
-"""Does a function compute in private interpreters? Tried, in processes that may crash.
+"""Tries to run a function in private interpreters, in child processes that may crash.
 
-An ordinary Python says what is right. Then two interpreters of a pool and the host program call it
-at once, again and again: what a module shares between them, or takes from a GIL that is no longer
-around it, shows when it works, and not when it is imported. What goes wrong is tried again without
-the host, and in one interpreter, to say what may be done.
+An ordinary Python computes the correct answer. Then two interpreters of a pool and the host program call the
+function repeatedly, at once. This shows errors of shared state, or of a missing common GIL, which an import
+does not show. A failure is tried again without the host, and in one interpreter, to find a remedy.
 
-Run as a program, this module is the process that tries.
+Run as a program, this module is the child process.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 
     from interpool.native.pool.manager import InterpreterSession
 
-_SECONDS = 120  # for each step of a trial: a first call may compile
-_START_SECONDS = 300  # a first start makes all private copies
+_SECONDS = 120  # for each step of a trial, because a first call may compile
+_START_SECONDS = 300  # the first start makes all private copies
 _ROUNDS = 10
-# How long they call it at once.
+# Duration of the concurrent calls.
 _AT_ONCE_SECONDS = 2.0
 
 
 class Status(enum.StrEnum):
-    """What a trial found out."""
+    """The result of a trial."""
 
     COMPUTES = "computes"
     HOST = "not beside the host"
@@ -52,14 +51,14 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one function.
+    """The result for one function.
 
     Attributes:
-        call: it, as ``module:function``.
-        status: where it computes.
-        failure: what went wrong where it does not, or "".
-        calls: how often two interpreters and the host have called it, together.
-        seconds: how long they did.
+        call: the function, as ``module:function``.
+        status: where it computes correctly.
+        failure: the failure elsewhere, or "".
+        calls: the number of calls by two interpreters and the host together.
+        seconds: the duration of these calls.
     """
 
     call: str
@@ -71,13 +70,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A function, and where it is to be called: in so many interpreters at once; in the host, too.
+    """A function, and where to call it.
 
     Attributes:
         call: the function.
-        right: its answer; "" where that is the question.
-        interpreters: 0: no pool is started.
-        host: whether the process itself calls it.
+        right: the correct answer; "" if unknown.
+        interpreters: how many call it at once; 0 for no pool.
+        host: whether the process itself calls it, too.
     """
 
     call: str
@@ -88,7 +87,7 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of a trial, or, as the first result, of its pool's start."""
+    """The result of a trial; the first result is that of its pool's start."""
 
     answer: str = ""
     failure: str = ""
@@ -101,11 +100,11 @@ _PROGRAM: Final = Program(__spec__.name, _Trial, _Outcome)
 
 
 def try_call(call: str, seconds: float = _SECONDS) -> Verdict:
-    """Whether ``module:function`` computes in private interpreters.
+    """Determine whether ``module:function`` computes correctly in private interpreters.
 
     Args:
-        call: a function without arguments, whose answer looks the same (``repr``) each time.
-        seconds: how long each step may take.
+        call: a function without arguments whose answer has the same ``repr`` each time.
+        seconds: the time limit of each step.
     """
     ordinary = _run(_Trial(call, "", 0, host=True), seconds)
     if ordinary.failure:
@@ -119,13 +118,13 @@ def try_call(call: str, seconds: float = _SECONDS) -> Verdict:
     if not both.failure:
         return Verdict(call, Status.COMPUTES, "", both.calls, both.seconds)
     if both.failure.startswith(WRONG):
-        # An address, or the order of a set, is the same as long as a process lives.
+        # An address, or the order of a set, is constant only within a process.
         another = _run(_Trial(call, ordinary.answer, 0, host=True), seconds)
         if another.failure.startswith(WRONG):
             return Verdict(call, Status.UNSTEADY, another.failure)
     one = _run(_Trial(call, ordinary.answer, 1, host=False), seconds)
     if one.failure:
-        # The stack of one that crashes alone is not cut short by another's crash.
+        # Report this failure: in a crash of two, one stack would be truncated.
         return Verdict(call, Status.NEVER, one.failure)
     two = _run(_Trial(call, ordinary.answer, 2, host=False), seconds)
     if two.failure:
@@ -134,7 +133,12 @@ def try_call(call: str, seconds: float = _SECONDS) -> Verdict:
 
 
 def checks(calls: Sequence[str], seconds: float = _SECONDS) -> Iterator[Check]:
-    """Try one function after the other; yields each answer when it is found."""
+    """Try the functions one after the other; yields each result when it is known.
+
+    Args:
+        calls: functions, as ``module:function``.
+        seconds: the time limit of each step.
+    """
     for call in dict.fromkeys(calls):
         yield _judge(try_call(call, seconds))
 
@@ -151,7 +155,7 @@ def _judge(verdict: Verdict) -> Check:
     known = {
         Status.HOST: (
             f"{failure}; two interpreters compute it, unless the host program does so at the same time",
-            "leave it to the interpreters; a server's host uses no model's libraries",
+            "call it only in interpreters; a server's host does not use the libraries of models",
         ),
         Status.ONE: (
             f"{failure} with two interpreters; with one it computes: {SHARED_STATE}",
@@ -160,7 +164,7 @@ def _judge(verdict: Verdict) -> Check:
         Status.NEVER: (f"{failure}; an ordinary Python computes it", STOCK_WORKERS),
         Status.UNSTEADY: (
             f"its answers differ in an ordinary Python, too: {failure}",
-            "let it return what looks the same (repr) each time: no addresses, no times, no chance",
+            "return a value with the same repr each time: without addresses, times or random numbers",
         ),
         Status.BROKEN: (
             f"it fails in an ordinary Python, too: {failure}",
@@ -192,10 +196,10 @@ def _run(trial: _Trial, seconds: float) -> _Outcome:
         except ChildError as error:
             return _Outcome(failure=ending(error, allowed), pool=pool)
         finally:
-            child.kill()  # rather than wait until its pool is closed
+            child.kill()  # do not wait until its pool is closed
 
 
-# ---- in the process that tries ----------------------------------------------------------------
+# ---- in the child process ---------------------------------------------------------------------
 
 
 def _work(trial: _Trial) -> Iterator[_Outcome]:
@@ -211,7 +215,7 @@ def _work(trial: _Trial) -> Iterator[_Outcome]:
                 yield _Outcome(failure=str(error), pool=False)
                 return
             for session in sessions:
-                # After a crash each tells its own thread's stack, then hands on to the one before.
+                # After a crash each handler prints its own thread's stack, then calls the previous handler.
                 session.global_("interpool.native.inside.process_guards", "report_crashes")(all_threads=False)
             yield _Outcome()
         else:
@@ -220,7 +224,7 @@ def _work(trial: _Trial) -> Iterator[_Outcome]:
 
 
 def _at_once(trial: _Trial, sessions: Sequence[InterpreterSession]) -> _Outcome:
-    """All call it once, importing what it needs; then, when all have done so, again and again."""
+    """Call the function once in each place, which imports its modules; then repeatedly, all at once."""
     callers: list[Callable[[str, str, int, float], list[str]]] = [_inside(session) for session in sessions]
     if trial.host:
         callers.append(repeat)
@@ -241,7 +245,7 @@ def _at_once(trial: _Trial, sessions: Sequence[InterpreterSession]) -> _Outcome:
         ended = time.monotonic()
 
     if len(callers) == 1 and trial.host:
-        work(repeat)  # on the main thread, as anywhere
+        work(repeat)  # in the main thread, as in an ordinary program
     else:
         threads = [threading.Thread(target=work, args=(caller,)) for caller in callers]
         for thread in threads:

@@ -1,8 +1,8 @@
-"""What runs inside a private interpreter.
+"""Code that runs only inside private interpreters.
 
 Imports ``native.archive``, ``native.upstream``, ``native.directories`` and ``native.errors``. It never
-imports the host's half of ``interpool.native``: a private interpreter has its own copy of every compiled
-module, and would start a second pool inside the pool.
+imports the host's part of ``interpool.native``: each interpreter has its own copy of every compiled module,
+so the import would start a second pool.
 """
 
 from __future__ import annotations

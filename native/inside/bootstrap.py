@@ -1,4 +1,4 @@
-"""Prepares a private interpreter, right after ``loader.py`` made imports safe."""
+"""Prepares a private interpreter, after ``loader.py`` has made imports safe."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def install() -> None:
     _refuse_fork()
     _refuse_subinterpreters()
     _size_stacks()
-    # What is imported stays: collections would go through it again and again, an eighth of the start's time.
+    # Nothing that is imported here is garbage, and collections would take an eighth of the start-up time.
     gc.disable()
     import site
 
     site.main()
     from interpool.native.inside import lean_imports
 
-    lean_imports.import_torch()  # a lease must not wait for it, and what follows imports it
+    lean_imports.import_torch()  # before the first lease, and before the imports below, which need it
 
     from interpool.native.inside import (
         exits,
@@ -49,7 +49,7 @@ def install() -> None:
         weights,
     )
 
-    registered_sources.install()  # after torch: none of its many modules can have been registered
+    registered_sources.install()  # after torch, whose modules cannot be registered sources
     inductor.install()
     operators.install()
     exits.install()
@@ -59,9 +59,9 @@ def install() -> None:
 
 
 def _keep_libraries_local() -> None:
-    """Leave ``sys.setdlopenflags`` without effect: a private copy's names are every interpreter's names.
+    """Make ``sys.setdlopenflags`` ineffective, so that no private library enters the global symbol scope.
 
-    In the global scope, one interpreter's libpython would answer to all that are loaded later.
+    Symbols of one interpreter's libpython would otherwise resolve for all libraries that load later.
     """
     import sys
 
@@ -76,7 +76,7 @@ def _keep_libraries_local() -> None:
 
 
 def _size_stacks() -> None:
-    """Give threads that a model starts what Linux gives by default, whatever ``ulimit -s`` says."""
+    """Set the stack size of the model's threads to Linux's default, whatever ``ulimit -s`` says."""
     import threading
 
     threading.stack_size(_STACK)
@@ -94,7 +94,7 @@ def _route_ctypes() -> None:
                 copy = _interpool.load_library(path, mode)
             except ImportError as error:  # no private copy could be made
                 raise OSError(str(error)) from error
-            # Names of a private copy would shadow those of another interpreter's.
+            # Symbols of a private copy must not shadow another interpreter's.
             return stock(copy, mode if copy == path else ctypes.RTLD_LOCAL)
 
         return open_private
@@ -103,7 +103,7 @@ def _route_ctypes() -> None:
 
 
 def _refuse_fork() -> None:
-    """Leave no way to run Python in a forked child; other programs may still be started."""
+    """Refuse every call that runs Python in a forked child; starting other programs stays possible."""
 
     def refuse() -> NoReturn:
         raise RuntimeError(
@@ -127,14 +127,14 @@ def _refuse_fork() -> None:
 
         return fork_exec
 
-    # os has them from posix, and so may others.
+    # ``os`` and other modules import them from ``posix``.
     os.fork = posix.fork = refuse
     os.forkpty = posix.forkpty = refuse
     replace_fork_exec(exec_only)
 
 
 def _refuse_subinterpreters() -> None:
-    """In a subinterpreter, imports know nothing of private copies: extension modules would be the host's."""
+    """Refuse subinterpreters: their imports would load the host's extension modules, not private copies."""
 
     def create(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise RuntimeError(
@@ -148,7 +148,7 @@ def _refuse_subinterpreters() -> None:
 
 
 def at_process_end(_nothing: object) -> None:
-    """Run exit functions and flush the output, as a Python does first when it ends normally."""
+    """Run exit functions and flush the standard streams, as Python does when it ends normally."""
     import sys
 
     run_exit_functions()

@@ -1,7 +1,7 @@
-"""Functions that models register with ``atexit``: they are called when their model goes.
+"""Calls the ``atexit`` functions of a model when the model is unloaded.
 
-A worker's process ends with its model; an interpreter goes on. Those of the environment's modules are
-called when the interpreter ends, and so are those of models that are still there.
+An interpreter outlives its models, so it cannot leave a model's exit functions to its own end. Exit functions
+of the environment's modules, and of models that are still loaded, run when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from interpool.native.inside.owners import Owner, owner_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WAYS = re.compile(r"functools|contextlib")
+_INTERMEDIARIES = re.compile(r"functools|contextlib")
 
 
 class _Exit:
-    """A function that a model has registered; called once. It is found by what it calls, too."""
+    """An exit function of a model.
+
+    Runs at most once. It equals the function that it wraps until it has run.
+    """
 
     def __init__(self, owner: Owner, function: Callable[..., object], args: Any, kwargs: Any) -> None:
         self.owner = owner
@@ -39,7 +42,7 @@ class _Exit:
             self._function(*self._args, **self._kwargs)
 
     def __eq__(self, other: object) -> bool:
-        # Once called, it is nobody but itself: the environment may have registered the same function.
+        # After the call, only identity counts: the environment may have registered the same function.
         by_function = not self._called and not isinstance(other, _Exit)
         return self is other or (by_function and bool(self._function == other))
 
@@ -54,12 +57,12 @@ _unregister = atexit.unregister
 
 
 def install() -> None:
-    """Stand in for what registers and forgets them. Once per interpreter, before any model."""
+    """Override ``atexit.register`` and ``atexit.unregister``. Call once per interpreter, before any model."""
     stock = atexit.register
 
     def register(func: Callable[..., object], /, *args: Any, **kwargs: Any) -> Callable[..., object]:
-        """Stands in for ``atexit.register``."""
-        owner = owner_of(sys._getframe(1), _WAYS)
+        """Override of ``atexit.register``."""
+        owner = owner_of(sys._getframe(1), _INTERMEDIARIES)
         if owner is None or not callable(func):
             return stock(func, *args, **kwargs)
         made = _Exit(owner, func, args, kwargs)
@@ -68,7 +71,7 @@ def install() -> None:
         return func
 
     def unregister(func: Callable[..., object], /) -> None:
-        """Stands in for ``atexit.unregister``."""
+        """Override of ``atexit.unregister``."""
         _unregister(func)
         _exits[:] = [made for made in _exits if made != func]
 
@@ -77,20 +80,24 @@ def install() -> None:
 
 
 def waits(key: object) -> bool:
-    """Whether the model of that scope, or archive, has any."""
+    """Return whether a model has exit functions that have not run.
+
+    Args:
+        key: the model's scope, or its archive's name.
+    """
     return any(made.owner.key == key for made in _exits)
 
 
 def call(key: object, then: Callable[[], object] = lambda: None) -> None:
-    """Have those of the model of that scope, or archive, called in a thread of their own, the last one first.
+    """Run the exit functions of a model in a new thread, the last registered first.
 
-    They may wait for threads of the model's, and whoever unloads it serves others, in working directories
-    of those. Where one raises, that is said on ``sys.stderr``, as when a Python ends, and the next one is
-    called.
+    They may wait for the model's own threads, so they do not run in the caller's thread. If one raises, its
+    traceback is printed to ``sys.stderr`` and the next one runs. If no thread can start, they run when the
+    interpreter ends.
 
     Args:
-        key: the scope, or the archive's name.
-        then: is called after them.
+        key: the model's scope, or its archive's name.
+        then: is called after the last exit function.
     """
     own = [made for made in _exits if made.owner.key == key]
     _exits[:] = [made for made in _exits if made.owner.key != key]
@@ -98,7 +105,6 @@ def call(key: object, then: Callable[[], object] = lambda: None) -> None:
         then()
         return
     name = f"exit functions of {own[0].owner.path}"
-    # Where no thread can be started, they are called at the interpreter's end.
     with suppress(RuntimeError):
         _interpool.start_apart(threading.Thread(target=_call, args=(own, then), name=name, daemon=True))
 
@@ -117,9 +123,9 @@ def _call(own: list[_Exit], then: Callable[[], object]) -> None:
 
 
 def _leave_directory(path: str) -> None:
-    """Have the calling thread, which has a directory of its own, go to that one.
+    """Change the calling thread's own working directory to ``path``.
 
-    If there is none, as of an archive, or none any more, it goes to the process's.
+    If ``path`` is no directory, such as an archive, change to the process's directory.
     """
     for directory in (path, "/proc/self/cwd", "/"):
         try:

@@ -1,13 +1,14 @@
-"""What a full import of torch told, kept in the cache for processes that start later.
+"""Caches notes about full imports of torch, for processes that start later.
 
-So their first interpreter can be lean, too (``lean_imports.py``). A note is taken for true only where all
-that a full import depends on is as it was: Python, search path, torch's environment variables, accelerators,
-every file that was imported, and every module that was looked for and not found. Any doubt: no note.
+With a note, the first interpreter of a process can defer imports, too (``lean_imports.py``). A note is valid
+only if everything that a full import depends on is unchanged: Python, search path, torch's environment
+variables, accelerators, every imported file, and every module that was not found. In doubt, a note is
+ignored.
 
-A few are kept, as programs with other search paths take turns.
+The cache keeps several notes, because programs with different search paths share it.
 
-A bundle's notes move with it: files below the folder that the notes' folder lies in are named relative to
-that, and told by their size alone, as a copy has other times. In a cache there are none.
+A bundle contains its notes. Files below the parent of the notes' folder are named relative to that parent,
+and compared by size only, because a copied bundle has other modification times.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 _VERSION = 2
 _MOST_NOTES = 8
-_HERE = "<here>"  # in place of that folder
+_HERE = "<here>"  # stands for the parent of the notes' folder
 _DEVICES = ("nvidia", "kfd", "dri", "accel", "davinci")
 
 
 class Watch:
-    """Sees an import: which modules it looks for in vain.
+    """Import finder that records the modules that an import does not find.
 
     Attributes:
         missing: their names.
@@ -43,13 +44,13 @@ class Watch:
         self.missing: list[str] = []
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Called as the last of the finders."""
+        """Record the name: this finder runs last, so all others have failed."""
         self.missing.append(name)
 
 
 @contextlib.contextmanager
 def watch() -> Iterator[Watch]:
-    """Watch the imports in a ``with`` statement."""
+    """Record failed lookups of modules during a ``with`` block."""
     seen = Watch()
     sys.meta_path.append(seen)
     try:
@@ -59,7 +60,7 @@ def watch() -> Iterator[Watch]:
 
 
 def read(folder: str) -> str:
-    """The note for this interpreter; "" where there is none, or it is not true any more."""
+    """Return the valid note for this interpreter; "" if there is none."""
     here = _Here(folder)
     try:
         with open(_file(here), encoding="utf-8") as file:
@@ -71,11 +72,17 @@ def read(folder: str) -> str:
         )
         return here.put_into(str(kept["note"])) if true else ""
     except (OSError, ValueError, KeyError, TypeError):
-        return ""  # none yet, or not whole
+        return ""  # no note yet, or an incomplete one
 
 
 def write(folder: str, note: str, seen: Watch) -> None:
-    """Keep a note for others; where that cannot be, they do without."""
+    """Cache a note for later processes; do nothing if the folder cannot be written.
+
+    Args:
+        folder: the folder of notes; it is created if it does not exist.
+        note: the note, JSON from ``lean_imports.import_fully``.
+        seen: the failed lookups of that import.
+    """
     here = _Here(folder)
     try:
         named = {getattr(module, "__file__", None) for module in sys.modules.values()}
@@ -101,7 +108,7 @@ def write(folder: str, note: str, seen: Watch) -> None:
 
 
 def remove(folder: str) -> bool:
-    """Drop the note that an import did not succeed with. Returns whether it is gone."""
+    """Delete the note with which an import failed. Returns whether it is gone."""
     file = _file(_Here(folder))
     with contextlib.suppress(OSError):
         os.unlink(file)
@@ -109,7 +116,7 @@ def remove(folder: str) -> bool:
 
 
 class _Here:
-    """The folder around that of notes, and names of files as notes have them."""
+    """Translates file names between this machine and notes, which name files relative to a folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -122,18 +129,17 @@ class _Here:
         return self._root + name.removeprefix(f"{_HERE}/") if name.startswith(f"{_HERE}/") else name
 
     def take_from(self, text: str) -> str:
-        """JSON without the folder's path, where a string begins with it or one of its words does."""
+        """Replace the folder's path in JSON, if a string or a word in one begins with it."""
         return _replace(text, self._root, f"{_HERE}/")
 
     def put_into(self, text: str) -> str:
-        """The contrary."""
+        """Undo ``take_from``."""
         return _replace(text, f"{_HERE}/", self._root)
 
     def stamp(self, file: str) -> list[int] | None:
-        """Tells a file from a later one; None for what is none: modules of archives, torch.ops.
+        """Return what changes if a file is replaced; None if it is no file, such as an archive's module.
 
-        In whole seconds, as Python tells whether its compiled files are true: layers of container images
-        keep no more.
+        Times are whole seconds, because layers of container images keep no fractions.
         """
         try:
             found = os.stat(file)
@@ -150,7 +156,7 @@ def _replace(text: str, old: str, new: str) -> str:
 
 
 def _facts(here: _Here) -> dict[str, Any]:
-    """All that decides what is imported, but for files."""
+    """Return all that determines what is imported, except the files."""
     own = [__file__, str(torch_imports.__file__), os.path.join(os.path.dirname(__file__), "lean_imports.py")]
     return {
         "version": _VERSION,
@@ -179,7 +185,7 @@ def _as_they_were(here: _Here, files: Sequence[tuple[str, list[int] | None]]) ->
 
 
 def _found(names: Sequence[str]) -> bool:
-    """Whether any of the modules is there now. Those inside packages are not asked for: these have stamps."""
+    """Return whether any of these top-level modules exists now. Stamps of packages cover submodules."""
     return any("." not in name and PathFinder.find_spec(name) is not None for name in names)
 
 

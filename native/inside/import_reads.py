@@ -1,9 +1,8 @@
-"""Variables of a model's that libraries read when they are imported.
+"""Detects environment variables of a model that libraries read during their import.
 
-``os.environ["HF_HOME"] = folder`` before ``import transformers``: in a process of its own a model has the
-library read that. In here the library is imported once for all models, so the next model would find the first
-one's folder. Each model has its own ``os.environ``: code that reads it later reads its caller's. What a
-library sets when it is imported is the library's, whoever imported it.
+Example: ``os.environ["HF_HOME"] = folder`` before ``import transformers``. The library is imported once for
+all models, so the next model would use the first model's folder. Each model has its own ``os.environ``, so
+reads after the import are safe. A variable that a library sets during its import belongs to the library.
 """
 
 from __future__ import annotations
@@ -17,34 +16,35 @@ from typing import Any
 
 from interpool.native.inside import owners
 
-_IMPORTS = "<module>"  # the name of code that runs once, when its module is imported
+_IMPORTS = "<module>"  # the code name of a module's top level
 
-# Of what reads all of them, and looks at some.
+# Callers that read all variables, and use some.
 _ALL = {each.__code__ for each in (ItemsView.__iter__, ValuesView.__iter__, type(os.environ).copy)}
 _noted: list[str] = []
 
 
 def take_reads() -> list[str]:
-    """What was read since this was asked last, for people."""
+    """Return descriptions of the reads since the last call."""
     taken = list(dict.fromkeys(_noted))
     _noted.clear()
     return taken
 
 
 def note_reads(before: dict[bytes, bytes]) -> None:
-    """From now on, note variables that are other than before and that the environment reads at its imports.
+    """Start to record variables that differ from ``before`` and that the environment reads during imports.
 
-    Once per interpreter.
+    Call once per interpreter.
 
     Args:
-        before: the process's variables as models find them, encoded. Libraries' own are added.
+        before: the process's variables as models find them, encoded. Variables that libraries set are added
+            to it.
     """
     environ = type(os.environ)
     stock, stock_set = environ.__getitem__, environ.__setitem__
 
     @functools.wraps(stock)
     def read(self: Any, name: Any) -> str:
-        """Stands in for ``os.environ``'s."""
+        """Override of ``os.environ.__getitem__``."""
         value = stock(self, name)
         if sys._getframe(1).f_code in _ALL:
             return value
@@ -56,7 +56,7 @@ def note_reads(before: dict[bytes, bytes]) -> None:
 
     @functools.wraps(stock_set)
     def write(self: Any, name: Any, value: Any) -> None:
-        """Stands in for ``os.environ``'s."""
+        """Override of ``os.environ.__setitem__``."""
         stock_set(self, name, value)
         if _imported_library(sys._getframe(1)) is not None:
             before[os.fsencode(name)] = os.fsencode(value)
@@ -66,7 +66,7 @@ def note_reads(before: dict[bytes, bytes]) -> None:
 
 
 def _imported_library(frame: FrameType | None) -> str | None:
-    """The module whose import is under way, of several the innermost; None if it is a model's, or none is."""
+    """Return the innermost module that is being imported; None if there is none, or it is a model's."""
     while frame is not None and frame.f_code.co_name != _IMPORTS:
         frame = frame.f_back
     if frame is None or owners.is_models(frame.f_globals):

@@ -1,8 +1,8 @@
-"""TorchInductor's generated libraries, each loaded with an address of its own interpreter's.
+"""Loads TorchInductor's generated libraries with the address that belongs to this interpreter.
 
-Such a library learns, while it is loaded, the address of a function of libtorch_python:
-from an environment variable of the process, which interpreters share. So the variable
-is set only while a library is loaded, and one library is loaded at a time.
+While such a library loads, it reads the address of a function of libtorch_python from an environment variable
+of the process. All interpreters share that variable, so it is set only while a library loads, and one library
+loads at a time.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 def install() -> None:
-    """Keep the variable in this interpreter's ``os.environ`` until a library asks for it."""
+    """Keep the variable in this interpreter's ``os.environ`` until a library loads."""
     stock_putenv = os.putenv
     create_module = ExtensionFileLoader.create_module
 
     def putenv(name: _Text, value: _Text, /) -> None:
-        """Stands in for ``os.putenv``, which ``os.environ`` calls."""
+        """Override of ``os.putenv``, which ``os.environ`` calls."""
         if os.fsdecode(name) != INDUCTOR_ADDRESS:
             stock_putenv(name, value)
 
     def create_with_address(self: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-        """Stands in for ``ExtensionFileLoader.create_module``."""
+        """Override of ``ExtensionFileLoader.create_module``."""
         address = os.environ.get(INDUCTOR_ADDRESS)
         if address is None:
             return create_module(self, spec)
-        # A lock for the whole process, as each interpreter opens the file for itself.
+        # The lock covers the whole process, because each interpreter opens the file itself.
         with open(__file__, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             stock_putenv(INDUCTOR_ADDRESS, address)

@@ -1,18 +1,18 @@
-"""Imports torch without what eager inference never touches; each such module, when it is first touched.
+"""Imports torch and defers the modules that eager inference does not use.
 
-``import torch`` imports 1,100 modules: 65 MB of Python heap, of which inference uses a fraction. Those of
-``native/upstream/torch_imports.py`` can be *late* here: module objects that are complete but for their
-contents. Whoever touches one (by an attribute, an import of what is in it, a pickle, ``inspect``) or calls
-an operator that its family defines, has the whole family imported first, in torch's own order. From then
-on nothing differs from a full import.
+``import torch`` imports 1,100 modules, 65 MB of Python heap, of which inference uses a fraction. Modules of
+the families in ``native/upstream/torch_imports.py`` can be *deferred*: module objects that lack only their
+contents. The first use of one imports its whole family, in torch's own order. A use is an attribute, an
+import of a member, a pickle, ``inspect``, or an operator that the family defines. After that, nothing differs
+from a full import.
 
-Somebody has imported torch in full before, and says what there is (``import_fully``): an interpreter of this
-process or, by the note that it left in the cache (``import_notes.py``), of an earlier one. The others are
-lean by what it says (``import_lean``): a module is late only if a full import has it. The process's
-dispatcher has an entry for all that a full import registers with it, in either case: in the latter, the
-first interpreter repeats those registrations, without the kernels.
+To defer modules, an interpreter needs the note of a full import (``import_fully``). The note comes from
+another interpreter of this process or, through the cache (``import_notes.py``), from an earlier process.
+``import_lean`` defers a module only if the note contains it. The process's dispatcher must have an entry for
+all that a full import registers. If the note comes from the cache, the first interpreter repeats those
+registrations, without the kernels.
 
-Whoever touches a family that another thread imports waits, as for any import, by a lock of importlib's.
+If another thread imports the family already, the user waits for one of importlib's locks, as in any import.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 FULL_IMPORT = "INTERPOOL_FULL_IMPORT"
-"""The environment variable that has every interpreter import torch in full: ``1``; ``0`` is the default."""
+"""Environment variable: ``1`` makes every interpreter import torch in full; the default is ``0``."""
 
 
 def import_torch() -> None:
-    """Import torch, lean where another interpreter of this process has imported it in full.
+    """Import torch; defer modules if the note of a full import is available.
 
     Raises:
         ValueError: the environment variable is neither ``0`` nor ``1``.
@@ -80,15 +80,15 @@ def import_torch() -> None:
 
 
 def import_fully() -> str:
-    """Import torch as everybody does. Returns what ``import_lean`` is told in other interpreters."""
+    """Import torch in full. Returns the note that ``import_lean`` needs in other interpreters, JSON."""
     import torch  # noqa: F401
 
-    noted: dict[str, _Noted] = {}
+    noted: dict[str, _Recorded] = {}
     for name, module in sys.modules.items():
         if _is_torchs(name) and isinstance(getattr(module, "__loader__", None), SourceFileLoader):
             parent, _, last = name.rpartition(".")
             bound = vars(sys.modules[parent]).get(last) is module if parent else True
-            noted[name] = _Noted(str(module.__file__), hasattr(module, "__path__"), bound)
+            noted[name] = _Recorded(str(module.__file__), hasattr(module, "__path__"), bound)
     others = [name for name in sys.modules if "." not in name]
     registered = _interpool.noted_registrations()
     constants = {
@@ -96,24 +96,24 @@ def import_fully() -> str:
         for module, names in torch_imports.CONSTANTS.items()
         if module in sys.modules
     }
-    told = {"torch": noted, "others": others, "registered": registered, "constants": constants}
-    return json.dumps(told)
+    record = {"torch": noted, "others": others, "registered": registered, "constants": constants}
+    return json.dumps(record)
 
 
 def import_lean(note: str, *, first: bool = False) -> None:
-    """Import torch, and of ``torch_imports.FAMILIES`` what is touched meanwhile.
+    """Import torch, and defer the modules of ``torch_imports.FAMILIES`` that this import does not use.
 
     Args:
-        note: what ``import_fully`` returned in another interpreter.
-        first: whether that was in another process, and this one may have nothing registered yet.
+        note: the result of ``import_fully`` in another interpreter.
+        first: whether that was in another process, so that this process has no registrations yet.
     """
     global _starting
-    told = json.loads(note)
-    noted = {name: _Noted(*fields) for name, fields in told["torch"].items()}
-    _others.update(told["others"])
-    for module, constants in told["constants"].items():
+    record = json.loads(note)
+    noted = {name: _Recorded(*fields) for name, fields in record["torch"].items()}
+    _others.update(record["others"])
+    for module, constants in record["constants"].items():
         _objects.setdefault(module, {}).update({name: frozenset(some) for name, some in constants.items()})
-    finder = _Finder(noted, told["registered"] if first else "")
+    finder = _Finder(noted, record["registered"] if first else "")
     sys.meta_path.insert(0, finder)
     _starting = True
     try:
@@ -121,53 +121,59 @@ def import_lean(note: str, *, first: bool = False) -> None:
 
         finder.torch_is_there = True
         for name, each in noted.items():
-            _have(name, each.bound)  # in order: parents come first
+            _ensure_imported(name, each.bound)  # parents come first
     finally:
         _starting = False
         sys.meta_path.remove(finder)
     for importer, names in torch_imports.LATER_NAMES.items():
         if importer in sys.modules:
-            _leave_out(sys.modules[importer], names)
+            _remove_placeholders(sys.modules[importer], names)
     for where in torch_imports.LOOK_UPS:
         _import_before_look_up_fails(where)
     for where in torch_imports.LISTS:
         _import_before_list(where)
     for where in torch_imports.TREE_NODES:
-        _hold_node(where)
+        _defer_node(where)
     allow_generators()
     _interpool.register_late(True)
-    _complete()
+    _finish_families()
 
 
 def import_registering() -> bool:
-    """Import what registers with torch's dispatcher. Returns whether that brought anything.
+    """Import the family that registers operators. Returns whether there was anything to import.
 
-    C++ calls this, where torch has no kernel that another interpreter's Python has registered.
+    C++ calls this if a kernel is missing that another interpreter's Python has registered.
     """
     family = _families.get(torch_imports.REGISTERING)
     return family is not None and not _starting and family.import_all()
 
 
 def known_names() -> set[str]:
-    """Top-level modules that a full import has, whether or not they were imported here."""
+    """Return the top-level modules of a full import, whether or not they were imported here."""
     return _others
 
 
-def is_late(module: ModuleType) -> bool:
-    """Whether its contents were not imported yet."""
-    return type(module) is _Late
+def is_deferred(module: ModuleType) -> bool:
+    """Return whether a module's contents were not imported yet."""
+    return type(module) is _DeferredModule
 
 
-def late_modules() -> int:
-    """How many modules have no contents yet. By no built-in function, as a model may have removed it."""
+def deferred_count() -> int:
+    """Return the number of deferred modules. Uses no builtin function, as a model may have removed it."""
     count = 0
     for family in _families.values():
-        count += family.late.__len__()
+        count += family.deferred.__len__()
     return count
 
 
-class _Noted(NamedTuple):
-    """A module of a full import: its source's file, whether it has submodules, is its parent's attribute."""
+class _Recorded(NamedTuple):
+    """A module of a full import.
+
+    Attributes:
+        file: its source file.
+        package: whether it has submodules.
+        bound: whether it is an attribute of its parent.
+    """
 
     file: str
     package: bool
@@ -175,23 +181,26 @@ class _Noted(NamedTuple):
 
 
 class _Family:
-    """What is late of one family, in the order in which a full import has it."""
+    """The deferred modules of one family, in the order of a full import."""
 
     def __init__(self, name: str) -> None:
         self._lock = f"interpool's torch family {name}"
-        self._thread = 0  # that imports it
+        self._thread = 0  # the thread that imports the family; 0 for none
         self._done = False
-        self.begun = False  # to be imported
-        self.late: dict[str, ModuleType] = {}
-        self._under_way: set[str] = set()  # those whose contents are being imported
+        self.begun = False  # an import of one of its modules has begun
+        self.deferred: dict[str, ModuleType] = {}
+        self._under_way: set[str] = set()  # modules whose contents are being imported
 
-    def meet_import(self, name: str) -> None:
-        """Have an import by the thread that imports the family find it as if for the first time."""
+    def on_import(self, name: str) -> None:
+        """Import a module that the importing thread of this family meets in an import statement."""
         if self._thread == get_ident():
             self._import(name)
 
     def touch(self, name: str) -> None:
-        """Import the module's contents, and all the family's; amid another such import, its own only."""
+        """Import a module's contents and its family.
+
+        During an import of another family, this module alone.
+        """
         if _starting or self._thread == get_ident():
             self._import(name)
         elif any(family._thread == get_ident() for family in _families.values()):
@@ -200,7 +209,7 @@ class _Family:
             self.import_all()
 
     def _import_alone(self, name: str) -> None:
-        """Import one module, amid another family's import: not beside a thread that imports this family."""
+        """Import one module during another family's import, under this family's lock."""
         lock = self._locked()
         if lock is None:
             return
@@ -210,10 +219,10 @@ class _Family:
             lock.__exit__(None, None, None)
 
     def _locked(self) -> Any:
-        """The family's lock, taken; None amid a circle.
+        """Acquire and return the family's lock; None if that would deadlock.
 
-        Another thread imports the family then, and waits for what this one is importing: as in any such
-        circle, this one goes on with what is there.
+        In a deadlock, another thread imports this family and waits for what this thread imports. As in any
+        circular import, this thread continues with what exists.
         """
         lock = ModuleLock(self._lock)
         try:
@@ -223,7 +232,7 @@ class _Family:
         return lock
 
     def import_all(self) -> bool:
-        """Import all of it. Returns whether there was anything to import, by this thread or another."""
+        """Import the whole family. Returns whether this thread or another had to import anything."""
         if self._done or self._thread == get_ident():
             return False
         lock = self._locked()
@@ -232,42 +241,43 @@ class _Family:
         try:
             if not self._done:
                 self._thread = get_ident()
-                # Not in the caller's modes: its default device, say, is not that of torch's own constants.
-                _interpool.call_fresh(self._import_late)
+                # Outside the caller's modes: its default device, for example, must not apply to torch's
+                # constants.
+                _interpool.call_fresh(self._import_deferred)
                 self._done = True
                 if self is _families[torch_imports.REGISTERING]:
                     _interpool.register_late(False)
         finally:
             self._thread = 0
             lock.__exit__(None, None, None)
-        _complete()
+        _finish_families()
         return True
 
-    def _import_late(self) -> None:
+    def _import_deferred(self) -> None:
         if self is _families[torch_imports.REGISTERING]:
-            _let_nodes_go()
-        names = tuple(self.late)
+            _remove_nodes()
+        names = tuple(self.deferred)
         try:
             for name in names:
                 self._import(name)
         finally:
-            for name in self.late.keys() & _bound:  # one of them failed
-                _bind(name, self.late[name])
+            for name in self.deferred.keys() & _bound:  # an import failed
+                _bind(name, self.deferred[name])
 
     def _import(self, name: str) -> None:
-        if name not in self.late or name in self._under_way:
+        if name not in self.deferred or name in self._under_way:
             return
         parent = name.rpartition(".")[0]
         if parent in _family:
             _family[parent].touch(parent)
-        if name not in self.late or name in self._under_way:  # its parent has imported it
+        if name not in self.deferred or name in self._under_way:  # its parent's import has imported it
             return
         self.begun = True
-        module = self.late[name]
+        module = self.deferred[name]
         contents = _contents(module)
         before = contents.copy()
-        # Its own imports make its submodules attributes, when they import them.
-        for each in [each for each, value in before.items() if isinstance(value, _Late)]:
+        # Remove deferred submodules: the module's own imports set these attributes again.
+        for each in [each for each, value in before.items() if isinstance(value, _DeferredModule)]:
             del contents[each]
         spec = contents["__spec__"]
         spec._initializing = True
@@ -281,20 +291,20 @@ class _Family:
         finally:
             self._under_way.discard(name)
             spec._initializing = False
-        del self.late[name]
+        del self.deferred[name]
         contents.update(_objects.get(name, {}))
-        if type(module) is _Late:  # it may have made itself something else
+        if type(module) is _DeferredModule:  # it may have changed its class
             module.__class__ = ModuleType  # type: ignore[assignment]
         if name in _bound or (parent in _family and parent in _family[parent]._under_way):
             _bind(name, module)
         for importer, names in torch_imports.LATER_NAMES.items():
             if name in names and importer in sys.modules:
-                _give(sys.modules[importer], contents, names[name])
+                _replace_placeholders(sys.modules[importer], contents, names[name])
 
 
 _families: dict[str, _Family] = {name: _Family(name) for name in torch_imports.FAMILIES}
-_family: dict[str, _Family] = {}  # by module, of those that are or were late
-_bound: set[str] = set()  # modules that a full import leaves in their parents, as an import puts them there
+_family: dict[str, _Family] = {}  # by module name, for modules that are or were deferred
+_bound: set[str] = set()  # modules that are attributes of their parents after a full import
 _starting = False  # while torch itself is imported
 _others: set[str] = set()
 _objects = {
@@ -303,27 +313,27 @@ _objects = {
 }
 
 _contents: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
-# What Python's imports, reloads and tracebacks ask of a module: true of a late one already.
+# Attributes that Python's imports, reloads and tracebacks read; deferred modules have them.
 _KNOWN = frozenset(
     {"__cached__", "__class__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__"}
 )
 
 
-class _Late(ModuleType):
+class _DeferredModule(ModuleType):
     """A module whose contents were not imported yet."""
 
     def __getattribute__(self, name: str) -> Any:
         contents = _contents(self)
         own = contents["__name__"]
         if name in _KNOWN or name == "__reduce_ex__":
-            if name == "__spec__":  # import statements ask for it
-                _family[own].meet_import(own)
+            if name == "__spec__":  # import statements read it
+                _family[own].on_import(own)
             return ModuleType.__getattribute__(self, name)
         if f"{own}.{name}" in _bound and name in contents:
             return contents[name]  # a submodule
         if name in _objects.get(own, ()):
             return _objects[own][name]
-        later = _later(own, name)
+        later = _placeholder(own, name)
         if later is not None:
             return later
         _family[own].touch(own)
@@ -334,7 +344,7 @@ class _Late(ModuleType):
         imported = isinstance(value, ModuleType) and sys.modules.get(f"{own}.{name}") is value
         if not imported:
             _family[own].touch(own)
-        ModuleType.__setattr__(self, name, value)  # its class may be another one now
+        ModuleType.__setattr__(self, name, value)  # the import may have changed its class
 
     def __delattr__(self, name: str) -> None:
         own = _contents(self)["__name__"]
@@ -342,23 +352,23 @@ class _Late(ModuleType):
         ModuleType.__delattr__(self, name)
 
     def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
-        # Picklers that know how to take a module look for its exact type, and would not find it.
+        # Picklers with support for modules check for the exact type, which this class is not.
         return importlib.import_module, (self.__name__,)
 
 
 class _Finder:
-    """Finds the modules of families, while torch is imported, and has them be late."""
+    """Finds modules of families while torch is imported, and makes their loaders defer them."""
 
-    def __init__(self, noted: dict[str, _Noted], registered: str) -> None:
+    def __init__(self, noted: dict[str, _Recorded], registered: str) -> None:
         self._noted = noted
-        self._registered = registered  # what is to be repeated, before any Python registers more
+        self._registered = registered  # registrations to repeat before Python registers more
         self.torch_is_there = False
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
         if self._registered and "torch._C" in sys.modules:
             registered, self._registered = self._registered, ""
             _interpool.repeat_registrations(registered)
-        # Decorators of torch's read whole files. What follows takes the place of their lines.
+        # Drop the source lines that torch's decorators have cached: the next import reuses their memory.
         forget_source_lines(("/",))
         noted = self._noted.get(name)
         if noted is None or name in torch_imports.EAGER:
@@ -369,15 +379,15 @@ class _Finder:
             return None
         family = _family_of(name)
         if family == "" and self.torch_is_there:
-            family = torch_imports.REGISTERING  # nobody but a family's modules has imported it
+            family = torch_imports.REGISTERING  # only modules of a family import it
         if family == "":
             return None
-        spec.loader = _LateLoader(spec.loader, _families[family])
+        spec.loader = _DeferredLoader(spec.loader, _families[family])
         return spec
 
 
-class _LateLoader(Loader):
-    """Stands in for a module's loader until the module is there, without contents."""
+class _DeferredLoader(Loader):
+    """Creates a deferred module, and restores the module's own loader."""
 
     def __init__(self, stock: Any, family: _Family) -> None:
         self._stock = stock
@@ -392,12 +402,12 @@ class _LateLoader(Loader):
         module.__spec__.loader = module.__loader__ = self._stock
         name = module.__spec__.name
         _family[name] = self._of
-        self._of.late[name] = module
-        module.__class__ = _Late
+        self._of.deferred[name] = module
+        module.__class__ = _DeferredModule
 
 
-def _complete() -> None:
-    """Import what is left of families of which something was imported, once that import is over."""
+def _finish_families() -> None:
+    """Import the rest of each family of which a module was imported, after that import has ended."""
     if not any(family._thread == get_ident() for family in _families.values()):
         for family in _families.values():
             if family.begun:
@@ -415,15 +425,15 @@ def _is_torchs(name: str) -> bool:
 
 
 def _family_of(name: str) -> str:
-    """The family that a module belongs to; "" for none."""
+    """Return the family of a module; "" if it has none."""
     for family, roots in torch_imports.FAMILIES.items():
         if any(name == root or name.startswith(root + ".") for root in roots):
             return family
     return ""
 
 
-def _have(name: str, bound: bool) -> None:
-    """Have a module in ``sys.modules``, late or not."""
+def _ensure_imported(name: str, bound: bool) -> None:
+    """Import a module, deferred or not, and set or restore its parent's attribute as a full import does."""
     parent, _, last = name.rpartition(".")
     if not parent:
         importlib.import_module(name)
@@ -433,17 +443,17 @@ def _have(name: str, bound: bool) -> None:
     module = importlib.import_module(name)
     if bound:
         _bound.add(name)
-        if not is_late(above):
-            _bind(name, module)  # late submodules are lost where contents are imported amid this import
-    elif not is_late(above) and before is not None and before is not module:
+        if not is_deferred(above):
+            _bind(name, module)  # an import of the parent's contents may have removed it
+    elif not is_deferred(above) and before is not None and before is not module:
         _contents(above)[last] = before
 
 
-# ---- names that other modules take from late ones --------------------------------------------------------
+# ---- names that other modules import from deferred ones ----------------------------------------------------
 
 
-class _Later:
-    """Stands for what a name means in a late module, for who keeps it or asks for an object's class."""
+class _Placeholder:
+    """Placeholder for a name of a deferred module, for importers that only store it or check classes."""
 
     def __init__(self, module: str, name: str, others: tuple[Any, ...] = ()) -> None:
         self._module = module
@@ -451,74 +461,79 @@ class _Later:
         self._others = others
 
     def there(self) -> Any:
-        """The thing itself, in an annotation joined with others."""
+        """Return the real object; in an annotation, its union with the others."""
         found = getattr(importlib.import_module(self._module), self._name)
         for other in self._others:
             found = found | other
         return found
 
-    def __or__(self, other: object) -> _Later:
-        return _Later(self._module, self._name, (*self._others, other))
+    def __or__(self, other: object) -> _Placeholder:
+        return _Placeholder(self._module, self._name, (*self._others, other))
 
     def __instancecheck__(self, instance: object) -> bool:
         module = sys.modules.get(self._module)
-        return module is not None and not is_late(module) and isinstance(instance, self.there())
+        return module is not None and not is_deferred(module) and isinstance(instance, self.there())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         asked = torch_imports.QUESTIONS.get((self._module, self._name))
-        if asked is not None and is_late(sys.modules[self._module]) and not _ask(asked, *args, **kwargs):
+        if (
+            asked is not None
+            and is_deferred(sys.modules[self._module])
+            and not _check(asked, *args, **kwargs)
+        ):
             return False
         return self.there()(*args, **kwargs)
 
 
-def _ask(where: str, tensor: object) -> bool:
-    """What a function of C++'s says of an object; of none but a tensor it says anything."""
+def _check(where: str, tensor: object) -> bool:
+    """Ask a C++ function about an object; False if it is no tensor."""
     module, _, name = where.partition(":")
     contents = vars(sys.modules[module])
     return isinstance(tensor, contents["TensorBase"]) and bool(contents[name](tensor))
 
 
-_Asked = tuple[str, str]  # a late module, and a name in it
-_ASKERS: dict[_Asked, set[_Asked]] = {}  # and who gets something else: modules, and functions in them
+_Member = tuple[str, str]  # a deferred module, and a name in it
+# The modules, or functions in modules, that get a placeholder for a member.
+_PLACEHOLDER_USERS: dict[_Member, set[_Member]] = {}
 for _importer, _names in torch_imports.LATER_NAMES.items():
     for _module, _some in _names.items():
         for _one in _some:
-            _ASKERS.setdefault((_module, _one), set()).add((_importer, "<module>"))
+            _PLACEHOLDER_USERS.setdefault((_module, _one), set()).add((_importer, "<module>"))
 for _where, _names in torch_imports.CLASS_CHECKS.items():
     for _module, _some in _names.items():
         for _one in _some:
-            _ASKERS.setdefault((_module, _one), set()).add(_where)
+            _PLACEHOLDER_USERS.setdefault((_module, _one), set()).add(_where)
 
 
-def _later(module: str, name: str) -> _Later | None:
-    """What an importer gets that can do with less than the thing itself."""
-    askers = _ASKERS.get((module, name))
-    if askers is None:
+def _placeholder(module: str, name: str) -> _Placeholder | None:
+    """Return a placeholder if the importer of this name can use one; otherwise None."""
+    users = _PLACEHOLDER_USERS.get((module, name))
+    if users is None:
         return None
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == IMPORTLIB_FILE:
         frame = frame.f_back
-    asker = (frame.f_globals.get("__name__", ""), frame.f_code.co_name) if frame is not None else ("", "")
-    return _Later(module, name) if asker in askers else None
+    user = (frame.f_globals.get("__name__", ""), frame.f_code.co_name) if frame is not None else ("", "")
+    return _Placeholder(module, name) if user in users else None
 
 
-def _leave_out(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
-    """Have the names that it took from late modules be no attributes, until somebody asks for them."""
+def _remove_placeholders(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
+    """Remove placeholders from an importer's attributes until they are first used."""
     contents = vars(importer)
     sources = {
         name: module
         for module, some in names.items()
         for name in some
-        if isinstance(contents.get(name), _Later)
+        if isinstance(contents.get(name), _Placeholder)
     }
     stock = contents.get("__getattr__")
     if sys.version_info >= (3, 14):
-        list(_annotations(importer, sources))  # evaluated as long as the names are there
+        list(_annotations(importer, sources))  # evaluate annotations while the names exist
     for name in sources:
         del contents[name]
 
     def bring(name: str) -> Any:
-        """Stands in for the module's ``__getattr__``."""
+        """Override of the module's ``__getattr__``."""
         if name in sources:
             _family[sources[name]].touch(sources[name])
             if name in contents:
@@ -528,7 +543,7 @@ def _leave_out(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
         raise AttributeError(f"module {importer.__name__!r} has no attribute {name!r}")
 
     def list_all() -> list[str]:
-        """Stands in for the module's ``__dir__``."""
+        """Override of the module's ``__dir__``."""
         for name in sources:
             getattr(importer, name)
         return sorted(contents)
@@ -542,16 +557,16 @@ def _leave_out(importer: ModuleType, names: dict[str, tuple[str, ...]]) -> None:
 _stock_of: dict[str, tuple[Any, Any, tuple[str, ...]]] = {}
 
 
-def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Give an importer the names that it took from a module which was late then."""
+def _replace_placeholders(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Replace an importer's placeholders by the objects of a module that has its contents now."""
     contents = vars(importer)
     stock, listing, left_out = _stock_of.get(importer.__name__, (None, None, ()))
     for name in names:
-        if isinstance(contents.get(name), _Later) or (name in left_out and name not in contents):
+        if isinstance(contents.get(name), _Placeholder) or (name in left_out and name not in contents):
             contents[name] = source[name]
     for noted in _annotations(importer, names):
         for name, annotation in noted.items():
-            if isinstance(annotation, _Later):
+            if isinstance(annotation, _Placeholder):
                 noted[name] = annotation.there()
     if left_out and all(name in contents for name in left_out):
         del _stock_of[importer.__name__]
@@ -564,7 +579,10 @@ def _give(importer: ModuleType, source: dict[str, Any], names: tuple[str, ...]) 
 
 
 def _annotations(module: ModuleType, names: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Of a module's functions; from 3.14 on, where asking evaluates them, if they use one of the names."""
+    """Yield the annotations of a module's functions.
+
+    From 3.14 on, access evaluates annotations, so only functions that use one of the names are included.
+    """
     for function in vars(module).copy().values():
         if not isinstance(function, FunctionType) or function.__module__ != module.__name__:
             continue
@@ -576,7 +594,7 @@ def _annotations(module: ModuleType, names: Collection[str]) -> Iterator[dict[st
 
 
 def _import_before_look_up_fails(where: str) -> None:
-    """Have a class import what registers operators before it says that it knows none of a name."""
+    """Make a class import the family that registers operators before it reports an unknown name."""
     module, _, name = where.partition(":")
     owner = getattr(sys.modules.get(module), name, None)
     if owner is None:
@@ -585,7 +603,7 @@ def _import_before_look_up_fails(where: str) -> None:
 
     @functools.wraps(stock)
     def look_up(self: Any, name: str) -> Any:
-        """Stands in for the class's ``__getattr__``."""
+        """Override of the class's ``__getattr__``."""
         try:
             return stock(self, name)
         except AttributeError:
@@ -597,7 +615,7 @@ def _import_before_look_up_fails(where: str) -> None:
 
 
 def _import_before_list(where: str) -> None:
-    """Have a function import what adds to its answer."""
+    """Make a function import the family that registers operators before it lists them."""
     module, _, name = where.partition(":")
     contents = vars(sys.modules[module]) if module in sys.modules else {}
     if name in contents:
@@ -613,11 +631,11 @@ def _with_all(stock: Callable[..., Any]) -> Callable[..., Any]:
     return listing
 
 
-_nodes: dict[type, Any] = {}  # by what they are nodes of trees of torch's
+_nodes: dict[type, Any] = {}  # by their type
 
 
-def _hold_node(where: str) -> None:
-    """Have a type be a node in trees of torch's, which imports what makes it one."""
+def _defer_node(where: str) -> None:
+    """Register a type as a node of torch's trees; its first use imports the real registration."""
     nodes, make = tree_nodes()
     module, _, name = where.partition(":")
     kind = getattr(sys.modules[module], name)
@@ -632,7 +650,7 @@ def _hold_node(where: str) -> None:
     _nodes[kind] = nodes[kind] = make(kind, later(1), later(2), later(3))
 
 
-def _let_nodes_go() -> None:
+def _remove_nodes() -> None:
     nodes, _ = tree_nodes()
     for kind, node in _nodes.items():
         if nodes.get(kind) is node:

@@ -1,8 +1,7 @@
 """Gives a slot its private copies of extension modules.
 
-The first Python code in a slot, compiled from this file by path and run before
-any import: even ``typing`` is partly an extension module, and a stock one would
-bind to the wrong libpython. So nothing but frozen and builtin modules here.
+This is the first Python code that runs in a slot, compiled from its path, before any import. It may use only
+frozen and builtin modules: a stock extension module would bind to the wrong libpython.
 """
 
 import _frozen_importlib as _bootstrap
@@ -15,7 +14,7 @@ _RTLD_LOCAL = 0
 
 
 def _create_module(self, spec):  # type: ignore[no-untyped-def]
-    """Stands in for ``importlib.machinery.ExtensionFileLoader.create_module``."""
+    """Override of ``importlib.machinery.ExtensionFileLoader.create_module``."""
     try:
         copy = _interpool.load_library(self.path, _RTLD_LOCAL)
     except OSError as error:
@@ -24,8 +23,7 @@ def _create_module(self, spec):  # type: ignore[no-untyped-def]
     module = _bootstrap._call_with_frames_removed(  # type: ignore[attr-defined]
         _imp.create_dynamic, private
     )
-    # Single-phase modules were told the copy's path; users look for data files
-    # beside the original.
+    # Modules look for data files beside the original, but single-phase modules have the path of the copy.
     module.__file__ = spec.origin
     return module
 

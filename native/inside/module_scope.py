@@ -1,21 +1,24 @@
-"""Modules of one model's directory, in an interpreter that has several models.
+"""Isolates the modules of each model's directory in an interpreter that has several models.
 
-A stock worker imports what lies in its model's directory under plain names: ``handler``, ``model``,
-``utils``. Here every model has a *scope*: its own part of ``sys.modules``, and of what packages have as
-attributes, and its own ``sys.path``, which are in place while the scope is *entered*. An interpreter runs
-one call at a time, so one scope is entered at a time, and all of Python's ways to import see what they
-would see in a process of the model's own: statements, ``importlib.import_module``, pickles, ``inspect``,
-changes of ``sys.path``.
+A stock worker imports modules of its model's directory under plain names: ``handler``, ``model``, ``utils``.
+Here, every model has a *scope*: its own part of ``sys.modules`` and of packages' attributes, and its own
+``sys.path``. They are in place while the scope is *entered*. An interpreter runs one call at a time, so at
+most one scope is entered. All kinds of import then work as in the model's own process: statements,
+``importlib.import_module``, pickles, ``inspect``, changes of ``sys.path``.
 
-What belongs to a scope: modules found in its directory, or on paths that its model added; every name
-that its directory holds, so that the environment's module of that name is out of sight meanwhile;
-modules that its code puts into ``sys.modules`` by hand; and modules of the environment that use any of
-these, such as a handler of TorchServe's that uses the torchvision in the model's directory. All else is
-the environment's, imported once for all scopes.
+To a scope belong:
 
-A thread that a model started may import while another model's scope is entered. What its own code asks
-for is led to its own scope: import statements, once there is such a thread (``_guard_statements``), and
-``importlib.import_module``. What others' code imports for it, pickles too, is not.
+- modules found in its directory, or on paths that its model has added;
+- every name in its directory, which hides the environment's module of that name;
+- modules that its code puts into ``sys.modules``;
+- modules of the environment that use any of these, such as a handler of TorchServe's that uses the
+  directory's torchvision.
+
+All others belong to the environment and are imported once for all scopes.
+
+A thread of a model may import while another scope is entered. Imports in the model's own code then still use
+the model's scope: ``importlib.import_module``, and import statements once there is such a thread
+(``_guard_statements``). Imports by other code on its behalf, such as pickles, do not.
 """
 
 from __future__ import annotations
@@ -50,23 +53,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
-# Of a module in which all libraries that one version of Cython compiled keep the types of their functions.
+# Prefix of the module in which all libraries of one Cython version keep their function types.
 _CYTHON = "_cython_"
 
 
 class ModuleConflict(Exception):
-    """A directory holds a module that this interpreter has from elsewhere already."""
+    """A directory contains a module that this interpreter already has from another place."""
 
 
 class ModuleScope:
-    """What is imported from one directory.
+    """The modules that are imported from one directory.
 
     Args:
-        directory: absolute; its unresolved name counts, too.
+        directory: absolute path; its resolved path counts, too.
         first: directories that come before all others on its ``sys.path``.
 
     Raises:
-        ModuleConflict: it holds another version of a module that was there before any model.
+        ModuleConflict: it contains another version of a module that was imported before any model.
     """
 
     def __init__(self, directory: str, first: Sequence[str] = ()) -> None:
@@ -76,13 +79,14 @@ class ModuleScope:
         self._names = _names(directory)
         self._modules: dict[str, ModuleType] = {}
         self._hidden: dict[str, ModuleType] = {}
-        # Of both, while they are out of place: attributes of the environment's packages.
+        # While the modules are not in place: their entries among the attributes of the environment's
+        # packages.
         self._bound: dict[str, ModuleType] = {}
         self._hidden_bound: dict[str, ModuleType] = {}
         self._finders: dict[str, Any] = {}
         self._size = -1
-        self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # the environment's
-        # As TorchServe does: behind what the server was started with, before Python's own.
+        self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # environment's
+        # Insert the directory where TorchServe does: after PYTHONPATH, before Python's own entries.
         given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         at = len([entry for entry in self._base if entry in given])
         self.path = [*first, *self._base[:at], directory, *self._base[at:]]
@@ -90,17 +94,17 @@ class ModuleScope:
 
     @property
     def entered(self) -> bool:
-        """Whether this is the scope in place."""
+        """Whether this scope is in place."""
         return _entered is self
 
     def collect(self) -> None:
-        """Find out which of the interpreter's modules are this scope's. While it is entered.
+        """Determine which modules of the interpreter belong to this scope. Call while it is entered.
 
-        Called when it is left, too, if the number of modules has changed.
+        Leaving the scope also calls it if the number of modules has changed.
         """
         modules = sys.modules.copy()
         others = {}
-        for name, module in sorted(modules.items(), key=itemgetter(0)):  # packages before what is in them
+        for name, module in sorted(modules.items(), key=itemgetter(0)):  # packages before their submodules
             if _environment.get(name) is module:
                 continue
             if self._is_own(name, module):
@@ -115,12 +119,12 @@ class ModuleScope:
         self._size = len(modules)
 
     def close(self) -> None:
-        """Forget its modules, take back what they have registered with torch, and call their exit functions.
+        """Forget the modules, release what they have registered with torch, and call their exit functions.
 
-        Objects made of them still work, and import no more of them.
+        Their objects still work, but can import none of them.
         """
         if exits.waits(self):
-            _guard_statements()  # what they import is this scope's, whichever is entered
+            _guard_statements()  # exit functions import this scope's modules, even if another one is entered
         if self.entered:
             enter(None)
         exits.call(self, self._modules.clear)
@@ -131,7 +135,7 @@ class ModuleScope:
         forget_source_lines(tuple(root + os.sep for root in self._roots))
 
     def claims(self, path: str) -> bool:
-        """Whether what is imported from that directory is this scope's."""
+        """Return whether modules in a directory belong to this scope."""
         if path in self._finders or any(_is_below(path, root) for root in self._roots):
             return True
         if path in self._base or _is_vendored(path):
@@ -139,7 +143,7 @@ class ModuleScope:
         return path in sys.path or any(_is_below(path, own) for own in self._finders)
 
     def finder(self, path: str) -> FileFinder:
-        """Finds modules in a directory of this scope's."""
+        """Return a finder for modules in a directory of this scope."""
 
         def private(loader: type) -> Any:
             def make(name: str, file: str) -> Any:
@@ -159,7 +163,15 @@ class ModuleScope:
         return made
 
     def find(self, name: str, fromlist: Sequence[str] | None) -> ModuleType:
-        """What an import statement of this scope's means while another one is entered; see ``lookup``."""
+        """Resolve an import statement of this scope while another one is entered; see ``lookup``.
+
+        Args:
+            name: absolute name of the module.
+            fromlist: the names after ``import``, if the statement has ``from``.
+
+        Raises:
+            ImportError: the module was not imported before.
+        """
         module = self.lookup(name)
         for part in fromlist or ():
             if not hasattr(module, part):
@@ -167,9 +179,9 @@ class ModuleScope:
         return module if fromlist else self.lookup(name.partition(".")[0])
 
     def lookup(self, name: str) -> ModuleType:
-        """The module that a name means to this scope while another one is entered.
+        """Return the module that a name means in this scope while another one is entered.
 
-        Not of Python's own library, which is everybody's. Anything else may use modules of this scope's.
+        It must not be of Python's standard library; any other module may use modules of this scope.
 
         Raises:
             ImportError: it was not imported before.
@@ -192,14 +204,14 @@ class ModuleScope:
         top = name.partition(".")[0]
         if top in self._names or top in self._modules:
             return True
-        if name in _environment:  # something else in the place of what was there
+        if name in _environment:  # it replaces a module of the environment
             return not _is_of_library(top, module)
         if spec is not None and spec.origin is not None:
-            return any(_is_below(spec.origin, root) for root in self._roots)  # by a loader of its own
-        paths = [str(path) for path in getattr(module, "__path__", ())]  # a package without __init__
+            return any(_is_below(spec.origin, root) for root in self._roots)  # loaded by a custom loader
+        paths = [str(path) for path in getattr(module, "__path__", ())]  # a namespace package
         if paths:
             return any(self.claims(path) for path in paths)
-        if name != top and top in sys.modules:  # what compiled code makes has neither
+        if name != top and top in sys.modules:  # modules made by compiled code have neither
             package = sys.modules[top]
             return _environment.get(top) is not package and self._is_own(top, package)
         return top not in _environment and not top.startswith(_CYTHON)
@@ -216,7 +228,7 @@ class ModuleScope:
             self._hidden = _users(self._hidden, others)
         for name in self._hidden:
             del sys.modules[name]
-        # `from package import name` asks the package first, and sys.modules only then.
+        # `from package import name` reads the package's attribute before sys.modules.
         self._hidden_bound = _detach(self._hidden)
         sys.modules.update(self._modules)
         _attach(self._bound)
@@ -232,7 +244,7 @@ class ModuleScope:
         self._bound = _detach(self._modules)
         for name in self._modules:
             sys.modules.pop(name, None)
-            if name in _environment:  # the model had put something else in its place
+            if name in _environment:  # the model had replaced it
                 sys.modules[name] = _environment[name]
         sys.modules.update(self._hidden)
         replaced = {name: _environment[name] for name in self._bound if name in _environment}
@@ -246,16 +258,16 @@ class ModuleScope:
 
 
 _scopes: WeakSet[ModuleScope] = WeakSet()
-_ever_own: set[str] = set()  # the names of all modules that were a scope's
+_ever_own: set[str] = set()  # names of all modules that ever belonged to a scope
 _entered: ModuleScope | None = None
-_environment: dict[str, ModuleType] = {}  # all modules that are no scope's
-_baseline: frozenset[str] = frozenset()  # names of those that were there before any scope
+_environment: dict[str, ModuleType] = {}  # modules that belong to no scope
+_baseline: frozenset[str] = frozenset()  # names of modules that existed before any scope
 
 
 def enter(scope: ModuleScope | None) -> None:
-    """Put a scope in place of the one that was; None: the environment alone.
+    """Enter a scope and leave the current one; None leaves only.
 
-    For the thread that has leased the interpreter.
+    Only the thread that leases the interpreter may call it.
     """
     global _entered
     if scope is _entered:
@@ -271,7 +283,12 @@ def enter(scope: ModuleScope | None) -> None:
 
 
 def is_own(name: str, module: ModuleType) -> bool:
-    """Whether a module is the scope's that is in place, and not the environment's."""
+    """Return whether a module belongs to the entered scope, and not to the environment.
+
+    Args:
+        name: its name in ``sys.modules``.
+        module: the module.
+    """
     if _entered is None:
         return False
     if _entered._modules.get(name) is module:
@@ -280,17 +297,17 @@ def is_own(name: str, module: ModuleType) -> bool:
 
 
 def all_modules() -> list[tuple[str, ModuleType]]:
-    """The modules of all scopes, by name."""
+    """Return names and modules of all scopes."""
     return [entry for scope in _scopes for entry in scope._modules.items()]
 
 
 def ever_owned() -> set[str]:
-    """The names of all modules that were ever a scope's."""
+    """Return the names of all modules that ever belonged to a scope."""
     return _ever_own
 
 
 def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
-    """The scope whose module's globals these are; None: the environment's."""
+    """Return the scope of the module with these globals; None for the environment."""
     spec = globals_.get("__spec__")
     scope: ModuleScope | None = getattr(getattr(spec, "loader", None), "scope", None)
     if scope is None and _entered is not None:
@@ -298,7 +315,7 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
         module = sys.modules.get(name)
         if module is not None and module.__dict__ is globals_ and is_own(name, module):
             scope = _entered
-    if scope is None:  # of a module that was made by hand
+    if scope is None:  # a module that was created by hand
         name = str(globals_.get("__name__"))
         has_it = (one for one in _scopes if getattr(one._modules.get(name), "__dict__", None) is globals_)
         scope = next(has_it, None)
@@ -306,7 +323,7 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
 
 
 def _install() -> None:
-    """Once per interpreter, with its first scope."""
+    """Install the hooks with the interpreter's first scope."""
     global _baseline
     if _baseline:
         return
@@ -319,20 +336,20 @@ def _install() -> None:
 
 
 def _hook(path: str) -> FileFinder:
-    """Python's protocol for entries of a path; an ImportError means: not mine."""
+    """Path hook for directories of the entered scope; an ImportError leaves the path to other hooks."""
     if _entered is None or not os.path.isdir(path) or not _entered.claims(path):
         raise ImportError(path=path)
     return _entered.finder(path)
 
 
 def _is_vendored(path: str) -> bool:
-    """Whether setuptools has added it to the path for itself, as it does at each first import."""
+    """Return whether setuptools has added this entry, as it does at its first import."""
     file = getattr(sys.modules.get("setuptools"), "__file__", None)
     return file is not None and path == os.path.join(os.path.dirname(file), "_vendor")
 
 
 def _is_of_library(top: str, module: ModuleType) -> bool:
-    """Whether a library has made it for itself, of its own class, as transformers does."""
+    """Return whether a module is an instance of its own library's class, as in transformers."""
     return type(module) is not ModuleType and type(module).__module__.partition(".")[0] == top
 
 
@@ -346,7 +363,7 @@ def _with_submodules(top: str) -> Iterator[tuple[str, ModuleType]]:
 
 
 def _users(used: dict[str, ModuleType], among: dict[str, ModuleType]) -> dict[str, ModuleType]:
-    """``used``, and those among others that have something of theirs in their globals, directly or not."""
+    """Return ``used``, and the modules of ``among`` whose globals refer to them, directly or indirectly."""
     found = dict(used)
     new = found
     while new:
@@ -362,11 +379,11 @@ def _users(used: dict[str, ModuleType], among: dict[str, ModuleType]) -> dict[st
 
 
 def _uses(name: str, module: ModuleType, names: Collection[str], modules: Collection[int]) -> bool:
-    if lean_imports.is_late(module):
-        return False  # it has nothing yet
+    if lean_imports.is_deferred(module):
+        return False  # a deferred module has no contents
     for value in tuple(getattr(module, "__dict__", {}).values()):
         if isinstance(value, ModuleType):
-            # Python itself makes a submodule an attribute of its package.
+            # Python sets submodules as attributes of their package.
             if id(value) in modules and not value.__name__.startswith(name + "."):
                 return True
         elif isinstance(value, type | FunctionType) and value.__module__ in names:
@@ -375,7 +392,7 @@ def _uses(name: str, module: ModuleType, names: Collection[str], modules: Collec
 
 
 def _attach(modules: dict[str, ModuleType]) -> None:
-    """Make modules attributes of their packages, as an import does."""
+    """Set modules as attributes of their packages, as an import does."""
     for name, module in modules.items():
         package, _, last = name.rpartition(".")
         if package in sys.modules:
@@ -383,12 +400,12 @@ def _attach(modules: dict[str, ModuleType]) -> None:
 
 
 def _detach(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
-    """Have packages that are not among the modules lose them as attributes. Returns those that were any."""
+    """Remove modules from the attributes of packages that are not among them. Returns the removed ones."""
     found = {}
     for name, module in modules.items():
         package, _, last = name.rpartition(".")
         owner = sys.modules.get(package) if package and package not in modules else None
-        if owner is None or lean_imports.is_late(owner):
+        if owner is None or lean_imports.is_deferred(owner):
             continue
         if getattr(owner, "__dict__", {}).get(last) is module:
             delattr(owner, last)
@@ -397,10 +414,10 @@ def _detach(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
 
 
 def _names(directory: str) -> frozenset[str]:
-    """The top-level names that can be imported from a directory.
+    """Return the top-level names that can be imported from a directory.
 
     Raises:
-        ModuleConflict: one of them was there before any scope, from elsewhere.
+        ModuleConflict: one of them existed before any scope, from another place.
     """
     names = set()
     for entry in os.scandir(directory):
@@ -409,7 +426,7 @@ def _names(directory: str) -> frozenset[str]:
             continue
         is_package = entry.is_dir()
         if is_package and not any(Path(entry).glob("__init__.*")):
-            # A folder of data, or modules: it counts only where nothing else has the name.
+            # A folder of data or a namespace package counts only if no other module has the name.
             if name not in _baseline and importlib.util.find_spec(name) is None:
                 names.add(name)
         elif name not in _baseline:
@@ -430,7 +447,7 @@ def _module_name(entry: os.DirEntry[str]) -> str:
 
 
 def _same_distribution(directory: str, name: str) -> bool:
-    """Whether pip put the same version into the directory that the environment has."""
+    """Return whether pip installed into the directory the version that the environment has."""
     for found in importlib.metadata.distributions(path=[directory]):
         tops = {Path(file.parts[0]).name.partition(".")[0] for file in found.files or ()}
         if name in tops:
@@ -445,11 +462,11 @@ def _same_distribution(directory: str, name: str) -> bool:
 
 
 def _guard_threads() -> None:
-    """Have import statements guarded from the first thread on that is started in a scope."""
+    """Guard import statements as soon as a scope starts a thread."""
     stock = threading.Thread.start
 
     def start(self: threading.Thread) -> None:
-        """Stands in for ``threading.Thread.start``."""
+        """Override of ``threading.Thread.start``."""
         if _entered is not None:
             threading.Thread.start = stock  # type: ignore[method-assign]
             _guard_statements()
@@ -459,26 +476,29 @@ def _guard_threads() -> None:
 
 
 def _is_standard(name: str, scope: ModuleScope) -> bool:
-    """Whether Python's own library is meant, by that scope and by the one that is entered."""
+    """Return whether a name means the standard library, to this scope and to the entered one."""
     top = name.partition(".")[0]
     own = top in scope._names or (_entered is not None and top in _entered._names)
     return top in sys.stdlib_module_names and not own
 
 
 def _scope_out_of_place(globals_: dict[str, Any] | None) -> ModuleScope | None:
-    """The scope whose module's globals these are, unless it is the one that is entered."""
+    """Return the scope of the module with these globals, unless it is entered."""
     spec = globals_.get("__spec__") if globals_ else None
     scope: ModuleScope | None = getattr(getattr(spec, "loader", None), "scope", None)
     return None if scope is _entered else scope
 
 
 def _guard_import_module() -> None:
-    """Let ``importlib.import_module`` mean its caller's own modules; before a model takes it by its name."""
+    """Override ``importlib.import_module``, which then resolves names in its caller's scope.
+
+    Call it before a model can import the function by name.
+    """
     stock = importlib.import_module
 
-    @functools.wraps(stock)  # pickles know it by its name
+    @functools.wraps(stock)  # pickles refer to it by name
     def import_module(name: str, package: str | None = None) -> ModuleType:
-        caller = sys._getframe().f_back  # None: called by C++ code
+        caller = sys._getframe().f_back  # None if C++ code calls
         scope = _scope_out_of_place(caller.f_globals if caller is not None else None)
         if scope is None or (not name.startswith(".") and _is_standard(name, scope)):
             return stock(name, package)
@@ -491,7 +511,7 @@ _are_guarded = False
 
 
 def _guard_statements() -> None:
-    """Let each scope's import statements mean its own modules, whichever scope is entered. Once is enough."""
+    """Make import statements resolve names in their own module's scope, whichever is entered."""
     global _are_guarded
     if _are_guarded:
         return
@@ -505,7 +525,7 @@ def _guard_statements() -> None:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """Stands in for ``builtins.__import__``."""
+        """Override of ``builtins.__import__``."""
         scope = _scope_out_of_place(globals)
         if scope is None:
             return stock(name, globals, locals, fromlist, level)

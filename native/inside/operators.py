@@ -1,13 +1,12 @@
-"""Operators that models define with ``torch.library``: they go with their model, and a name is one model's.
+"""Unregisters a model's ``torch.library`` operators with the model, and refuses names that two models use.
 
-torch keeps what code registers for as long as a Python lives: each ``Library``, which defines operators or
-gives them kernels. In a private interpreter a model is loaded again after it was unloaded, and has
-neighbours. So what its code makes is noted as its own, until it is closed (``release``). And what would take
-the place of a neighbour's operator is refused before anything has changed (``refusals.conflicting``): one
-of the two would answer by the other's kernel.
+torch keeps each ``Library`` for the life of the Python process. A private interpreter loads models again and
+serves several, so each ``Library`` is recorded with its model until that is closed (``release``). A
+registration that would replace another model's operator is refused before it changes anything
+(``refusals.conflicting``): otherwise one model would run the other's kernel.
 
-A ``Library`` is the model's whose code has it made, by torch's functions or itself. What modules of the
-environment make when a model imports them, or calls them, is everybody's.
+A ``Library`` belongs to the model whose code creates it, directly or by torch's functions. Libraries that
+modules of the environment create belong to the environment, even if a model calls these modules.
 """
 
 from __future__ import annotations
@@ -30,18 +29,20 @@ if TYPE_CHECKING:
 
 _owners: WeakKeyDictionary[Library, Owner] = WeakKeyDictionary()
 
-# Through these the code that wants a library has it made.
-_WAYS = re.compile(r"(torch\._?library|torch\._custom_ops?|functools|contextlib|typing_extensions)(\..*)?")
+# Modules through which a model's code may create a library.
+_INTERMEDIARIES = re.compile(
+    r"(torch\._?library|torch\._custom_ops?|functools|contextlib|typing_extensions)(\..*)?"
+)
 
 
 def install() -> None:
-    """Stand in for what makes, fills and empties libraries. Once per interpreter, before any model."""
+    """Override what creates, fills and destroys libraries. Call once per interpreter, before any model."""
     from torch.library import Library
 
     def new(cls: type[Library], *_args: Any, **_kwargs: Any) -> Library:
-        """Stands in for ``Library.__new__``. Not for ``__init__``, which notes its caller's line."""
+        """Override of ``Library.__new__``, because an override of ``__init__`` would hide its caller."""
         made = object.__new__(cls)
-        if (owner := owner_of(sys._getframe(1), _WAYS)) is not None:
+        if (owner := owner_of(sys._getframe(1), _INTERMEDIARIES)) is not None:
             _owners[made] = owner
         return made
 
@@ -58,25 +59,29 @@ def install() -> None:
     Library.__new__ = new  # type: ignore[method-assign, assignment]
     guard("define", _before_definition)
     guard("impl", _before_kernel)
-    guard("_destroy", _before_end)
+    guard("_destroy", _before_destroy)
 
 
 def release(key: object) -> None:
-    """Take back what the model of that scope, or archive, has registered."""
+    """Unregister all operators and kernels of a model.
+
+    Args:
+        key: the model's scope, or its archive's name.
+    """
     gone = []
     for library, owner in list(_owners.items()):
         if owner.key == key:
-            heir = _heir(library, owner)
-            if heir is None:
+            successor = _successor(library, owner)
+            if successor is None:
                 del _owners[library]
                 gone.append(library)
             else:
-                _owners[library] = heir
+                _owners[library] = successor
     forget_libraries(gone)
 
 
-def _heir(library: Library, owner: Owner) -> Owner | None:
-    """The same model loaded another time, for another worker, whose own operators these have replaced."""
+def _successor(library: Library, owner: Owner) -> Owner | None:
+    """Return another load of the same model whose operators have replaced this library's, or None."""
     names = operators_of(library)
     for other_library, other in _owners.items():
         is_sibling = other.path == owner.path and other.key != owner.key
@@ -92,7 +97,7 @@ def _before_definition(library: Library, schema: object = "", *_: object, **__: 
 
 
 def _before_kernel(library: Library, op_name: object = "", *_: object, **__: object) -> None:
-    """An operator of no model may get one of each: by a library that both have in their directories."""
+    """Refuse a kernel for another model's operator; models share operators that belong to no model."""
     if library not in _owners:
         return
     # An operator's object prints as namespace.name.overload.
@@ -101,10 +106,10 @@ def _before_kernel(library: Library, op_name: object = "", *_: object, **__: obj
     _refuse_if_others(_owners[library], f"{library.ns}::{name}")
 
 
-def _before_end(library: Library) -> None:
-    """``custom_op`` removes the operator of that name that there is, and then makes its own."""
+def _before_destroy(library: Library) -> None:
+    """Refuse that ``custom_op`` removes another model's operator of the same name."""
     owner = _owners.get(library)
-    caller = owner_of(sys._getframe(2), _WAYS) if owner is not None else None
+    caller = owner_of(sys._getframe(2), _INTERMEDIARIES) if owner is not None else None
     if caller is not None:
         for name in sorted(operators_of(library)):
             _refuse_if_others(caller, name)

@@ -1,6 +1,6 @@
-"""Whose code it is that asks for something: a model's, or the environment's.
+"""Finds the owner of running code: a model, or the environment.
 
-What modules of the environment do when a model imports them, or calls them, is everybody's.
+Code in modules of the environment belongs to the environment, even if a model imports or calls it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """A loaded model: by what it is told apart from others, and the path of what it was loaded from.
+    """A loaded model.
 
     Attributes:
-        key: the scope of its modules, or its archive's name in this interpreter.
-        path: of its directory, or archive.
+        key: identifies it: the scope of its modules, or its archive's name in this interpreter.
+        path: of its directory or archive.
     """
 
     key: object
@@ -29,28 +29,28 @@ _finders: list[Callable[[dict[str, Any]], Owner | None]] = []
 
 
 def find_owners(find: Callable[[dict[str, Any]], Owner | None]) -> None:
-    """Have ``find`` asked for the model whose code has these globals; None: it knows of none."""
+    """Register a function that returns the model whose code has given globals; None if it knows none."""
     _finders.append(find)
 
 
 def is_models(globals_: dict[str, Any]) -> bool:
-    """Whether these are the globals of a model's code."""
+    """Return whether these are the globals of a model's code."""
     return any(find(globals_) is not None for find in _finders)
 
 
 def path_of(globals_: dict[str, Any]) -> str:
-    """Of the directory, or archive, of the model whose code has these globals; "" if it is nobody's."""
+    """Return the path of the directory or archive whose code has these globals; "" if no model's has."""
     return next((owner.path for find in _finders if (owner := find(globals_)) is not None), "")
 
 
-def owner_of(frame: FrameType | None, ways: re.Pattern[str]) -> Owner | None:
-    """Whose code has called; None for the environment's.
+def owner_of(frame: FrameType | None, intermediaries: re.Pattern[str]) -> Owner | None:
+    """Return the model whose code has called; None for the environment.
 
     Args:
         frame: of the caller.
-        ways: names of modules through which the code that wants something asks for it.
+        intermediaries: matches names of modules to skip: they call on behalf of their own caller.
     """
-    while frame is not None and ways.fullmatch(str(frame.f_globals.get("__name__"))):
+    while frame is not None and intermediaries.fullmatch(str(frame.f_globals.get("__name__"))):
         frame = frame.f_back
     if frame is None:
         return None

@@ -1,8 +1,8 @@
-"""Hermetic archives inside a private interpreter.
+"""Opens hermetic archives inside a private interpreter.
 
-Code is imported from the archive and weights are mapped from it: one snapshot of
-the file per process, one copy-on-write mapping per interpreter. All share the
-weights' pages until one writes to them, and a write is seen by its writer only.
+The interpreter imports code from the archive and maps its weights. The process has one snapshot of the file,
+and each interpreter one copy-on-write mapping of it. All interpreters share the weights' pages until one
+writes to a page; then only the writer has the change.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from interpool.native.errors import ArchiveError, StructureError
 from interpool.native.inside import exits, operators, owners
 from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, PyTorchFileReader
 
-# torch.package causes it, and nobody who serves a model can change that.
+# torch.package causes this warning, and users cannot change that.
 warnings.filterwarnings("ignore", TYPED_STORAGE_WARNING, UserWarning, r"torch\.package")
 
 
 class _MappedReader(PyTorchFileReader):
-    """torch's reader, except for weights, which are mapped.
+    """Replaces torch's reader of archives; it maps weights instead of reading them.
 
-    TorchScript modules in an archive are read by torch itself, which asks for its own reader.
+    It is a subclass, because torch itself reads TorchScript modules and requires its own class.
     """
 
     def __init__(self, path: str, snapshot: int, shown: str) -> None:
@@ -40,8 +40,8 @@ class _MappedReader(PyTorchFileReader):
         self._snapshot = snapshot
         self._shown = shown
         self._mapping, self._size, fd = _interpool.map_archive(path, snapshot)
-        # By descriptor: the path may mean another file by now. Opened again rather than
-        # duplicated: all interpreters would share one position in the file.
+        # Open by descriptor, because the path may mean another file now. Do not duplicate the descriptor:
+        # interpreters would share a file position.
         self._snapshot_file = f"/proc/self/fd/{fd}"
         with self.open_file() as file:
             self.records: dict[str, Record] = read_records(shown, file)
@@ -49,21 +49,25 @@ class _MappedReader(PyTorchFileReader):
         super().__init__(self._snapshot_file)
 
     def open_file(self) -> IO[bytes]:
-        """Open the bytes that are mapped and run, so that these are the ones that are checked."""
+        """Open the snapshot, so that the checked bytes are those that are mapped and run."""
         return open(self._snapshot_file, "rb")
 
     def once(self, work: str, do: Callable[[], str]) -> str:
-        """What ``do`` returned in the one interpreter that did this work for this snapshot.
+        """Run ``do`` in one interpreter for this snapshot, and return its result in all of them.
 
-        The others wait. If it raises, or does not return for a minute, the next interpreter that asks
-        does the work.
+        The others wait. If ``do`` raises, or does not return within a minute, the next interpreter that asks
+        runs it.
+
+        Args:
+            work: identifies the work.
+            do: does the work; returns the result that the others get.
         """
-        # In short waits: an interpreter that waits can be interrupted.
+        # Wait briefly each time, so that the wait can be interrupted.
         while (turn := _interpool.begin_once(self._mapping, work, 0.2)) is None:
             pass
         if isinstance(turn, str):
             return turn
-        # A turn that an interruption loses before this ends by itself.
+        # If an interruption loses the turn before this line, the turn ends by itself.
         result = None
         try:
             result = do()
@@ -73,7 +77,7 @@ class _MappedReader(PyTorchFileReader):
 
     @contextmanager
     def map_again(self) -> Iterator[None]:
-        """Meanwhile, weights are read from another mapping of the archive: nobody else writes to them."""
+        """Read weights from a new mapping of the archive during the block; only the caller writes to it."""
         others = self._mapping
         self._mapping, _, _ = _interpool.map_archive(self._path, self._snapshot)
         try:
@@ -94,7 +98,7 @@ class _MappedReader(PyTorchFileReader):
         return _interpool.mapped_bytes(self._mapping, record.offset, record.size).view(dtype)
 
     def script_storages(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and bytes of what TorchScript modules would read for themselves, if there are any."""
+        """Yield names and bytes of the storages that TorchScript modules would read themselves."""
         if not any(name.startswith(".data/ts_code/") for name in self.records):
             return
         for name, record in self.records.items():
@@ -103,8 +107,7 @@ class _MappedReader(PyTorchFileReader):
                 yield name.removeprefix(".data/"), storage
 
     def get_record(self, name: str) -> bytes:
-        # Through our records, as digests are checked: another reader of the same zip may
-        # be led to find other bytes under the name.
+        # Use our records, whose digests were checked: another zip reader may find other bytes under the name.
         record = self._record(name)
         with self.open_file() as file:
             return read_member(self._shown, file, record)
@@ -146,7 +149,15 @@ class HermeticPackage:
         self._objects: dict[tuple[str, str], Any] = {}
 
     def load_pickle(self, package: str, resource: str) -> Any:
-        """The pickled object; made once per interpreter, then the same each time."""
+        """Return the pickled object, which is loaded once per interpreter.
+
+        Args:
+            package: name of the Python package that contains the pickle.
+            resource: name of the pickle in it.
+
+        Raises:
+            ArchiveError: the archive has no such pickle, or the pickle breaks a rule.
+        """
         key = (package, resource)
         if key not in self._objects:
             self._require(package, resource)
@@ -154,19 +165,35 @@ class HermeticPackage:
         return self._objects[key]
 
     def load_binary(self, package: str, resource: str) -> bytes:
-        """A resource's bytes."""
+        """Return the bytes of a resource.
+
+        Args:
+            package: name of the Python package that contains the resource.
+            resource: name of the resource in it.
+
+        Raises:
+            ArchiveError: the archive has no such resource.
+        """
         self._require(package, resource)
         data: bytes = self.importer.load_binary(package, resource)
         return data
 
     def make(self, package: str, resource: str) -> Any:
-        """A new object for this caller alone, with weights that nobody else writes to."""
+        """Load a new object, with weights to which no other object has access.
+
+        Args:
+            package: name of the Python package that contains the pickle.
+            resource: name of the pickle in it.
+
+        Raises:
+            ArchiveError: the archive has no such pickle, or the pickle breaks a rule.
+        """
         self._require(package, resource)
         with self.reader.map_again():
             return self.importer.load_pickle(package, resource)
 
     def clear(self) -> None:
-        """Forget the objects made so far."""
+        """Forget all loaded objects."""
         self._objects.clear()
 
     def _require(self, package: str, resource: str) -> None:
@@ -180,16 +207,23 @@ class HermeticPackage:
 
 _packages: dict[str | int, HermeticPackage] = {}  # by path, or by the snapshot's number
 _withdrawn: dict[int, list[HermeticPackage]] = {}
-# All whose importers live, as code and objects from closed ones may.
+# All importers that are alive: code and objects of a closed archive may still refer to its importer.
 _archives: WeakValueDictionary[str, HermeticImporter] = WeakValueDictionary()
 
 
 def open_package(path: str | os.PathLike[str], snapshot: int = 0, shown: str = "") -> HermeticPackage:
-    """The archive at ``path``, opened once per interpreter until ``close_package``.
+    """Return the archive at ``path``; it is opened once per interpreter until ``close_package``.
 
-    All interpreters see the same state of the file, whatever becomes of it meanwhile:
-    the process's snapshot of that number, or the first one that ``path`` meant.
-    Messages call it ``shown``, as given by who opens it first; default: the path.
+    All interpreters see the same state of the file, even if it changes later.
+
+    Args:
+        path: of the archive.
+        snapshot: the number of the process's snapshot; 0 for the first snapshot of ``path``.
+        shown: its name in messages, from the first call; default: the path.
+
+    Raises:
+        ArchiveError: as for HermeticPackage.
+        ImportError: as for HermeticPackage.
     """
     name = os.path.abspath(os.fspath(path))
     key = snapshot or name
@@ -199,9 +233,9 @@ def open_package(path: str | os.PathLike[str], snapshot: int = 0, shown: str = "
 
 
 def close_package(which: str | int) -> None:
-    """Forget the archive of that path, or snapshot number.
+    """Close the archive with that path or snapshot number.
 
-    Its memory goes when its last object does.
+    Its memory is freed with the last object that uses it.
     """
     key = os.path.abspath(which) if isinstance(which, str) else which
     if key in _packages:
@@ -209,7 +243,10 @@ def close_package(which: str | int) -> None:
 
 
 def _close(packages: list[HermeticPackage]) -> None:
-    """Close and free them: who calls holds none of them but in this list."""
+    """Close the packages, remove them from the list, and free them.
+
+    The caller must have no other reference to them.
+    """
     if not packages:
         return
     while packages:
@@ -223,46 +260,50 @@ def _close(packages: list[HermeticPackage]) -> None:
 
 
 def withdraw_package(snapshot: int) -> None:
-    """Take the archive of that number away, which nobody needs any more: who opens it now gets another."""
+    """Remove an unused archive from the cache, so that the next ``open_package`` opens it again."""
     package = _packages.pop(snapshot, None)
     if package is not None:
         _withdrawn.setdefault(snapshot, []).append(package)
 
 
 def settle_package(snapshot: int, opened_again: bool) -> None:
-    """Close what was withdrawn, or have it back.
+    """Close a withdrawn archive, or put it back into the cache.
 
     Args:
         snapshot: its number.
-        opened_again: whether somebody had opened it again before it was withdrawn, and may have got it.
+        opened_again: whether it was opened again before ``withdraw_package``, so that it may be in use.
     """
     withdrawn = _withdrawn.pop(snapshot, [])
     if opened_again:
         for package in withdrawn:
-            # Where another is there by now, this one is its users' alone.
+            # If the archive was opened again since, only the old users keep this one.
             _packages.setdefault(snapshot, package)
     else:
         _close(withdrawn)
 
 
 def close_all() -> None:
-    """Forget every archive: what is still wanted is opened again."""
+    """Close every archive; the next use opens it again."""
     for which in list(_packages):
         close_package(which)
 
 
 def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
-    """The pickled object; made once per interpreter, then the same each time."""
+    """Return ``HermeticPackage.load_pickle`` of the archive at ``path``."""
     return open_package(path, snapshot).load_pickle(package, resource)
 
 
 def make_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
-    """A new object for this caller alone."""
+    """Return ``HermeticPackage.make`` of the archive at ``path``."""
     return open_package(path, snapshot).make(package, resource)
 
 
 def archive_of(module: str) -> tuple[str, int] | None:
-    """Path and snapshot number of the archive that a module, as it is called here, came from."""
+    """Return path and snapshot number of the archive that contains a module.
+
+    Args:
+        module: its name in this interpreter.
+    """
     importer = _archives.get(module.partition(".")[0])
     return None if importer is None else importer.place
 
@@ -277,5 +318,5 @@ owners.find_owners(_owner)
 
 
 def load_bytes(path: str, package: str, resource: str, snapshot: int = 0) -> bytes:
-    """A resource's bytes."""
+    """Return ``HermeticPackage.load_binary`` of the archive at ``path``."""
     return open_package(path, snapshot).load_binary(package, resource)

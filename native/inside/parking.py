@@ -1,4 +1,4 @@
-"""What a private interpreter frees when the pool parks it: everything that can be made again."""
+"""Frees the memory of a parked interpreter that it can rebuild later."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _callbacks: list[Callable[[], None]] = []
 
 
 def when_parked(free: Callable[[], None]) -> None:
-    """Have ``free`` called, in any thread, each time this interpreter is parked."""
+    """Register a function that runs, in any thread, each time this interpreter is parked."""
     _callbacks.append(free)
 
 
 def park() -> None:
-    """Free the models, and give the memory back to the system."""
+    """Unload all models and return the freed memory to the system."""
     from interpool.native.inside import packages
 
     for free in _callbacks:
@@ -26,5 +26,5 @@ def park() -> None:
 
 
 def give_memory_back() -> None:
-    """What was freed goes back to the system."""
+    """Return freed memory to the system."""
     ctypes.CDLL(None).malloc_trim(0)

@@ -1,9 +1,8 @@
-"""Keeps a model in a private interpreter from changing the process for its neighbours.
+"""Keeps a model in a private interpreter from changing the process for other models.
 
 Signals, timers, faulthandler, the recursion limit, the locale, the time zone, the standard descriptors and
-autograd's anomaly mode: each is refused, left without effect, limited, or kept apart per interpreter.
-Settings that libtorch keeps for the whole process are kept apart by C++ code. ``docs/settings.md`` has the
-whole table.
+autograd's anomaly mode are refused, ignored, limited, or kept per interpreter. C++ code isolates the settings
+that libtorch keeps per process. ``docs/settings.md`` lists all of them.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ if TYPE_CHECKING:
 
     _Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-# Deeper, code that recurses through C could run off the end of a stack of 8 MiB, which ends the process: a
-# sort whose key sorts takes 2.5 KiB for each level of Python's count, and 5 on 3.13. (3.12 and 3.14 look
-# after the stack themselves.)
+# At a higher limit, recursion through C could overflow a stack of 8 MiB, which ends the process. A nested
+# sort needs 2.5 KiB for each level, and 5 on 3.13. (3.12 and 3.14 check the stack themselves.)
 DEEPEST_RECURSION = 1500 if sys.version_info[:2] == (3, 13) else 3000
 
 
 def install() -> None:
-    """Put the guards in place. Once per interpreter, after torch was imported."""
+    """Install the guards. Call once per interpreter, after torch was imported."""
     _guard_anomaly_mode()
     _guard_signals()
     _guard_faulthandler()
@@ -47,7 +45,7 @@ def _guard_anomaly_mode() -> None:
     enabled = False
 
     def set_anomaly_enabled(value: bool, check_nan: bool = True) -> None:
-        """Stands in for ``torch.set_anomaly_enabled``; on for all while one interpreter wants it."""
+        """Override of ``torch.set_anomaly_enabled``: on in the process while any interpreter wants it."""
         nonlocal enabled
         if value and check_nan:
             raise RuntimeError(
@@ -60,7 +58,7 @@ def _guard_anomaly_mode() -> None:
             _interpool.want_anomaly_mode(enabled)
 
     def is_anomaly_enabled() -> bool:
-        """Stands in for ``torch.is_anomaly_enabled``."""
+        """Override of ``torch.is_anomaly_enabled``."""
         return enabled
 
     replace_anomaly_mode(set_anomaly_enabled, is_anomaly_enabled)
@@ -71,27 +69,27 @@ def _guard_signals() -> None:
     wished: dict[int, Any] = {}
 
     def set_handler(signalnum: int, handler: Any) -> Any:
-        """Stands in for ``signal.signal``: a wish, which ``getsignal`` tells and no signal meets."""
+        """Override of ``signal.signal``: stores the handler for ``getsignal``, and never calls it."""
         if not (callable(handler) or handler in (signal.SIG_IGN, signal.SIG_DFL)):
             raise TypeError("signal handler must be signal.SIG_IGN, signal.SIG_DFL, or a callable object")
-        before = getsignal(signalnum)  # raises for what is no signal
+        before = getsignal(signalnum)  # raises if it is no signal
         _warn_of("signal.signal()", refuses=True)
         wished[int(signalnum)] = handler
         return before
 
     def getsignal(signalnum: int) -> Any:
-        """Stands in for ``signal.getsignal``."""
+        """Override of ``signal.getsignal``."""
         stock = stock_getsignal(signalnum)
         return wished.get(int(signalnum), stock)
 
     def set_wakeup_fd(fd: int, /, *, warn_on_full_buffer: bool = True) -> int:
-        """Stands in for ``signal.set_wakeup_fd``."""
+        """Override of ``signal.set_wakeup_fd``."""
         if fd != -1:
             _warn_of("signal.set_wakeup_fd()", refuses=True)
         return -1
 
     def siginterrupt(signalnum: int, flag: bool, /) -> None:
-        """Stands in for ``signal.siginterrupt``, which follows a handler that was set."""
+        """Override of ``signal.siginterrupt``: only checks its argument."""
         stock_getsignal(signalnum)
 
     def alarm(seconds: int) -> int:
@@ -112,7 +110,7 @@ def _guard_signals() -> None:
 
 
 def _warn_of(function: str, *, refuses: bool = False) -> None:
-    """Say to the caller's caller that what it did has no effect; ``refuses``: note it as refused, too."""
+    """Warn the caller's caller that its call has no effect; with ``refuses``, also record a refusal."""
     text = (
         f"interpool: {function} has no effect in here: the pool's process has many models, and its signals "
         "are its own. What is to happen at the end belongs into atexit; handlers of signals, into the host."
@@ -129,7 +127,7 @@ def _refuse_timer() -> NoReturn:
     )
 
 
-# The stock function, for a process that is there to see whether an import crashes.
+# The stock function, for a trial process that must report a crash.
 report_crashes = faulthandler.enable
 
 
@@ -137,11 +135,11 @@ def _guard_faulthandler() -> None:
     stock_later = faulthandler.dump_traceback_later
 
     def enable(*_args: Any, **_kwargs: Any) -> None:
-        """Stands in for ``faulthandler.enable`` and ``disable``."""
+        """Override of ``faulthandler.enable`` and ``disable``."""
         _warn_of("faulthandler.enable() or disable()")
 
     def register(*_args: Any, **_kwargs: Any) -> None:
-        """Stands in for ``faulthandler.register``."""
+        """Override of ``faulthandler.register``."""
         _warn_of("faulthandler.register()", refuses=True)
 
     def dump_traceback_later(*args: Any, **kwargs: Any) -> None:
@@ -166,22 +164,22 @@ def _guard_standard_descriptors() -> None:
         warnings.warn(refused(text), RuntimeWarning, stacklevel=3)
 
     def close(fd: int) -> None:
-        """Stands in for ``os.close``."""
+        """Override of ``os.close``."""
         if fd in standard:
             warn(f"os.close({fd})")
         else:
             stock_close(fd)
 
     def dup2(fd: int, fd2: int, inheritable: bool = True) -> int:
-        """Stands in for ``os.dup2``."""
+        """Override of ``os.dup2``."""
         if fd2 not in standard:
             return stock_dup2(fd, fd2, inheritable)
-        os.fstat(fd)  # raises for what is no descriptor
+        os.fstat(fd)  # raises if it is no descriptor
         warn(f"os.dup2({fd}, {fd2})")
         return fd2
 
     def closerange(fd_low: int, fd_high: int, /) -> None:
-        """Stands in for ``os.closerange``: nobody opens so many files at once and next to each other."""
+        """Override of ``os.closerange``, with no effect: any range could include other models' files."""
         if fd_low < fd_high:
             warn(f"os.closerange({fd_low}, {fd_high})")
 
@@ -192,7 +190,7 @@ def _guard_recursion() -> None:
     stock = sys.setrecursionlimit
 
     def setrecursionlimit(limit: int, /) -> None:
-        """Stands in for ``sys.setrecursionlimit``."""
+        """Override of ``sys.setrecursionlimit``."""
         if limit > DEEPEST_RECURSION:
             warnings.warn(
                 f"interpool: a recursion limit of {limit} is taken as {DEEPEST_RECURSION}: code that goes "
@@ -211,7 +209,7 @@ def _guard_locale() -> None:
         stock: Callable[[int, str | None], str], locale_error: type[Exception]
     ) -> Callable[..., str]:
         def setlocale(category: int, wished: str | None = None, /) -> str:
-            """Stands in for ``locale.setlocale``."""
+            """Override of ``locale.setlocale``."""
             now = stock(category, None)
             if wished is not None and wished not in ("", now):
                 raise locale_error(
@@ -228,22 +226,22 @@ def _guard_locale() -> None:
 
 
 def _guard_time_zone() -> None:
-    """Keep a model's ``TZ`` in its ``os.environ``: C code reads the process's at any time (``mktime``)."""
+    """Keep a model's ``TZ`` in its own ``os.environ``: C code such as ``mktime`` reads the process's."""
     stock_putenv, stock_unsetenv, stock_tzset = os.putenv, os.unsetenv, time.tzset
     now = os.environ.get("TZ")
 
     def putenv(name: _Text, value: _Text, /) -> None:
-        """Stands in for ``os.putenv``, which ``os.environ`` calls."""
+        """Override of ``os.putenv``, which ``os.environ`` calls."""
         if os.fsdecode(name) != "TZ":
             stock_putenv(name, value)
 
     def unsetenv(name: _Text, /) -> None:
-        """Stands in for ``os.unsetenv``, likewise."""
+        """Override of ``os.unsetenv``, which ``os.environ`` calls."""
         if os.fsdecode(name) != "TZ":
             stock_unsetenv(name)
 
     def tzset() -> None:
-        """Stands in for ``time.tzset``."""
+        """Override of ``time.tzset``."""
         wished = os.environ.get("TZ")
         if wished != now:
             raise RuntimeError(

@@ -1,19 +1,19 @@
-"""Finds what a model has rebound in modules and classes that are not its own, and that its neighbours use.
+"""Detects what a model has replaced in modules and classes that other models of its interpreter use.
 
-In a process of its own a model may replace ``torch.relu``, delete a builtin or clear ``sys.modules``; in
-here its neighbours would answer with that. What is *theirs*, the environment's, is every module that is no
-model's. Of these, the names of functions, classes and modules are watched (``dict_watch.cc``), and those
-classes' methods. Not vandalism, as libraries live by it:
+A model may replace ``torch.relu``, delete a builtin or clear ``sys.modules``. In a private interpreter, that
+would change the answers of the other models.
 
-- names that appear, and states that change: what was no function or class before;
-- what a library does when it is imported, or to itself: a module that has just been imported may replace
-  functions of others by its own, and a package its own by new ones;
-- what interpool has put in place.
+The *environment* is every module that does not belong to a model. This module watches its names of functions,
+classes and modules (``dict_watch.cc``), and the methods of its classes. Libraries depend on three kinds of
+change, which are allowed:
 
-So what counts is a name of the environment's that is gone, or is bound to what a model defines, or to
-what was there before under another name; and in a module that has just come, and its classes, what a model
-defines. It counts at the moment somebody looks: what is put back, as by ``unittest.mock.patch``, has
-changed nothing.
+- new names, and new values of names that were neither functions nor classes;
+- changes by a library during its import, or to itself: it may replace functions of others by its own;
+- replacements by interpool.
+
+A name of the environment is reported if it was removed, bound to an object of a model, or bound to an
+existing object of another name. In newly imported modules and their classes, every object of a model is
+reported. Only the state during a check counts: ``unittest.mock.patch`` changes nothing if it has ended.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ import _interpool
 from interpool.native.inside import import_reads, lean_imports, module_scope, owners, traces
 from interpool.native.inside.traces import Trace
 
-# Functions here use these: of the interpreter's, a model may have removed some.
+# A model may remove builtins, so this module uses a copy.
 globals()["__builtins__"] = vars(builtins).copy()
 
-LOOKS = 8  # after a load: that, and some calls
+LOOKS = 8  # checks after a load: the load, and some calls
 LOOK_S = 0.5
-FIRST_CALLS = 2  # of a model in an interpreter, after each of which it is looked at thoroughly
-THOROUGH_S = 20.0  # and then; more where a look takes long
-_PART = 0.002  # of the time, at most, that thorough looks take
+FIRST_CALLS = 2  # calls of a model in an interpreter, after each of which a thorough check runs
+THOROUGH_S = 20.0  # seconds between later thorough checks; more if one takes long
+_PART = 0.002  # the share of time that thorough checks may take
 
 _OURS = "interpool"
-_MOCKS = "unittest.mock"  # never a library's own way
-_MOST_TOLD = 5
+_MOCKS = "unittest.mock"  # always reported: libraries do not mock
+_MOST_LISTED = 5
 
 
 class Found(NamedTuple):
-    """What models have done to the environment.
+    """Changes of the environment by models.
 
     Attributes:
-        text: for people, the end of a sentence.
-        paths: of their directories or archives; "" is among them if that cannot be known of all.
+        text: describes them for people; the end of a sentence.
+        paths: of the models' directories or archives; contains "" if one is unknown.
     """
 
     text: str
@@ -57,66 +57,73 @@ class Found(NamedTuple):
 
 
 class Neighbourhood:
-    """What is watched in this interpreter. For the thread that has leased it."""
+    """Watches the environment of this interpreter. Only the thread that leases the interpreter uses it."""
 
     def __init__(self) -> None:
         self._modules: dict[str, ModuleType] = {}
-        self._watches: list[tuple[Any, list[str]]] = []  # of modules: their names
+        self._watches: list[tuple[Any, list[str]]] = []  # module names of each watch
         self._class_watches: list[tuple[Any, list[type]]] = []
         self._function_watches: list[Any] = []
         self._looks = 0
         self._next = 0.0
         self._thorough_next = 0.0
         self._gone: set[str] = set()
-        self._size = (0, 0)  # of sys.modules, and how many of them were late
+        self._size = (0, 0)  # the number of all modules, and of deferred ones
 
     def begin(self) -> None:
-        """Watch what is there now: a model is about to be loaded."""
+        """Watch the present environment. Call before a model is loaded."""
         self._add(self._new())
         self._looks = LOOKS
 
     def look(self, at_once: bool = False) -> str:
-        """What the model that is in place has done to it since, as in Found; "" if nothing.
+        """Return what the active model has changed since the last check, as in ``Found.text``; "" if nothing.
 
-        What has been imported since is watched from now on. After a load and the first calls it is looked at
-        each time, then once in ``LOOK_S``; and ``at_once``, where another model's turn comes.
+        Modules imported since then are watched from now on. The first ``LOOKS`` calls after a load check each
+        time, later calls once in ``LOOK_S`` seconds.
+
+        Args:
+            at_once: check now, because another model becomes active.
         """
         now = time.monotonic()
         if self._looks <= 0 and now < self._next and not at_once:
             return ""
         self._looks -= 1
         self._next = now + LOOK_S
-        found = _looked("replaced or removed", lambda: map(Trace, self._changes())) or _looked(
+        found = _findings("replaced or removed", lambda: map(Trace, self._changes())) or _findings(
             "left traces in", lambda: map(Trace, import_reads.take_reads())
         )
         if not found and not at_once:
-            found = _looked("replaced or removed", self._exchanged)
+            found = _findings("replaced or removed", self._changed_functions)
         return found.text if found else ""
 
     @property
     def thorough_look_is_due(self) -> bool:
-        """Whether the last one was long ago."""
+        """Return whether it is time for the next thorough check."""
         return time.monotonic() >= self._thorough_next
 
     def look_thoroughly(self, passed_over: Collection[str] = ()) -> Found | None:
-        """What models have left in it; None if nothing. While none is in place, and after ``look``.
+        """Return what models have changed or left in the environment; None if nothing.
 
-        Called after each load, whether it failed or not, after the first calls, and when it is due.
+        Call it after ``look``, while no model is active: after each load, successful or not, after the first
+        calls, and when it is due.
+
+        Args:
+            passed_over: directories of models to ignore.
         """
         began = time.monotonic()
 
         def counting(look: Callable[[], list[Trace]]) -> Callable[[], list[Trace]]:
             return lambda: [trace for trace in look() if not _is_below(trace.path, passed_over)]
 
-        found = _looked("replaced or removed", counting(self._exchanged)) or _looked(
+        found = _findings("replaced or removed", counting(self._changed_functions)) or _findings(
             "left traces in", counting(traces.all_traces)
         )
         now = time.monotonic()
         self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
         return found
 
-    def _exchanged(self) -> list[Trace]:
-        """Functions that have other code than they had, or other defaults: not for each request."""
+    def _changed_functions(self) -> list[Trace]:
+        """Return functions whose code or defaults were replaced. Too slow for each request."""
         return [
             Trace(
                 f"the code of {function.__module__}.{function.__qualname__}",
@@ -131,7 +138,7 @@ class Neighbourhood:
 
     def _changes(self) -> list[str]:
         fresh = self._new()
-        found = [*self._lost(), *self._rebound(fresh), *self._redefined()]
+        found = [*self._removed_modules(), *self._rebound(fresh), *self._changed_methods()]
         for name, module in fresh.items():
             planted = (key for key, value in vars(module).copy().items() if self._is_models(value, fresh))
             found += [f"{name}.{key}" for key in planted]
@@ -141,9 +148,9 @@ class Neighbourhood:
         return found
 
     def _new(self) -> dict[str, ModuleType]:
-        """The environment's modules that are not watched yet."""
-        # A late module counts as soon as it has its contents.
-        size = len(sys.modules), lean_imports.late_modules()
+        """Return the environment's modules that are not watched yet."""
+        # A deferred module counts once it has its contents.
+        size = len(sys.modules), lean_imports.deferred_count()
         if size == self._size:
             return {}
         self._size = size
@@ -165,8 +172,8 @@ class Neighbourhood:
         self._class_watches.append((_interpool.watch_dicts(classes, False), classes))
         self._function_watches.append(_interpool.watch_functions([*dicts, *classes]))
 
-    def _lost(self) -> list[str]:
-        """What is no longer where everybody looks for it."""
+    def _removed_modules(self) -> list[str]:
+        """Return the required modules that are missing from ``sys.modules``."""
         needed = self._modules.keys() & set(_NEEDED)
         gone = sorted(needed - sys.modules.keys() - self._gone)
         self._gone.update(gone)
@@ -182,11 +189,11 @@ class Neighbourhood:
                     f"{name}.{key}"
                     for key, was in bindings
                     if (name, key) not in _SETTINGS
-                    and self._is_vandalism(name, was, now.get(key, _GONE), fresh)
+                    and self._is_replacement(name, was, now.get(key, _MISSING), fresh)
                 ]
         return found
 
-    def _redefined(self) -> list[str]:
+    def _changed_methods(self) -> list[str]:
         found = []
         for watch, classes in self._class_watches:
             for index, _ in _interpool.changed_dicts(watch):
@@ -194,7 +201,7 @@ class Neighbourhood:
         return found
 
     def _methods_of_models(self, one: type, fresh: dict[str, ModuleType] | None = None) -> list[str]:
-        """What a class of the environment's has of a model."""
+        """Return a model's functions among the members of a class of the environment."""
         return [
             f"{one.__module__}.{one.__qualname__}.{key}"
             for key, value in list(vars(one).items())
@@ -202,7 +209,7 @@ class Neighbourhood:
         ]
 
     def _is_models(self, value: object, fresh: dict[str, ModuleType] | None = None) -> bool:
-        """Is it a function of a model's?"""
+        """Return whether a value is a function of a model."""
         if isinstance(value, (staticmethod, classmethod, MethodType)):
             value = value.__func__
         if not isinstance(value, FunctionType):
@@ -212,10 +219,10 @@ class Neighbourhood:
             return False
         return site.startswith(_PACKAGED) or (site in sys.modules and _is_models(site, sys.modules[site]))
 
-    def _is_vandalism(self, name: str, was: object, now: object, fresh: dict[str, ModuleType]) -> bool:
+    def _is_replacement(self, name: str, was: object, now: object, fresh: dict[str, ModuleType]) -> bool:
         if isinstance(was, ModuleType) or _site(was).split(".")[0] == _OURS:
             return False
-        if now is _GONE:
+        if now is _MISSING:
             return True
         site = _site(now)
         if site == _MOCKS:
@@ -227,16 +234,16 @@ class Neighbourhood:
         return not is_itself or there is now
 
 
-_GONE = object()
-_SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype changes it, which each model has for itself
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: others' methods cannot be replaced
+_MISSING = object()
+_SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype sets it, per model
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only such classes let a model replace their methods
 _WORDS = re.compile(r"\w+")
-_PACKAGED = "<torch_package"  # of modules in archives
+_PACKAGED = "<torch_package"  # prefix of modules in archives
 _NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
 
 
 def _is_compiled_by_itself(function: FunctionType) -> bool:
-    """Whether a library has compiled it, as networkx does at the first call, and names itself for a file."""
+    """Return whether a library has compiled it and names itself as the file, as networkx does."""
     file = function.__code__.co_filename
     library = function.__module__.partition(".")[0]
     return file.startswith("<") and not file.startswith(_PACKAGED) and library in _WORDS.findall(file)
@@ -246,27 +253,27 @@ def _is_below(path: str, directories: Collection[str]) -> bool:
     return any(f"{path}/".startswith(f"{directory}/") for directory in directories)
 
 
-def _looked(what: str, look: Callable[[], Iterable[Trace]]) -> Found | None:
+def _findings(what: str, look: Callable[[], Iterable[Trace]]) -> Found | None:
     try:
         found = list(look())
-    except MemoryError:  # which is nobody's trace; somebody looks again
+    except MemoryError:  # no model's change; the next check repeats this
         return None
-    except Exception as error:  # noqa: BLE001  the model may have taken anything away
+    except Exception as error:  # noqa: BLE001 (the model may have removed anything)
         found = [Trace(f"what interpool itself uses ({type(error).__name__}: {error})")]
     if not found:
         return None
-    more = f" and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
-    text = f"it has {what} {', '.join(trace.text for trace in found[:_MOST_TOLD])}{more}"
+    more = f" and {len(found) - _MOST_LISTED} more" if len(found) > _MOST_LISTED else ""
+    text = f"it has {what} {', '.join(trace.text for trace in found[:_MOST_LISTED])}{more}"
     return Found(text, frozenset(trace.path for trace in found))
 
 
 def _classes(modules: dict[str, ModuleType]) -> list[type]:
-    """The classes that modules define."""
+    """Return the classes that these modules define."""
     return [
         value
         for name, module in modules.items()
         for value in list(vars(module).values())
-        # Of instances of odd classes nothing is asked.
+        # type() runs no code of an instance, unlike isinstance().
         if issubclass(type(value), type) and value.__module__ == name and value.__flags__ & _HEAP_TYPE
     ]
 
@@ -276,7 +283,7 @@ def _is_models(name: str, module: ModuleType) -> bool:
 
 
 def _site(value: object) -> str:
-    """The module that defines it; of an instance, its class's."""
+    """Return the name of the module that defines a value, or else its class."""
     if isinstance(value, FunctionType):
         return str(value.__globals__.get("__name__"))
     found = getattr(value, "__module__", None)

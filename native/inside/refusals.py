@@ -1,7 +1,7 @@
-"""What models were refused in this interpreter because the process is not theirs alone.
+"""Records what this interpreter has refused to its models, because they share the process.
 
-A refusal is an exception, which a model may handle in its own way. Whoever serves it may have a
-process of its own to offer, and looks here; or a pool of its own, where a neighbour alone is in the way.
+A refusal is an exception, which a model may catch. The server reads these records, and can then serve the
+model from a process of its own, or from another pool if only another model conflicts with it.
 """
 
 from __future__ import annotations
@@ -9,26 +9,31 @@ from __future__ import annotations
 import os
 
 _refusals: list[str] = []
-_conflicts: list[tuple[str, str]] = []  # what the model was loaded from, and what it was told
+_conflicts: list[tuple[str, str]] = []  # the model's path, and the message
 _MOST = 100
 
 
 def refused(text: str) -> str:
-    """Note what somebody is about to be told; gives the text back."""
+    """Record the message of a refusal; returns it."""
     if len(_refusals) < _MOST:
         _refusals.append(text)
     return text
 
 
 def conflicting(path: str, text: str) -> str:
-    """Note what the model of that path is about to be told: a neighbour in this interpreter is in its way."""
+    """Record the message of a refusal whose cause is another model in this interpreter; returns it.
+
+    Args:
+        path: of the refused model's directory or archive.
+        text: the message.
+    """
     if len(_conflicts) < _MOST:
         _conflicts.append((path, text))
     return text
 
 
 def take_conflict(directory: str | os.PathLike[str]) -> str:
-    """The first of these since the last time, of a model in that directory; "" if there was none."""
+    """Return the first conflict of a model in that directory since the last call; "" if there was none."""
     if not _conflicts:
         return ""
     place = os.path.join(os.path.realpath(directory), "")
@@ -38,7 +43,7 @@ def take_conflict(directory: str | os.PathLike[str]) -> str:
 
 
 def take_refusals() -> list[str]:
-    """What was refused since the last time, oldest first."""
+    """Return the messages of refusals since the last call, oldest first."""
     taken = _refusals[:]
     _refusals.clear()
     return taken

@@ -1,4 +1,4 @@
-"""Modules whose source the pool was given: ``InterpreterManager.register_module_source``."""
+"""Imports modules whose source the pool was given: ``InterpreterManager.register_module_source``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class RegisteredSources(MetaPathFinder, InspectLoader):
-    """Finds and loads them, before any other finder: a name was registered on purpose."""
+    """Finds and loads registered modules.
+
+    It comes before all other finders, because registering is explicit.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -27,21 +30,21 @@ class RegisteredSources(MetaPathFinder, InspectLoader):
         return ModuleSpec(fullname, self, origin=_file_name(fullname), is_package=found[1])
 
     def get_source(self, fullname: str) -> str:
-        """The text as it was registered last."""
+        """Return the text that was registered last."""
         found = _interpool.module_source(fullname)
         if found is None:
             raise ImportError(f"no source was registered for {fullname}", name=fullname)
         return found[0]
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compiled under a name that tracebacks can show."""
+        """Compile the source under a file name that tracebacks can show."""
         return self.source_to_code(self.get_source(fullname), _file_name(fullname))
 
 
 def _file_name(module: str) -> str:
-    return f"<registered source>/{module}.py"  # a name in brackets has no lines, to linecache
+    return f"<registered source>/{module}.py"  # linecache looks for no lines of a file in angle brackets
 
 
 def install() -> None:
-    """Let this interpreter import them."""
+    """Add the finder to this interpreter."""
     sys.meta_path.insert(0, RegisteredSources())

@@ -1,12 +1,11 @@
-"""What a model's sources say that they change of modules that are not the model's.
+"""Reads in a model's sources which values they set in modules that are not the model's.
 
-``ImageFile.LOAD_TRUNCATED_IMAGES = True``, ``nltk.data.path.append(folder)``: nothing of the model's can be
-reached from there, and each library has values of its own that change all the time. So the sources are read
-for assignments to what was imported from elsewhere, for calls that change a container there, and for calls of
-functions that are known to set a value for the whole process. What never runs counts, too: a doubt costs an
-interpreter.
+Examples: ``ImageFile.LOAD_TRUNCATED_IMAGES = True``, ``nltk.data.path.append(folder)``. Such values refer to
+no object of the model, and libraries change their own values all the time. So this module searches the
+sources for assignments to imported objects, for calls that change an imported container, and for calls of
+known process-wide setters. Code that never runs counts, too: in doubt, the model gets its own interpreter.
 
-What each model has for itself does not count: ``os.environ``, ``sys.path``, torch's settings and the like.
+Values that are isolated per model do not count: ``os.environ``, ``sys.path``, torch's settings and the like.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CHANGING = frozenset(
     | {"add", "discard", "sort", "reverse"}
 )
 _CONTAINERS = (list, dict, set, deque, MutableMapping, MutableSequence, MutableSet)
-# Of each model: see handler/backend/process_view.py, own_changes.py, and interpose/settings.cc.
+# Isolated per model: see handler/backend/process_view.py, own_changes.py, and interpose/settings.cc.
 _OWN = (
     "os.environ",
     *(
@@ -36,7 +35,7 @@ _OWN = (
     "warnings.filters",
     "torch.backends",
 )
-# They set values that no assignment shows, and that answers depend on.
+# Setters of values that answers depend on.
 _SETTERS = frozenset(
     {
         "calendar.setfirstweekday",
@@ -73,7 +72,7 @@ _SETTERS = frozenset(
         "xml.etree.ElementTree.register_namespace",
     }
 )
-# They leave a figure behind, which the next one's calls draw on, unless it is closed.
+# They create a figure, on which the next model draws unless it is closed.
 _DRAWING = frozenset(
     f"matplotlib.pyplot.{name}"
     for name in (
@@ -99,27 +98,29 @@ class _Change(NamedTuple):
 
 
 def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[tuple[ModuleType, str]]:
-    """What these modules' sources change of others' modules: which module, and what, with the line.
+    """Yield the changes that modules' sources make to other modules.
+
+    The module, and the change with its line.
 
     Args:
-        modules: a model's, by name.
+        modules: a model's modules, by name.
     """
     own = {name.partition(".")[0] for name in modules}
     for name, module in modules.items():
-        file = str(vars(module).get("__file__") or name)  # of odd modules nothing is asked
+        file = str(vars(module).get("__file__") or name)  # vars() runs no code of an unusual module
         try:
             tree = ast.parse("".join(linecache.getlines(file, vars(module))))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # it has no source that can be read
+            continue  # no readable source
         for change in _Reader(tree, own).changes():
             yield module, f"{change.name} ({file}:{change.line})"
 
 
 class _Reader:
-    """Reads one module's source.
+    """Reads the source of one module.
 
     Args:
-        tree: its syntax.
+        tree: its syntax tree.
         own: the top-level names of the model's own modules.
     """
 
@@ -133,7 +134,7 @@ class _Reader:
         self._own = own
         self._nodes = [node for node in ast.walk(tree) if node not in main]
         self._imported = dict(self._imports(own))
-        for node in self._nodes:  # what a name means that is bound again, nobody knows
+        for node in self._nodes:  # a name that is bound again has no known meaning
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self._imported.pop(node.id, None)
             elif isinstance(node, ast.arg):
@@ -159,9 +160,9 @@ class _Reader:
                     yield _Change(f"sys.modules[{part!r}]", place.lineno)
                 elif name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
                     yield _Change(name, place.lineno)
-        yield from self._told_by_calls()
+        yield from self._changes_by_calls()
 
-    def _told_by_calls(self) -> Iterator[_Change]:
+    def _changes_by_calls(self) -> Iterator[_Change]:
         calls = [(self._called(node.func), node) for node in self._nodes if isinstance(node, ast.Call)]
         closes = any(name == _CLOSING for name, _ in calls)
         for name, call in calls:
@@ -169,7 +170,7 @@ class _Reader:
                 yield _Change(f"{name}()", call.lineno)
 
     def _registers(self, name: str, call: ast.Call) -> bool:
-        """Does it tell an abstract class of others of a class of others?"""
+        """Return whether the call registers a library's class with a library's abstract class."""
         owner, _, method = name.rpartition(".")
         return (
             method == "register"
@@ -178,7 +179,10 @@ class _Reader:
         )
 
     def _part_of_others(self, place: ast.expr) -> str:
-        """The name in ``sys.modules[NAME]`` if it lies in a package of others; "" if it does not."""
+        """Return NAME of ``sys.modules[NAME]`` if it is in a package that is not the model's.
+
+        Otherwise "".
+        """
         if not isinstance(place, ast.Subscript) or not isinstance(place.slice, ast.Constant):
             return ""
         name = str(place.slice.value)
@@ -186,7 +190,10 @@ class _Reader:
         return name if name != top and top in sys.modules and top not in self._own else ""
 
     def _called(self, function: ast.expr) -> str:
-        """The full name of what is called, such as ``pandas.set_option``; "" if it is the model's own."""
+        """Return the full name of a called function, such as ``pandas.set_option``.
+
+        "" if it is the model's own.
+        """
         parts: list[str] = []
         while isinstance(function, ast.Attribute):
             parts.append(function.attr)
@@ -196,14 +203,17 @@ class _Reader:
         return ".".join([self._imported[function.id], *reversed(parts)])
 
     def _name(self, place: ast.expr) -> str:
-        """The full name of what is changed, such as ``nltk.data.path``; "" if it is the model's own."""
+        """Return the full name of a changed value, such as ``nltk.data.path``.
+
+        "" if it is the model's own.
+        """
         whole = isinstance(place, ast.Attribute) and isinstance(place.ctx, ast.Store | ast.Del)
         parts: list[str] = []
         while isinstance(place, ast.Attribute | ast.Subscript):
             if isinstance(place, ast.Attribute):
                 parts.append(place.attr)
             else:
-                parts.clear()  # the container is what is changed
+                parts.clear()  # the statement changes the container
                 whole = False
             place = place.value
         if not isinstance(place, ast.Name) or place.id not in self._imported:
@@ -213,7 +223,7 @@ class _Reader:
 
 
 def _places(node: ast.AST) -> Iterator[ast.expr]:
-    """What a statement or a call changes."""
+    """Yield the expressions that a statement or call changes."""
     if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
         yield node
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
@@ -230,7 +240,7 @@ def _places(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _found(name: str) -> object:
-    """What goes by that full name now, of modules that were imported; None if nothing does."""
+    """Return the object with this full name in the imported modules; None if there is none."""
     module = name
     attributes: list[str] = []
     while module not in sys.modules:

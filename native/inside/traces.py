@@ -1,14 +1,13 @@
-"""What a model has left in what all models of its interpreter share: found by following references.
+"""Finds objects that a model has left in the state that all models of its interpreter share.
 
-In a process of its own a model may put a function of its own among torch's global hooks, a class into a
-registry, a name into ``builtins``. In here its neighbours would call it. So whatever is a model's, and can
-be reached from the environment without going through a model, is a trace; and so is a function of the
-environment's whose code or defaults were exchanged. What the environment keeps by a model's key (functools'
-caches, weak references, what a dict has by a model's class) is none. Of values nobody can tell whose they
-are: the model's sources say what it sets (``source_traces``).
+Examples: a function among torch's global hooks, a class in a registry, a name in ``builtins``. Other models
+would call or see them. An object of a model is a *trace* if references lead to it from the environment and
+not through a model. A function of the environment whose code or defaults were replaced is a trace, too.
+Entries that the environment keeps per model are none: functools' caches, weak references, dicts by a model's
+class. Plain values have no owner, so ``source_traces`` reads what the model's sources set.
 
-``native/cpp/slot/reach.cc`` follows the references. That costs some tenths of a second where large libraries
-are loaded, so it is done after a load, after the first calls, and then seldom.
+``native/cpp/slot/reach.cc`` follows the references. This takes tenths of a second if large libraries are
+loaded, so it runs after a load, after the first calls, and seldom later.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from interpool.native.upstream.cpython_private import kept_for_callers
 from interpool.native.upstream.torch_private import MANGLED, plain_name
 
 _OURS = "interpool"
-# What models register with torch is taken back with them, and never a neighbour's (operators.py). What is
-# compiled, traced or made of a generic class is found by the model's own code or class.
+# operators.py unregisters what models register with torch. Compiled and traced code, and variants of generic
+# classes, are found by the model's own code or class.
 _KEEPERS = (
     _OURS,
     "torch.library",
@@ -44,15 +43,15 @@ _KEEPERS = (
 _MOST = 20
 
 
-_read: WeakSet[ModuleType] = WeakSet()  # models' modules whose sources were looked at
+_read: WeakSet[ModuleType] = WeakSet()  # modules of models whose sources were read
 
 
 class Trace(NamedTuple):
-    """One thing that a model has left.
+    """One object or change that a model has left.
 
     Attributes:
-        text: for people.
-        path: of the model's directory or archive; "" if that cannot be known.
+        text: describes it for people.
+        path: of the model's directory or archive; "" if unknown.
     """
 
     text: str
@@ -60,7 +59,7 @@ class Trace(NamedTuple):
 
 
 def all_traces() -> list[Trace]:
-    """What models have left, each told once. While no scope is entered."""
+    """Return the models' traces, each one only once. Call while no scope is entered."""
     return [*_changed_by_sources(), *reachable()]
 
 
@@ -79,7 +78,7 @@ def _changed_by_sources() -> list[Trace]:
 
 
 def reachable() -> list[Trace]:
-    """What is a model's and can be reached from the environment. While no scope is entered."""
+    """Return objects of models that are reachable from the environment. Call while no scope is entered."""
     spaces = {
         name: object.__getattribute__(module, "__dict__")
         for name, module in sys.modules.copy().items()
@@ -88,7 +87,7 @@ def reachable() -> list[Trace]:
     spaces["_codecs"] = spaces.get("_codecs", {}) | _of_c_code()
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
     names = sorted(module_scope.ever_owned() - spaces.keys())
-    keepers = [*_KEEPERS, *kept_for_callers(), *_asked_for_membership(spaces)]
+    keepers = [*_KEEPERS, *kept_for_callers(), *_membership_sets(spaces)]
     found = _interpool.find_models_objects(list(spaces.values()), globals_, names, keepers, MANGLED, _MOST)
     places = list(spaces)
     return [
@@ -97,13 +96,13 @@ def reachable() -> list[Trace]:
     ]
 
 
-def _asked_for_membership(spaces: dict[str, dict[str, Any]]) -> list[object]:
-    """Sets of classes that their libraries ask only whether one is among them."""
+def _membership_sets(spaces: dict[str, dict[str, Any]]) -> list[object]:
+    """Return sets of classes that libraries use only for membership tests."""
     return [spaces.get("transformers.utils.generic", {}).get("_registered_model_output_types")]
 
 
 def _path_of(value: object) -> str:
-    """See Trace."""
+    """Return ``Trace.path`` of a value."""
     if isinstance(value, MethodType):
         value = value.__func__
     if isinstance(value, FunctionType):
@@ -116,7 +115,7 @@ def _path_of(value: object) -> str:
     for member in vars(one).values():
         if isinstance(member, FunctionType) and member.__module__ == one.__module__:
             return owners.path_of(member.__globals__)
-    # Models may have modules of one name.
+    # Several models may have a module of this name.
     named = [vars(module) for name, module in module_scope.all_modules() if name == one.__module__]
     having = [globals_ for globals_ in named if globals_.get(one.__name__) is one] or named
     return owners.path_of(having[0]) if len(having) == 1 else ""
@@ -124,7 +123,7 @@ def _path_of(value: object) -> str:
 
 @functools.cache
 def _of_c_code() -> dict[str, Any]:
-    """What only C code refers to: the functions that look for codecs, and those that deal with errors."""
+    """Return lists that only C code refers to: search functions and error handlers of codecs."""
     searches = [one for one in gc.get_referrers(encodings.search_function) if type(one) is list]
     errors = [
         one
@@ -135,7 +134,7 @@ def _of_c_code() -> dict[str, Any]:
 
 
 def described(value: object) -> str:
-    """An object of a model's, with the place in its source if that is known."""
+    """Describe an object of a model, with its place in the source if known."""
     if isinstance(value, MethodType):
         value = value.__func__
     if isinstance(value, FunctionType):
@@ -154,5 +153,5 @@ def _is_shared(name: str, module: ModuleType) -> bool:
         not any(f"{name}.".startswith(f"{keeper}.") for keeper in _KEEPERS)
         and name != f"_{_OURS}"
         and not name.startswith(MANGLED)
-        and not lean_imports.is_late(module)
+        and not lean_imports.is_deferred(module)
     )

@@ -1,29 +1,28 @@
-"""Weights that each private interpreter loaded for itself, in memory that they have in common.
+"""Shares weights that each private interpreter has loaded by itself, for models without a hermetic archive.
 
-For models that no hermetic archive brings. Run one model's loading as::
+Load a model like this::
 
     with sharing_loads(key):
         handler.initialize(context)
     shared = share_weights(key)
 
-The first interpreter that does so lays its weights down in a file in memory, and has them mapped from
-there; in every later one, what is equal is mapped from the same file, and its own memory freed. All
-mappings are copy-on-write: a write in one interpreter is invisible to the others, the first included.
+The first interpreter copies its weights into a file in memory, and maps them from there. Each later
+interpreter maps equal weights from the same file and frees its own memory. All mappings are copy-on-write: no
+other interpreter sees a write.
 
-What moves a tensor's memory must know everybody who has its address. So there are two ways:
+To move a tensor's memory, all users of its address must be known. So there are two ways:
 
-- **TorchScript** is shared inside ``torch.jit.load``, right after it: its tensors have no other users
-  yet. Later, graphs' executors keep addresses, and who refers to a tensor cannot be told any more.
-- **Everything else** is shared after the model was initialized, as parameters are written to until
-  then. A storage is moved if every reference to it is accounted for (native/cpp/slot/references.h).
-  Where a numpy array, a DLPack capsule, C++ code or a running function refers to one, it stays.
-  So does one whose ``data_ptr()`` the model's own code asked for: nobody can tell who keeps a number.
+- **TorchScript** weights are shared inside ``torch.jit.load``, before they have other users. Later, graph
+  executors keep addresses, and the users are unknown.
+- **All other weights** are shared after the model's initialization, which may write to them. A storage moves
+  only if every reference to it is known (native/cpp/slot/references.h). It stays if a numpy array, a DLPack
+  capsule, C++ code or a running function refers to it, or if the model's code has called its ``data_ptr()``.
 
-Threads that the model started need not end first: what they work with, their running functions refer to.
+The model's own threads need not end first: their running functions refer to the tensors that they use.
 
-Left as they are, too: weights smaller than a page, mapped from files (``torch.load(mmap=True)``,
-safetensors: those pages are shared already), quantized modules' packed weights, memory that is mostly
-zero, as scratch space is. None of this changes an answer; it costs memory only.
+These weights also stay: smaller than a page, mapped from files (``torch.load(mmap=True)``, safetensors),
+packed weights of quantized modules, and mostly zero memory, such as scratch space. This costs memory only,
+and changes no answer.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ if TYPE_CHECKING:
 SMALLEST = 4096
 """Bytes of the smallest storage that is shared."""
 
-# They ask for addresses to compare them, and keep none.
+# Libraries that compare addresses and do not keep them.
 _COMPARING = frozenset({"accelerate", "diffusers", "peft", "safetensors", "torch", "transformers"})
 
 logger = logging.getLogger(__name__)
 
 
 class Sharing(NamedTuple):
-    """What became of a model's weights in this interpreter.
+    """The result of sharing a model's weights in this interpreter.
 
     Attributes:
-        storages: how many have memory that other interpreters have as well, or can have.
-        bytes: of those.
-        private_storages: how many were left alone, as somebody else may know their address.
-        private_bytes: of those.
-        failure: why nothing was shared; "" if it could be.
+        storages: the number of storages whose memory other interpreters share or can share.
+        bytes: their size.
+        private_storages: the number of storages that stay, because other code may know their address.
+        private_bytes: their size.
+        failure: why nothing was shared; "" if sharing worked.
     """
 
     storages: int = 0
@@ -81,25 +80,25 @@ class Sharing(NamedTuple):
 
 
 class _Loading:
-    """A model on its way: what was shared so far, and storages whose address somebody has."""
+    """State of one model's load: what was shared so far, and storages whose address is known elsewhere."""
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.storages = 0
         self.bytes = 0
-        self.known: list[torch.UntypedStorage] = []  # held, so that no other gets its address
+        self.known: list[torch.UntypedStorage] = []  # kept, so that no other storage gets the address
 
     def add(self, shared: Sharing) -> None:
         self.storages += shared.storages
         self.bytes += shared.bytes
 
 
-_loading: _Loading | None = None  # what is between sharing_loads and its end; one at a time
-_loaded: _Loading | None = None  # what share_weights goes on with
+_loading: _Loading | None = None  # between entry and exit of sharing_loads; one at a time
+_loaded: _Loading | None = None  # for the next share_weights
 
 
 def install() -> None:
-    """Stand in for ``torch.jit.load``. Once per interpreter, before anybody can have imported it."""
+    """Override ``torch.jit.load``. Call once per interpreter, before any model can import it."""
     stock: Callable[..., Any] = torch.jit.load
 
     @wraps(stock)
@@ -114,7 +113,7 @@ def install() -> None:
 
 @contextmanager
 def sharing_loads(key: str) -> Iterator[None]:
-    """While a model is loaded: share what ``torch.jit.load`` brings, and note whose address is asked for.
+    """Share what ``torch.jit.load`` loads during the block, and record storages whose address is requested.
 
     Args:
         key: as for ``share_weights``.
@@ -133,19 +132,19 @@ def sharing_loads(key: str) -> Iterator[None]:
 
 
 def share_weights(key: str) -> Sharing:
-    """Have this interpreter's weights in memory that those of others with the same key have, too.
+    """Share this interpreter's weights with all interpreters that use the same key.
 
-    Call it where no function of the model's runs, after its ``initialize``; within ``sharing_loads`` or
-    after it. It collects garbage, reads the whole heap, and each weight two or three times. While one
-    interpreter publishes, the others wait, without their GIL; the wait can be interrupted.
+    Call it inside or after ``sharing_loads``, after ``initialize``, while no function of the model runs. It
+    collects garbage, reads the whole heap, and reads each weight two or three times. While one interpreter
+    publishes, others wait without their GIL; the wait can be interrupted.
 
     Args:
-        key: of the model: its directory, or that, a ``/`` or ``#``, and more. The pool's ``forget`` of
-            the directory ends it.
+        key: the model's directory, or the directory followed by ``/`` or ``#`` and more. The pool's
+            ``forget`` of the directory ends the sharing.
 
     Returns:
-        What was shared, including what ``torch.jit.load`` brought. Where there is no memory or no room
-        for another mapping, a warning is logged, and the model keeps memory of its own.
+        The result, including ``torch.jit.load``. If memory or mappings run out, a warning is logged, and the
+        model keeps its own memory.
     """
     global _loaded
     loading = _loading or _loaded
@@ -161,7 +160,7 @@ def share_weights(key: str) -> Sharing:
 def _share_script(key: str, module: Any) -> Sharing:
     try:
         tensors = script_tensors(module)
-    except Exception as error:  # noqa: BLE001 (what it cannot show to Python, TorchScript says in many ways)
+    except Exception as error:  # noqa: BLE001 (TorchScript raises many types if it cannot expose a module)
         logger.warning(
             "The TorchScript weights of %s are not shared, as they cannot be listed: %s", key, error
         )
@@ -184,7 +183,7 @@ def _share(key: str, tensors: list[torch.Tensor] | None, known: Any) -> Sharing:
 
 
 def _tick() -> None:
-    """Called while another interpreter is waited for: here, the wait can be interrupted."""
+    """Do nothing: the wait for another interpreter calls this, so that it can be interrupted."""
 
 
 def _untyped(owner: torch.Tensor | torch.UntypedStorage | torch.TypedStorage) -> torch.UntypedStorage:
@@ -194,7 +193,7 @@ def _untyped(owner: torch.Tensor | torch.UntypedStorage | torch.TypedStorage) ->
 
 
 def _note_addresses() -> Callable[[], None]:
-    """Have those storages noted whose address is asked for; returns what ends that."""
+    """Record storages whose address is requested; returns a function that ends this."""
     patched: list[Any] = [torch.Tensor, torch.UntypedStorage, torch.TypedStorage]
     own = {owner: vars(owner).get("data_ptr") for owner in patched}
 
@@ -204,7 +203,7 @@ def _note_addresses() -> Callable[[], None]:
             address = stock(self)
             asked_by = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
             if _loading is not None and asked_by not in _COMPARING:
-                with suppress(RuntimeError, NotImplementedError):  # it has no storage
+                with suppress(RuntimeError, NotImplementedError):  # tensors without a storage
                     _loading.known.append(_untyped(self))
             return address
 

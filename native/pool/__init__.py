@@ -1,5 +1,5 @@
-"""The pool of private interpreters, as the host program's Python sees it.
+"""The pool of private interpreters, for the host program's Python.
 
-May be imported by host programs only, never inside a private interpreter: it loads the compiled
-module. It imports all of native but the diagnostics.
+May be imported by host programs only, never inside a private interpreter, because it loads the compiled
+module. It imports all of native except the diagnostics.
 """

@@ -1,7 +1,7 @@
-"""The host program's own torch, beside a pool.
+"""Adds the host program's own torch to a pool.
 
-Whichever comes first, the host's ``import torch`` or the pool, the router must
-know of the host's libtorch_python before a slot's tensors and its own can meet.
+The host may import torch before or after it starts the pool. The router must know the host's libtorch_python
+before tensors of a slot and of the host can meet.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without_torch_imports() -> Iterator[None]:
-    """Meanwhile, no other thread of the host is about to import torch.
+    """Block other threads of the host from importing torch during the block.
 
-    One that has looked for ``torch._C`` already would load the stock library beside a router that does
-    not know of it.
+    A thread that has found ``torch._C`` already would load the stock library without the router's knowledge.
     """
     with ExitStack() as held:
-        # As in any circle of imports, this thread goes on if the other one waits for it.
+        # As in any circular import, this thread continues if the other one waits for it.
         with suppress(RuntimeError):
             held.enter_context(ModuleLock("torch"))
         yield
 
 
 def watch_host_torch(torch_lib: Path) -> None:
-    """Tell the pool of the host's torch: now, when it is imported, else when it will be.
+    """Register the host's torch with the pool: now if it is imported, otherwise when it is imported.
 
     Args:
         torch_lib: the folder of libtorch_python.so.
@@ -50,10 +49,10 @@ def watch_host_torch(torch_lib: Path) -> None:
 
 
 class _HostTorchFinder(MetaPathFinder):
-    """Loads a patched libtorch_python just before the host's ``torch._C`` wants the stock one.
+    """Loads a patched libtorch_python before the host's ``torch._C`` loads the stock one.
 
-    The stock library's initialisers would register with libtorch what the slots
-    have registered, and end the process.
+    The stock library's initializers would repeat the slots' registrations with libtorch, which ends the
+    process.
     """
 
     def __init__(self, stock: Path) -> None:
@@ -76,6 +75,6 @@ class _HostTorchFinder(MetaPathFinder):
                 allow_import_again()
                 raise
             _native.adopt_host_torch(copy)
-            # Not before: an import that fails may be tried again, and must not find the stock library.
+            # Remove it last: a failed import may be repeated, and must not load the stock library.
             sys.meta_path.remove(self)
         return None

@@ -1,4 +1,4 @@
-"""Leases that were never given back: named, by type and owner, when their pool ends."""
+"""Warns of leases that were not returned when their pool ends, with their objects' types and owners."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ PATIENCE_S = 0.5
 
 
 def watch_process_end() -> None:
-    """Look, when the process ends, at what managers that were never closed still lease."""
+    """Warn at the process's end of open leases of managers that were never closed."""
     atexit.register(_at_process_end, os.getpid())
 
 
 def warn_of_open_leases(pool: _native.Pool, when: str) -> None:
-    """One ResourceWarning that names what ``pool`` still leases; silent where that is nothing."""
+    """Issue one ResourceWarning that names the open leases of ``pool``, if there are any.
+
+    Args:
+        pool: the pool.
+        when: the start of the message, such as "the process ended".
+    """
     leases = pool.open_leases(PATIENCE_S)
     if leases:
         lines = "".join(f"\n  {_describe(lease)}" for lease in leases)
@@ -48,7 +53,7 @@ def _describe(lease: OpenLease) -> str:
 
 def _at_process_end(pid: int) -> None:
     if os.getpid() != pid:
-        return  # a forked child, which has no threads that could answer
+        return  # a forked child has no threads that could answer
     for pool in _native.pools():
         if not pool.is_closed:
             warn_of_open_leases(pool, "the process ended")

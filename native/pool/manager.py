@@ -1,7 +1,6 @@
-"""The pool of private interpreters, from Python.
+"""The pool of private interpreters.
 
-The nouns are those of *Using Python for Model Inference in Deep Learning*
-(DeVito et al., 2021), section 4.
+Terms are those of *Using Python for Model Inference in Deep Learning* (DeVito et al., 2021), section 4.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from interpool.native.errors import InterpreterStartError, SessionError
 from interpool.native.inside import interpreter_id
 
 if interpreter_id() is not None:
-    # A second pool would take the first one's routes to torch's Python objects.
+    # A second pool would replace the first one's routes to torch's Python objects.
     raise SessionError(
         "an InterpreterManager cannot be made inside a pool's interpreter; the pool is outside, and "
         "code in here is already served by it"
@@ -55,30 +54,30 @@ _DEFAULTS = _native.PoolSettings()
 class InterpreterManager:
     """A pool of private CPython interpreters in this process.
 
-    Each has its own GIL and its own ``import torch``; all share one libtorch. Any
-    thread may use the manager. It stays usable whatever a model raises.
+    Each has its own GIL and its own ``import torch``; all share one libtorch. Any thread may use the manager.
+    It stays usable whatever a model raises.
 
-    Callers who wait are served fairly over affinities: next is the one that has had the
-    least of the interpreters' time, and within one affinity who came first.
+    Waiting callers are served fairly by affinity: the affinity that has used the least interpreter time is
+    next, and within an affinity the caller who came first.
 
-    Given more than one, it grows on a thread in the background, one interpreter at a
-    time, while callers wait and most leases wait for something other than the CPU: a
-    timer, a file, another service. Leases that compute do not make it grow, unless
-    they keep another affinity waiting that has had less than its fair part.
+    If ``max_size`` is more than ``n``, the pool grows in the background, one interpreter at a time. It grows
+    while callers wait and most leases wait for something other than the CPU: a timer, a file, another
+    service. If the leases compute, it grows only if another affinity waits that has had less than its fair
+    share.
 
     Args:
-        n: the minimum size: how many interpreters at least; by default the number of cores.
-        max_size: how many at most. By default ``n``, which is then the exact number;
-            without ``n``, four times the number of cores.
-        park_after: seconds without need after which an interpreter above ``n`` is
-            parked: no longer leased, without models, and warm for the next time.
-        grace: seconds that a call past its session's limit has to come back once it was
-            interrupted, before its interpreter is retired and another one started.
-        preload: modules that every interpreter imports before it is leased.
+        n: the minimum number of interpreters; default: the number of cores.
+        max_size: the maximum number. Default: ``n``, which is then the exact number; without ``n``, four
+            times the number of cores.
+        park_after: seconds without need after which an interpreter above ``n`` is parked: it is not leased
+            and keeps no models, but can be reused quickly.
+        grace: seconds in which a call past its session's limit may return after an interruption. Then its
+            interpreter is retired and a new one started.
+        preload: modules that every interpreter imports before its first lease.
 
     Raises:
         ProvisioningError: private copies could not be made (see ``interpool doctor``).
-        InterpreterStartError: an interpreter did not start, or could not import what is preloaded.
+        InterpreterStartError: an interpreter did not start, or could not import a preloaded module.
         ValueError: ``n`` is not positive, ``max_size`` is below it, or a time is not a positive number.
     """
 
@@ -98,42 +97,39 @@ class InterpreterManager:
     def acquire_session(
         self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
     ) -> InterpreterSession:
-        """Lease an interpreter; use it as a context manager.
+        """Lease an interpreter; use the session as a context manager.
 
         Args:
-            timeout: seconds to wait for a free one; None waits for ever.
+            timeout: seconds to wait for a free interpreter; None for no limit.
             affinity: any name; an interpreter that has served it before is preferred.
-            call_limit: seconds that each use of the session or of one of its objects may
-                take. What takes longer is interrupted by an exception in its Python code,
-                which may arise anywhere there, as KeyboardInterrupt does, and raises
-                CallTimeoutError here; the session goes on. Native code cannot be
-                interrupted: if it does not return within the manager's ``grace``, the
-                interpreter is retired, and everything of the session raises
-                InterpreterRetiredError. Such sessions call on a thread of their own,
-                which costs about ten microseconds a call.
+            call_limit: seconds that each use of the session or its objects may take. After that, an exception
+                interrupts the Python code at any point, like KeyboardInterrupt, and CallTimeoutError is
+                raised here; the session stays usable. Native code cannot be interrupted: if it does not
+                return within the manager's ``grace``, the interpreter is retired, and all uses of the session
+                raise InterpreterRetiredError. Such sessions call in their own thread, which costs about ten
+                microseconds a call.
 
         Raises:
-            LeaseTimeoutError: none became free in time.
+            LeaseTimeoutError: no interpreter became free in time.
             PoolClosedError: the manager was closed.
-            ValueError: ``timeout`` is negative or not a number, or ``call_limit`` is not
-                positive.
+            ValueError: ``timeout`` is negative or not a number, or ``call_limit`` is not positive.
         """
         return self._pool.acquire(affinity, timeout, call_limit)
 
     def all_instances(self) -> list[Instance]:
-        """The pool's interpreters, each of which can be leased by itself."""
+        """Return the pool's interpreters; each can be leased individually."""
         return [Instance(self._pool, number) for number in self._pool.instances()]
 
     def resize(self, min_size: int, max_size: int | None = None) -> None:
-        """Change how many interpreters there are at least and at most.
+        """Change the minimum and maximum number of interpreters.
 
-        What is missing of the minimum is started in the background, some at a time; callers are
-        served meanwhile by those that there are. A start that fails is told on stderr, counted in
-        ``stats``, and tried again after a while. What is above the maximum is parked.
+        Missing interpreters start in the background while the present ones serve callers. A failed start is
+        reported on stderr, counted in ``stats``, and repeated later. Interpreters above the maximum are
+        parked.
 
         Args:
-            min_size: at least.
-            max_size: at most; by default ``min_size``, which is then the exact number.
+            min_size: the minimum.
+            max_size: the maximum; default: ``min_size``, which is then the exact number.
 
         Raises:
             ValueError: ``min_size`` is not positive, or ``max_size`` is below it.
@@ -141,7 +137,7 @@ class InterpreterManager:
         self._pool.resize(min_size, min_size if max_size is None else max_size)
 
     def limit(self, count: int) -> None:
-        """Lease the first ``count`` interpreters only, from now on; ``len(manager)`` lifts it.
+        """Lease only the first ``count`` interpreters from now on; ``len(manager)`` removes the limit.
 
         Raises:
             ValueError: ``count`` is not between 1 and the size of the pool.
@@ -149,10 +145,10 @@ class InterpreterManager:
         self._pool.limit(count)
 
     def isolate(self, affinity: str) -> None:
-        """Lease for ``affinity`` only interpreters of its own, from now until it is forgotten.
+        """Lease dedicated interpreters for ``affinity``, until it is forgotten.
 
-        These are started when callers wait for them, up to the minimum size, count for none of the
-        sizes, and are retired when ``affinity`` is forgotten. Its weights are shared with them.
+        They start if its callers wait, up to the minimum size, do not count as part of the pool's sizes, and
+        are retired when ``affinity`` is forgotten. They share its weights.
 
         Raises:
             ValueError: ``affinity`` is empty.
@@ -160,7 +156,7 @@ class InterpreterManager:
         self._pool.isolate(affinity)
 
     def register_module_source(self, name: str, source: str) -> None:
-        """Make ``import name`` give this source in every interpreter that has not imported it yet.
+        """Make ``import name`` use this source in every interpreter that has not imported it yet.
 
         Args:
             name: of the module; submodules have a registered parent: ``pkg``, then ``pkg.mod``.
@@ -169,25 +165,25 @@ class InterpreterManager:
         self._pool.register_module_source(name, source)
 
     def load_package(self, path: str | os.PathLike[str]) -> Package:
-        """Open a hermetic archive. Nothing in it runs yet.
+        """Open a hermetic archive without running any of it.
 
         Raises:
-            ArchiveError: missing, damaged, not a torch.package archive, or with a manifest that lies.
+            ArchiveError: missing, damaged, not a torch.package archive, or with a wrong manifest.
         """
         return Package(self._pool, path)
 
     def create_movable(self, obj: Any) -> MovableObject:
-        """The object as it is now, for use in any interpreter.
+        """Return a snapshot of the object for use in any interpreter.
 
-        Its tensors, parameters and buffers share their memory with the original and in
-        all interpreters: what one writes all see.
+        Its tensors, parameters and buffers share memory with the original and with all interpreters: a write
+        is visible to all.
 
         Args:
             obj: a PyObj of one of this pool's sessions, or an object of the host program.
 
         Raises:
-            ConversionError: it cannot be pickled, holds a tensor that cannot cross, or an object of the host
-                program is of a class that the program itself (``__main__``) defines.
+            ConversionError: it cannot be pickled, contains a tensor that cannot cross, or is of a class that
+                the host program itself (``__main__``) defines.
         """
         if isinstance(obj, PyObj):
             return obj.session.create_movable(obj)
@@ -207,25 +203,25 @@ class InterpreterManager:
         pinned: bool = False,
         share: int | None = None,
     ) -> Connection:
-        """Answer a connected stream socket that speaks TorchServe's worker protocol.
+        """Answer a connected stream socket that uses TorchServe's worker protocol.
 
-        A native thread reads whole messages without any GIL; for each it leases an
-        interpreter. There it calls ``module.function(worker, fd, load_command)`` once, and what
-        this has made with each message: ``service(message)`` returns ``(reply, keep_open)``, the reply
-        as bytes or a bytearray. ``load_command`` is the connection's first message, TorchServe's
-        load command. A message is a memoryview that ends with its call.
+        A native thread reads whole messages without any GIL, and leases an interpreter for each. In each
+        interpreter it calls ``module.function(worker, fd, load_command)`` once, and then the returned service
+        for each message. ``service(message)`` returns ``(reply, keep_open)``, the reply as bytes or a
+        bytearray. ``load_command`` is the connection's first message, TorchServe's load command. A message is
+        a memoryview that is valid only during its call.
 
         Args:
-            fd: the socket's descriptor; owned by the connection from here on, and closed where this raises.
+            fd: the socket's descriptor; the connection owns it from now on, and closes it if this raises.
             module: importable in the interpreters.
             function: its function, as above.
             worker: passed through.
             affinity: see ``acquire_session``.
-            done_fd: a uint64 1 is written to it (as to an eventfd) after the end.
-            pinned: answer all messages in one interpreter, the one with the fewest such connections;
-                in another one once that is retired.
-            share: the most interpreters that all leases with this affinity may have at once, from
-                now until it is forgotten; None changes nothing.
+            done_fd: after the end, a uint64 1 is written to it (as to an eventfd).
+            pinned: answer all messages in one interpreter, the one with the fewest such connections; in
+                another one if that is retired.
+            share: the most interpreters that all leases with this affinity may have at once, until it is
+                forgotten; None changes nothing.
 
         Raises:
             ValueError: ``share`` is less than one.
@@ -242,26 +238,37 @@ class InterpreterManager:
         )
 
     def tell_all(self, module: str, function: str, argument: str) -> None:
-        """Call ``module.function(argument)`` in every interpreter, beside whoever leases it.
+        """Call ``module.function(argument)`` in every interpreter, including leased ones.
 
-        It runs on the interpreter's main thread as soon as that has the GIL, and is not waited for.
+        It runs on the interpreter's main thread as soon as that has the GIL; this method does not wait for
+        it.
+
+        Args:
+            module: importable in the interpreters.
+            function: its function.
+            argument: passed through.
         """
         self._pool.tell_all(module, function, argument)
 
     def forget(self, affinity: str, interpreter: int | None = None) -> None:
-        """Prefer no interpreter for ``affinity`` any more, or not that one; its model is gone there."""
+        """Stop to prefer interpreters for ``affinity``, because its model was unloaded there.
+
+        Args:
+            affinity: the name.
+            interpreter: the only interpreter to forget; None for all.
+        """
         self._pool.forget(affinity, interpreter)
 
     def stats(self) -> PoolState:
-        """What the pool is doing, JSON-able; ``PoolState`` says what is in it."""
+        """Return the pool's state, which can be converted to JSON; see ``PoolState``."""
         return self._pool.status()
 
     def dump_stacks(self, patience: float = 1.0) -> str:
-        """The Python stacks of every thread of every interpreter, also of busy ones.
+        """Return the Python stacks of every thread of every interpreter, including busy ones.
 
         Args:
-            patience: seconds to wait, for all together. An interpreter whose GIL cannot
-                be had in that time is named as such.
+            patience: seconds to wait for all together. An interpreter whose GIL cannot be acquired in that
+                time is reported as such.
 
         Raises:
             ValueError: ``patience`` is not a number.
@@ -269,14 +276,13 @@ class InterpreterManager:
         return describe_stacks(self._pool.stacks(patience), patience)
 
     def close(self) -> None:
-        """Lease no more: waiting callers get PoolClosedError, open sessions stay good.
+        """Stop leasing: waiting callers get PoolClosedError, open sessions stay valid.
 
-        Warns with ResourceWarning, which Python shows under ``-X dev`` or ``-W default``,
-        of leases that have not been given back, and what they hold. A manager that is
-        never closed does so when the process ends.
+        Issues a ResourceWarning, which Python shows with ``-X dev`` or ``-W default``, that names open leases
+        and their objects. A manager that is never closed issues it when the process ends.
 
-        The interpreters stay until then. Those that nobody has leased serve a later manager; the others are
-        not given to anybody, as nobody can tell what was left in them.
+        The interpreters live until then. A later manager reuses those that were not leased; the others are
+        not reused, because their state is unknown.
         """
         if not self._pool.is_closed:
             self._pool.close()
@@ -284,16 +290,16 @@ class InterpreterManager:
 
     @property
     def min_size(self) -> int:
-        """How many interpreters there are at least."""
+        """The minimum number of interpreters."""
         return self._pool.min_size
 
     @property
     def max_size(self) -> int:
-        """How many interpreters there are at most."""
+        """The maximum number of interpreters."""
         return self._pool.max_size
 
     def __len__(self) -> int:
-        """How many interpreters are free or leased; neither parked nor retired."""
+        """Return the number of interpreters that are free or leased; neither parked nor retired."""
         return len(self._pool)
 
     def __enter__(self) -> Self:
@@ -319,14 +325,14 @@ class Instance:
     def acquire_session(
         self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
     ) -> InterpreterSession:
-        """Lease this very interpreter; see ``InterpreterManager.acquire_session``."""
+        """Lease exactly this interpreter; see ``InterpreterManager.acquire_session``."""
         return self._pool.acquire(affinity, timeout, call_limit, self.interpreter_id)
 
 
 class Package:
-    """An opened hermetic archive: its file as it was when it was opened.
+    """A snapshot of a hermetic archive at the time of opening.
 
-    When the package and all its objects are gone, so is what interpreters made of it.
+    When the package and all its objects are deleted, the interpreters unload the archive.
 
     Attributes:
         path: absolute path of the archive file.
@@ -339,19 +345,22 @@ class Package:
             read_manifest(str(self.path), file, read_records(str(self.path), file))
 
     def load_entry(self) -> MovableObject:
-        """The model of an archive that ``interpool pack`` made, for use in any interpreter.
+        """Load the model of an archive that ``interpool pack`` made, for use in any interpreter.
 
         Raises:
-            ArchiveError: the archive has none: other programs name theirs, see ``load_pickle``.
+            ArchiveError: there is none: other packers use other names, see ``load_pickle``.
             RemoteError: unpickling it raised.
         """
         return self.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
 
     def load_pickle(self, package: str, resource: str) -> MovableObject:
-        """The pickled object, for use in any interpreter.
+        """Load a pickled object for use in any interpreter.
 
-        It is made in one interpreter now, so that what is wrong with it shows
-        here, and in others when first needed there.
+        One interpreter loads it now, so that errors are raised here; others load it when they first need it.
+
+        Args:
+            package: name of the Python package that contains the pickle.
+            resource: name of the pickle in it.
 
         Raises:
             ArchiveError: there is no such resource.
@@ -360,18 +369,26 @@ class Package:
         return self._package.load_pickle(package, resource)
 
     def load_binary(self, package: str, resource: str) -> bytes:
-        """A resource's bytes. Raises ArchiveError when there is no such resource."""
+        """Return a resource's bytes.
+
+        Args:
+            package: name of the Python package that contains the resource.
+            resource: name of the resource in it.
+
+        Raises:
+            ArchiveError: there is no such resource.
+        """
         return self._package.load_binary(package, resource)
 
     def load_text(self, package: str, resource: str) -> str:
-        """A resource's text, UTF-8. Raises ArchiveError when there is no such resource."""
+        """Return a resource's text, UTF-8; arguments and errors are those of ``load_binary``."""
         return self.load_binary(package, resource).decode("utf-8")
 
     def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
         """Lease an interpreter; the session's ``self`` is the archive's PackageImporter there.
 
         Raises:
-            LeaseTimeoutError: none became free within ``timeout`` seconds.
+            LeaseTimeoutError: no interpreter became free within ``timeout`` seconds.
         """
         return self._package.acquire_session(timeout)
 
@@ -381,10 +398,10 @@ _prepared = False
 
 
 def installation() -> dict[str, Any]:
-    """Where the parts of this installation lie, as the process needs them.
+    """Return the locations of this installation's parts.
 
     Raises:
-        InterpreterStartError: torch is not installed, or it or Python is one that nobody has tried.
+        InterpreterStartError: torch is not installed, or interpool was not tested with this torch or Python.
         ProvisioningError: interpool was not built for this torch.
     """
     torch_lib = provision.torch_libraries()
@@ -405,9 +422,9 @@ def installation() -> dict[str, Any]:
 
 
 def _prepare() -> None:
-    """Load what all interpreters of this process share, once."""
+    """Load once what all interpreters of this process share."""
     if not _prepared:
-        # In this order: an import of torch that makes a manager has the first one already.
+        # Acquire torch's lock first: an import of torch that creates a manager has it already.
         with without_torch_imports(), _preparing:
             _prepare_alone()
 
@@ -417,7 +434,7 @@ def _prepare_alone() -> None:
     if _prepared:
         return
     found = installation()
-    # The process's variables and its directory may change, and the cache's place with them.
+    # Environment variables or the working directory may change later, and with them the cache's location.
     copies = provision.present_copies()
     _native.prepare(**found, private_copy=copies.private_copy, libpython_copy=copies.libpython_copy)
     watch_host_torch(Path(found["torch_lib"]))

@@ -1,4 +1,4 @@
-"""Private copies made ahead, for C++ programs that have no Python of their own to make them."""
+"""Makes private copies ahead of time, for C++ programs without a Python."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 
 
 def default_file() -> Path:
-    """Where C++ programs look: ``$INTERPOOL_PREPARED``, else, outside of a bundle, in the cache."""
+    """Return the default file of C++ programs: ``$INTERPOOL_PREPARED``, or else one in the cache."""
     named = os.environ.get("INTERPOOL_PREPARED")
     return Path(named) if named else cache_root() / FILE_NAME
 
 
 def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
-    """Starts a pool once, imports in each interpreter, and notes every copy that this took.
+    """Start a pool, import modules in each interpreter, and record every private copy that this needs.
 
-    The standard library's extension modules are copied too, and those of the packages
-    named, whether or not the import reached them.
+    All extension modules of the standard library and of the named packages are copied, even if no import
+    loads them.
 
     Args:
-        file: what to write.
-        slots: how many interpreters a program may start at most.
-        imports: modules that programs will import, beside torch.
+        file: the file to write.
+        slots: the maximum number of interpreters of a program.
+        imports: modules that programs will import, besides torch.
 
     Returns:
         The number of copies.
 
     Raises:
-        ProvisioningError: a module is not installed, a path holds a tab or a newline, or the file or
-            the cache cannot be written.
+        ProvisioningError: a module is not installed, a path contains a tab or a newline, or the file or the
+            cache cannot be written.
         RemoteError: importing a module raised.
     """
     from interpool.native import _native, provision
@@ -90,10 +90,10 @@ def _extensions(folder: Path) -> Iterator[str]:
 
 
 def installed(name: str) -> ModuleSpec:
-    """Where a module's package lies; raises ProvisioningError if it is not installed."""
+    """Return the spec of a module's package; raises ProvisioningError if it is not installed."""
     try:
         spec = find_spec(name.partition(".")[0])
-    except ValueError:  # torch may be half imported
+    except ValueError:  # torch may be partially imported
         spec = None
     if spec is None:
         raise ProvisioningError(f"{name} is not installed for {sys.executable}: pip install it first")

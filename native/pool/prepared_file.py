@@ -1,4 +1,4 @@
-"""The file that tells a program without a Python where everything is: ``core/prepared.cc`` reads it."""
+"""Writes the file that locates private copies for a program without Python: ``core/prepared.cc`` reads it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def write_prepared(
     libpythons: Mapping[int, str],
     copies: Mapping[tuple[str, int], Sequence[str]],
 ) -> None:
-    """Write it. Paths are absolute, or relative to the file's folder.
+    """Write the file. Paths are absolute, or relative to the file's folder.
 
     Args:
         file: its path.
-        named: the fields of C++'s ``Installation`` that are texts.
+        named: the text fields of C++'s ``Installation``.
         search_path: ``sys.path``.
-        libpythons: each slot's.
-        copies: what is loaded for a path in a slot.
+        libpythons: the path of each slot's libpython.
+        copies: the files to load, in order, for a path in a slot.
 
     Raises:
-        ProvisioningError: a path holds a tab or a newline, or the file cannot be written.
+        ProvisioningError: a path contains a tab or a newline, or the file cannot be written.
     """
     lines = [["interpool", importlib.metadata.version("interpool")]]
     lines += [[name, value] for name, value in named.items()]

@@ -1,4 +1,4 @@
-"""The interpreters' Python stacks, for people."""
+"""Formats the interpreters' Python stacks for people."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ if TYPE_CHECKING:
 
 
 def describe_stacks(interpreters: list[InterpreterStacks], patience: float) -> str:
-    """What ``Pool.stacks`` found, as text: one paragraph per interpreter."""
+    """Format the result of ``Pool.stacks`` as text: one paragraph per interpreter.
+
+    Args:
+        interpreters: the result.
+        patience: seconds that were allowed, for the text.
+    """
     return "\n\n".join("\n".join(_paragraph(one, patience)) for one in interpreters)
 
 
 def host_thread(number: int) -> str:
-    """A thread of this process by the kernel's number: its name in Python, else the kernel's."""
+    """Describe a thread of this process, given its kernel number, by its name in Python or the kernel."""
     for thread in threading.enumerate():
         if thread.native_id == number:
             return f"thread {number} {thread.name!r}"
@@ -40,7 +45,7 @@ def _paragraph(one: InterpreterStacks, patience: float) -> list[str]:
     lines = [title]
     for thread in one["threads"]:
         if not thread["frames"] and thread["thread"] != one["inside"]:
-            continue  # it has run here, and does not now
+            continue  # the thread ran in this interpreter earlier
         name = f"thread {thread['thread']} {thread['name']!r}" if thread["name"] else ""
         lines.append(f"  {name or host_thread(thread['thread'])}")
         lines += [f"    {frame}" for frame in thread["frames"]] or [

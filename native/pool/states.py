@@ -1,4 +1,4 @@
-"""What a pool says of itself: the types of ``InterpreterManager.stats``."""
+"""The types of a pool's state, as in ``InterpreterManager.stats``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ class InterpreterState(TypedDict):
 
     Attributes:
         interpreter: its number.
-        state: ``parked`` is free and above the minimum size.
-        leases: so far.
-        affinities: what it served, and may have loaded.
-        idle: for each of these, the seconds since it was last served there.
-        owner: the affinity that alone leases it; None: all that share.
+        state: ``parked`` means free and above the minimum size.
+        leased: whether it is leased.
+        leases: the number of leases so far.
+        affinities: affinities that it served, and whose models it may have loaded.
+        idle: for each of these, the seconds since it last served it.
+        owner: the affinity to which it is dedicated; None if shared.
         model: the affinity of the lease; None if it is not leased.
-        seconds: since when it is leased; None if it is not.
+        seconds: the duration of the lease; None if it is not leased.
     """
 
     interpreter: int
@@ -34,18 +35,17 @@ class ModelState(TypedDict):
     """The calls of one affinity.
 
     Attributes:
-        leases: so far.
-        waited_s: seconds that these waited, together.
-        waits: how many waited up to each of ``time_bounds_s`` and longer than the bound before it; the last
-            one, longer than all.
-        leased_s: seconds that the leases which have ended took, together.
-        leased: likewise as ``waits``.
-        requests: that ``serve`` has answered.
-        failed_requests: those of batches that were answered by an error.
-        waiting: callers.
-        running: leases.
-        share: the most leases at once; None without a limit.
-        longest_wait_s: of the callers that wait.
+        leases: the number of leases so far.
+        waited_s: seconds that all leases waited in total.
+        waits: a histogram of the waits by ``time_bounds_s``; the last entry counts longer ones.
+        leased_s: seconds of all ended leases in total.
+        leased: a histogram of their durations, like ``waits``.
+        requests: the number that ``serve`` has answered.
+        failed_requests: the number in batches that were answered with an error.
+        waiting: the number of waiting callers.
+        running: the number of current leases.
+        share: the most leases at once; None for no limit.
+        longest_wait_s: the longest wait of the waiting callers, in seconds.
     """
 
     leases: int
@@ -65,16 +65,16 @@ class PoolState(TypedDict):
     """A pool.
 
     Attributes:
-        interpreters: all of them.
-        waiting: callers that wait for an interpreter.
-        reserve: interpreters for models that have none.
-        min_size: interpreters that there are at least.
-        max_size: interpreters that there are at most.
-        growing: whether one more is being started.
-        models: by affinity, without those that ``forget`` was given.
+        interpreters: all interpreters.
+        waiting: the number of callers that wait for an interpreter.
+        reserve: the number of interpreters reserved for models that have none.
+        min_size: the minimum number of interpreters.
+        max_size: the maximum number of interpreters.
+        growing: whether one more interpreter is starting.
+        models: by affinity, without forgotten ones.
         time_bounds_s: the upper bounds of ``waits`` and ``leased``, in seconds.
-        failed_starts: of interpreters after the first ones.
-        failure: why the last start failed, "" once another has succeeded.
+        failed_starts: the number of failed starts after the initial ones.
+        failure: why the last start failed; "" after a successful one.
     """
 
     interpreters: list[InterpreterState]
@@ -90,7 +90,7 @@ class PoolState(TypedDict):
 
 
 class Lease(TypedDict):
-    """Which interpreter, and the thread of this process (by the kernel's number) that has leased it."""
+    """An interpreter, and the kernel number of the host thread that leases it."""
 
     interpreter: int
     state: str
@@ -99,12 +99,12 @@ class Lease(TypedDict):
 
 
 class OpenLease(Lease):
-    """A lease that was not given back.
+    """A lease that was not returned.
 
     Attributes:
-        answered: whether the interpreter could be asked what is held.
-        session: whether a session holds it.
-        labels: what is held, by type and owner.
+        answered: whether the interpreter listed its objects in time.
+        session: whether a session has the lease.
+        labels: the session's objects, by type and owner.
     """
 
     answered: bool
@@ -124,9 +124,9 @@ class InterpreterStacks(Lease):
     """The stacks of one interpreter.
 
     Attributes:
-        inside: the thread that has its GIL, by the kernel's number; 0 if none or its own.
-        answered: whether its GIL could be had in time.
-        threads: all that have run there.
+        inside: the kernel number of the thread that has its GIL; 0 if none or its own thread has it.
+        answered: whether its GIL was acquired in time.
+        threads: all threads that have run there.
     """
 
     inside: int

@@ -1,7 +1,7 @@
-"""A Python or a torch that interpool was not tested with: refused, unless somebody wants to try it.
+"""Refuses versions of Python and torch with which interpool was not tested, unless the user allows them.
 
-What can be looked at without running models is: the private names and symbols, in a process of its own,
-since that imports torch. Layouts of classes were compared with torch's headers when interpool was built.
+Only private names and symbols can be checked without running models. A child process checks them, because the
+check imports torch. The build of interpool compares class layouts with torch's headers.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _PROGRAM = Program("interpool.native.pool.untested", _Job, _Problems)
 
 
 def refuse_untested(interposer: Path) -> None:
-    """Go on only with versions that interpool was tested with, or where that is wanted and all is there.
+    """Raise unless the present versions are tested, or the user allows them and the check passes.
 
     Args:
         interposer: interpool's library for this torch.
 
     Raises:
-        InterpreterStartError: it is not to go on; says what of both was looked at.
+        InterpreterStartError: otherwise; says what was checked.
     """
     if unfit := unfit_python():
         raise InterpreterStartError(
@@ -59,7 +59,7 @@ def refuse_untested(interposer: Path) -> None:
     try:
         problems = run(_PROGRAM, _Job(str(interposer)), timeout=_SECONDS).problems
     except ChildError as error:
-        problems = [f"the process that looks at them {error}"]
+        problems = [f"the process that checks them {error}"]
     if not problems and os.environ.get(UNTESTED) == "1":
         return
     found = "; ".join(problems) or "all private names and symbols are there"
@@ -72,7 +72,7 @@ def refuse_untested(interposer: Path) -> None:
 
 
 def untested_versions() -> list[str]:
-    """What is here that interpool was not tested with, such as ``torch 2.99.0``."""
+    """Return the present versions with which interpool was not tested, such as ``torch 2.99.0``."""
     found = []
     pythons = tested_pythons()
     if pythons and f"{sys.version_info.major}.{sys.version_info.minor}" not in pythons:

@@ -1,15 +1,14 @@
-"""Private copies of stock shared libraries, one set per interpreter.
+"""Makes private copies of stock shared libraries, one set per interpreter.
 
-Every object that uses the Python C API is given to each interpreter ("slot") as
-a patched copy of its own; everything else stays one copy per process. Copies
-live in a cache (``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else
-``~/.cache/interpool``) and are made on first need; where that cannot be written, in memory.
-What nobody has used for long is removed.
+Each interpreter ("slot") gets its own patched copy of every object that uses the Python C API; all other
+objects stay shared. Copies are in a cache (``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else
+``~/.cache/interpool``) and are made when first needed. If the cache is not writable, copies are in memory.
+Copies that were not used for long are removed.
 
-All functions raise ``interpool.native.errors.ProvisioningError``, which names
-the file and, where a tool failed, repeats its output.
+All functions raise ``interpool.native.errors.ProvisioningError``, which names the file and, if a tool failed,
+contains its output.
 
-May be imported by the pool, the diagnostics and what lies above native, in the host program only.
+May be imported by the pool, the diagnostics and everything above native, only in the host program.
 """
 
 from __future__ import annotations
@@ -55,22 +54,29 @@ def _copies(env: Environment) -> Copies:
 
 
 def present_copies() -> Copies:
-    """Those of the environment as it is now, for who must go on with them whatever becomes of it."""
+    """Return the copies of the current environment; they stay valid if the environment changes later."""
     return _copies(current_environment())
 
 
 def private_copy(path: str, slot: int) -> list[str]:
-    """The files to load, in order, where slot ``slot`` (0 to 9999) wants ``path``.
+    """Return the files to load, in order, if slot ``slot`` (0 to 9999) loads ``path``.
 
-    Load each with ``RTLD_NOW | RTLD_LOCAL``: first the slot's copies of the private
-    objects that ``path`` needs, libpython foremost, and its own copy last. A ``path``
-    that need not be private comes back alone and unchanged.
+    Load each with ``RTLD_NOW | RTLD_LOCAL``: first the slot's copies of the private objects that ``path``
+    needs, beginning with libpython, then its own copy. If ``path`` need not be private, the result is
+    ``path`` alone.
+
+    Args:
+        path: a library's path, or its name for the dynamic linker.
+        slot: the slot's number.
+
+    Raises:
+        ProvisioningError: a file cannot be read, or a copy cannot be made.
     """
     return present_copies().private_copy(path, slot)
 
 
 def libpython_copy(slot: int) -> str:
-    """The slot's copy of libpython, with the ``Py*`` names under ``SYMBOL_PREFIX``."""
+    """Return the slot's copy of libpython, whose ``Py*`` names have the prefix ``SYMBOL_PREFIX``."""
     return present_copies().libpython_copy(slot)
 
 
@@ -80,24 +86,24 @@ def require_files() -> None:
 
 
 def keep_for(file: Path) -> None:
-    """Keep the copies for as long as a file names them: for programs that ``sweep_later`` cannot see."""
+    """Keep the copies while a file names them: ``sweep_later`` cannot see the programs that use the file."""
     sweeping.keep_for(current_environment().directory, file)
 
 
 def sweep_later() -> None:
-    """Remove what no process has used for long, in a minute, beside what this process does."""
+    """Remove cache entries that were not used for long; starts in a minute, in another thread."""
     sweeping.sweep_later(current_environment().holder)
 
 
 def notes_folder() -> str:
-    """Where interpreters keep what an import of torch told (``native/inside/import_notes.py``)."""
+    """Return the folder of notes about imports of torch (``native/inside/import_notes.py``)."""
     return str(current_environment().directory / "imports")
 
 
 def host_copy(path: str) -> str:
-    """A copy of ``path`` for the host's own Python, with the interposer before libtorch.
+    """Return a copy of ``path`` for the host's own Python, with the interposer before libtorch.
 
-    SONAME and ``Py*`` names stay as they are. Loaded before the stock file, it is
-    found in its place by everything that needs it.
+    The copy keeps SONAME and ``Py*`` names. If it is loaded before the stock file, all dependent libraries
+    use it instead.
     """
     return present_copies().host_copy(path)

@@ -1,4 +1,4 @@
-"""Whether a shared object must be private, and which private objects it needs."""
+"""Determines whether a shared object must be private, and which private objects it needs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
 
 TORCH_PYTHON = "libtorch_python.so"
-# libpython3.11.so.1.0, and libpython3.so, which stands before it for the stable ABI.
+# libpython3.11.so.1.0, and libpython3.so for the stable ABI
 _LIBPYTHON = re.compile(r"libpython3(?:\.(\w+))?\.so(?:\.\d+)*")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What an object's own file says, before its dependencies were judged.
+    """Properties of an object's own file, without its dependencies.
 
     Attributes:
-        uses_python: imports a name of libpython's, or exports ``PyInit_*``.
+        uses_python: imports a name of libpython, or exports ``PyInit_*``.
         interposed: imports or defines a name that the interposer defines.
         needed: DT_NEEDED names, in order.
         search: directories of its RPATH or RUNPATH, ``$ORIGIN`` expanded.
-        found: the needed names that ``search`` (or torch/lib, or its wheel's folder) answers, with paths.
+        found: paths of needed names found in ``search``, torch/lib, or the folder of its wheel.
         libpython: the needed names that mean libpython.
     """
 
@@ -47,10 +47,10 @@ class Facts:
 
 
 def means_libpython(name: str) -> bool:
-    """Whether a library of that file name is the running Python's own.
+    """Return whether a file name is that of the running Python's libpython.
 
     Raises:
-        ProvisioningError: it is another Python's.
+        ProvisioningError: it belongs to another Python.
     """
     found = _LIBPYTHON.fullmatch(name)
     if found is None:
@@ -64,19 +64,24 @@ def means_libpython(name: str) -> bool:
 def examine(path: str, env: Environment) -> Facts:
     """Read the object at ``path``.
 
+    Args:
+        path: of the object.
+        env: the environment of the copies.
+
     Raises:
         ProvisioningError: not a readable ELF shared object, or bound to another Python.
     """
     with SharedObject(path) as library:
         needed = library.strings_of(DT_NEEDED)
-        # The loader ignores DT_RPATH where there is a DT_RUNPATH.
+        # The loader ignores DT_RPATH if there is a DT_RUNPATH.
         paths = library.strings_of(DT_RUNPATH) or library.strings_of(DT_RPATH)
         uses_python = library.mentions(b"Py") and _uses_python(library, env.python_names)
         interposed = bool(env.interposed) and any(
             symbol.name in env.interposed for symbol in library.symbols()
         )
     search = search_folders(path, paths)
-    # Some wheels tell only their extension modules where these lie: DT_RPATH holds for all that is needed.
+    # In some wheels only the extension modules have the search path: their DT_RPATH applies to dependencies,
+    # too.
     elsewhere = [os.path.dirname(path)] if is_of_a_wheel(path) else []
     elsewhere += [str(env.torch_libraries)] if env.torch_libraries else []
     found: dict[str, str] = {}
@@ -107,11 +112,14 @@ def _uses_python(library: SharedObject, names: frozenset[bytes]) -> bool:
 
 
 def search_folders(path: str, entries: list[str]) -> list[str]:
-    """Search directories in order, ``$ORIGIN`` expanded.
+    """Return search directories in order, ``$ORIGIN`` expanded.
 
-    The loader takes ``$ORIGIN`` from the name that a file was opened by; a
-    package manager that links files into place (uv) may keep the libraries
-    beside the link or beside its target, so both are searched.
+    The loader expands ``$ORIGIN`` from the name by which a file was opened. Package managers that link files
+    (uv) may keep the libraries beside the link or its target, so both are searched.
+
+    Args:
+        path: of the object.
+        entries: its RPATH or RUNPATH entries, with colons.
     """
     origins = dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path))))
     found: dict[str, None] = {}

@@ -2,19 +2,19 @@
 
 Layout of an environment's directory::
 
-    environment.json                 what the directory's name was made of
-    names.map                        the renamed symbols, for patchelf; libpython's own: names-libpython.map
-    imports/                         what imports of torch told: inside/import_notes.py
-    locks/                           held while something is made; locks/held: holding.py
+    environment.json                 the facts from which the directory's name is computed
+    names.map                        the renamed symbols, for patchelf; for libpython: names-libpython.map
+    imports/                         notes about imports of torch: inside/import_notes.py
+    locks/                           locks for making files; locks/held: holding.py
     files/<key>/record.json          the verdict on one original file
     files/<key>/<basename>           its patched template, if it is private
     files/<key>/host/<basename>      the copy for a host that loads it after the pool
     slots/<slot>/<key>-<variant>/<basename>   a slot's own copy
-    slots/<slot>/used                when it was
+    slots/<slot>/used                its time is the slot's last use
     prepared/                        files that name copies: sweeping.py
 
-Where any of it cannot be written, this process has it in memory (``store.file_in_memory``), and tries the
-cache again for the next one.
+If a file cannot be written, this process keeps it in memory (``store.file_in_memory``), and tries the cache
+again for the next one.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from interpool.native.provision.environment import Environment
 
 _LAST_SLOT = 9999
-_QUIET_S = 600.0  # without trouble, before it is told of again
+_QUIET_S = 600.0  # minimum between two log messages about failed writes
 
 logger = logging.getLogger("interpool.provision")
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """A record, the state of the file that it holds for, and where its template is, if it is private."""
+    """A record, the state of its file, and its template if it is private."""
 
     stamp: tuple[int, int, int, int]
     key: str
@@ -66,27 +66,27 @@ class _Judged:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its template is still there."""
+        """Whether its template still exists."""
         return not self.record.private or _has_size(self.template, self.record.size)
 
 
 class Copies:
     """The templates and slot copies of one environment.
 
-    Safe for concurrent threads and processes: what is known is only ever
-    replaced as a whole, and what is made is made under a file lock.
+    Safe for concurrent threads and processes: entries are replaced as a whole, and files are made under a
+    file lock.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._libpython = str(env.libpython)
         self._known: dict[str, _Judged] = {}
-        self._slots: dict[int, str] = {}  # where the copies of those lie that are held
+        self._slots: dict[int, str] = {}  # directories of locked slots
         self._orphans_are_gone = False
-        # Slots' copies by what they are called in the cache. Somebody has loaded them since, and the dynamic
-        # linker knows them by these paths: another one would be another library.
+        # Paths of slots' copies by their paths in the cache. The dynamic linker identifies a loaded copy by
+        # its path, so a path must not change.
         self._given: dict[str, str] = {}
-        self._held_for_host: dict[Path, str] = {}  # likewise the host's copies that are in memory
+        self._held_for_host: dict[Path, str] = {}  # the same for the host's copies in memory
         self._holding = threading.Lock()
         self._failed_at = -math.inf
 
@@ -94,12 +94,12 @@ class Copies:
         """See ``interpool.native.provision.private_copy``."""
         is_name = "/" not in path
         if means_libpython(os.path.basename(path)) and (is_name or os.path.exists(path)):
-            # Whichever file of it: a second one would be a Python that nobody has started.
+            # Any file of libpython: a second one would be a Python that was never initialized.
             return [self.libpython_copy(slot)]
         if is_name:
             found = system_library(path)
             if found is None:
-                return [path]  # dlopen answers, and fails, as it always did
+                return [path]  # dlopen loads it, or fails as usual
             copies = self.private_copy(found, slot)
             return [path] if copies == [found] else copies
         seen: dict[str, _Judged | None] = {}
@@ -111,7 +111,7 @@ class Copies:
         return [self._slot_copy(judged, slot) for judged in wanted.values()]
 
     def libpython_copy(self, slot: int) -> str:
-        """The slot's libpython, made if need be."""
+        """Return the slot's libpython."""
         return self._slot_copy(self._judge(self._libpython, {}), slot)
 
     def host_copy(self, path: str) -> str:
@@ -140,27 +140,27 @@ class Copies:
         return str(final)
 
     def require_files(self) -> None:
-        """Raise if slots' copies are in memory: other processes cannot have these."""
+        """Raise ProvisioningError if slots' copies are in memory, where other processes cannot use them."""
         if any(path != final for final, path in self._given.items()):
             raise ProvisioningError(
                 f"the cache directory {self._env.directory} could not be written: copies are in memory"
             )
 
     def _hold_file(self, key: str) -> Path:
-        """Where what is made from an original lies, which nobody removes from now on."""
+        """Return the directory for an original's files; from now on no process removes it."""
         home = self._env.directory / "files" / key
         self._env.holder.hold(file_byte(key), file_stamp(home))
         return home
 
     def _hold_slot(self, slot: int) -> str:
-        """Where a slot's copies lie, which nobody removes from now on."""
+        """Return the directory of a slot's copies; from now on no process removes it."""
         home = self._env.directory / "slots" / f"{slot:04}"
         self._env.holder.hold(slot_byte(slot), slot_stamp(home))
         self._slots[slot] = str(home)
         return str(home)
 
     def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
-        """Put ``path`` into ``wanted`` after all private objects that it needs."""
+        """Add ``path`` to ``wanted`` after all private objects that it needs."""
         judged = seen.get(path) or self._judge(path, seen)
         if judged.key in wanted:
             return
@@ -170,11 +170,11 @@ class Copies:
         wanted[judged.key] = judged
 
     def _judge(self, path: str, seen: dict[str, _Judged | None]) -> _Judged:
-        """The verdict on ``path``, still true. ``seen`` holds this call's verdicts so far."""
+        """Return the current verdict on ``path``. ``seen`` collects the verdicts of this call."""
         done = seen.get(path)
         if done is not None:
             return done
-        seen[path] = None  # under way: objects that need each other must not recurse for ever
+        seen[path] = None  # in progress: objects that need each other must not recurse
         try:
             stat = os.stat(path)
         except OSError as error:
@@ -193,7 +193,7 @@ class Copies:
         return judged
 
     def _holds(self, record: Record, seen: dict[str, _Judged | None]) -> bool:
-        """Whether the needed objects are there and private as they were."""
+        """Return whether the needed objects exist, each private or shared as recorded."""
         for path, private in record.needs.items():
             if path in seen and seen[path] is None:
                 continue
@@ -242,10 +242,9 @@ class Copies:
         return _Judged(stamp, key, made, template)
 
     def _resolve(self, facts: Facts, seen: dict[str, _Judged | None]) -> dict[str, tuple[str, bool]]:
-        """The file that each needed name means, and whether it is private.
+        """Return the file of each needed name, and whether it is private.
 
-        Of what the system provides only private objects are kept: the others
-        are many, and change with their system only.
+        Shared system libraries are omitted: they are many, and change only with their system.
         """
         resolved: dict[str, tuple[str, bool]] = {}
         for name in facts.needed:
@@ -319,7 +318,7 @@ class Copies:
 
     def _cannot_write(self, error: ProvisioningError) -> None:
         now = time.monotonic()
-        if now - self._failed_at > _QUIET_S:  # what is small may still find room on a full disk, in between
+        if now - self._failed_at > _QUIET_S:  # small files may still fit on a full disk
             logger.error("%s. Until then, private copies are held in memory: 20 MB for an interpreter", error)
         self._failed_at = now
 
@@ -336,7 +335,7 @@ def _template_in(home: Path, real: str) -> str:
 
 
 def _load_whole(home: Path) -> Record | None:
-    """The record in ``home``, unless the template that it speaks of is gone or cut short."""
+    """Return the record in ``home``, unless its template is missing or truncated."""
     record = load_record(home)
     if record is None or not record.private:
         return record

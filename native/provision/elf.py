@@ -1,8 +1,7 @@
-"""Reading, and changing in place, the few parts of a shared object that matter here.
+"""Reads, and changes in place, the required parts of a shared object.
 
-Only the dynamic section and the dynamic symbols are looked at, by mmap and
-``struct``: libtorch_cpu has 5 MB of symbol names, and answering "does it use
-Python?" must not cost seconds.
+It reads only the dynamic section and the dynamic symbols, with mmap and ``struct``: libtorch_cpu has 5 MB of
+symbol names, and the analysis must not take seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DYNAMIC = struct.Struct("<qQ")
 
 
 class Symbol(NamedTuple):
-    """One dynamic symbol; ``offset`` is where its entry lies in the file, in bytes."""
+    """One dynamic symbol; ``offset`` is the file offset of its entry, in bytes."""
 
     name: bytes
     binding: int
@@ -49,6 +48,10 @@ class Symbol(NamedTuple):
 
 class SharedObject:
     """A 64-bit little-endian ELF shared object, opened for reading or for changes in place.
+
+    Args:
+        path: of the file.
+        writable: whether it may be changed in place.
 
     Raises:
         ProvisioningError: the file cannot be read or is no such object; names the file.
@@ -118,7 +121,7 @@ class SharedObject:
         return self._data[start:end]
 
     def _entries(self, tag: int) -> Iterator[tuple[int, int]]:
-        """File offset and value of every dynamic entry with ``tag``."""
+        """Yield file offset and value of every dynamic entry with ``tag``."""
         start, length = self._dynamic
         for offset in range(start, start + length - _DYNAMIC.size + 1, _DYNAMIC.size):
             found, value = _DYNAMIC.unpack_from(self._data, offset)
@@ -128,11 +131,11 @@ class SharedObject:
                 yield offset, value
 
     def strings_of(self, tag: int) -> list[str]:
-        """The strings of all dynamic entries with ``tag`` (DT_NEEDED and the like), in order."""
+        """Return the strings of all dynamic entries with ``tag`` (DT_NEEDED and the like), in order."""
         return [self._string(value).decode(errors="surrogateescape") for _, value in self._entries(tag)]
 
     def symbols(self) -> Iterator[Symbol]:
-        """All named dynamic symbols."""
+        """Yield all named dynamic symbols."""
         start, length = self._symbols
         names = self._data[self._strings[0] : sum(self._strings)]
         table = self._data[start : start + length - length % _SYMBOL.size]
@@ -144,11 +147,11 @@ class SharedObject:
             offset += _SYMBOL.size
 
     def mentions(self, text: bytes) -> bool:
-        """Whether ``text`` occurs anywhere among the dynamic strings (a cheap first question)."""
+        """Return whether ``text`` occurs among the dynamic strings (a quick first test)."""
         return self._data.find(text, self._strings[0], sum(self._strings)) >= 0
 
     def string_offsets(self, text: bytes) -> list[int]:
-        """File offsets, in bytes, of every occurrence of ``text`` among the dynamic strings."""
+        """Return file offsets, in bytes, of every occurrence of ``text`` among the dynamic strings."""
         found = []
         end = sum(self._strings)
         at = self._data.find(text, self._strings[0], end)
@@ -157,17 +160,14 @@ class SharedObject:
             at = self._data.find(text, at + len(text), end)
         return found
 
-    # Changes in place; each keeps every size and offset.
+    # Changes in place; sizes and offsets stay the same.
 
     def set_binding(self, symbol: Symbol, binding: int) -> None:
-        """Give ``symbol`` another binding (STB_WEAK and the like)."""
+        """Set the binding of ``symbol`` (STB_WEAK and the like)."""
         self._data[symbol.offset + 4] = binding << 4 | symbol.kind
 
     def undefine(self, symbol: Symbol) -> None:
-        """Turn a definition into an import of the same name.
-
-        The loader skips an undefined entry that a hash table still lists.
-        """
+        """Turn a definition into an import of the same name; the loader skips it in hash tables."""
         struct.pack_into("<HQQ", self._data, symbol.offset + 6, SHN_UNDEF, 0, 0)
 
     def order_needed(self, first: list[str]) -> None:

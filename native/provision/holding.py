@@ -1,12 +1,13 @@
-"""Who uses what in the cache, so that nothing is removed under a living process.
+"""Locks cache entries in use, so that no process removes them.
 
-A set (an environment's directory) has a file ``locks/held``, in which a byte each stands for the set, for a
-slot, and for an original's files. A process holds shared locks of what it uses until it ends, however it
-ends; who removes something holds an exclusive one of it meanwhile. These are locks of the open file
-description: the file may be opened and closed elsewhere in the process, as record locks may not.
+A set (an environment's directory) has a file ``locks/held``, in which one byte each represents the set, a
+slot, and an original's files. A process has shared locks on the bytes that it uses until it ends. To remove
+an entry, a process takes an exclusive lock. The locks belong to the open file description, because record
+locks would be lost if other code closed the same file.
 
-When something was last used is the time of a small file beside it, since a container's file system copies a
-file whose time is set, to the disk. So it is not done while a process starts, either, but for the set.
+The last use of an entry is the modification time of a small file beside it. In a container, setting the time
+copies the file to the container's layer. So a starting process sets only the set's time, and the others
+later.
 """
 
 from __future__ import annotations
@@ -28,57 +29,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SET = 0
-_ALL = (SET, 0)  # to the end of all offsets
+_ALL = (SET, 0)  # all bytes
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit systems
-_ATTEMPTS = 100  # of opening what others remove meanwhile
+_ATTEMPTS = 100  # to open a file that other processes may remove
 
 
 def slot_byte(slot: int) -> int:
-    """What stands for a slot."""
+    """Return the byte for a slot."""
     return 1 + slot
 
 
 def file_byte(key: str) -> int:
-    """What stands for an original and the copies of it. Two may share one: then both are used."""
+    """Return the byte for an original and its copies. If two share it, both count as used."""
     return (1 << 20) + int(hashlib.sha256(key.encode()).hexdigest()[:8], 16)
 
 
 def set_stamp(directory: Path) -> Path:
-    """The file whose time says when a set was last used."""
+    """Return the file whose modification time is the last use of a set."""
     return directory / "environment.json"
 
 
 def slot_stamp(slot: Path) -> Path:
-    """The file whose time says when a slot was last used."""
+    """Return the file whose modification time is the last use of a slot."""
     return slot / "used"
 
 
 def file_stamp(home: Path) -> Path:
-    """The file whose time says when an original was last used."""
+    """Return the file whose modification time is the last use of an original."""
     return home / "record.json"
 
 
 class Holder:
-    """What this process uses of one set, held until the process ends.
+    """Locks the entries of one set that this process uses, until the process ends.
 
-    For any thread. It is not given up with the object, as the process may still be loading it. Where the
-    cache cannot be locked nothing is held, and nobody else can find out that something may be removed.
+    Any thread may use it. Deleting the object keeps the locks, because the process may still load the
+    entries. If the cache does not support locks, nothing is locked, and no process can remove entries.
 
     Args:
-        directory: the set's.
+        directory: of the set.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = str(_locks(directory))
         self._held: set[int] = set()
-        self._undated: list[Path] | None = []  # None: each is dated at once
+        self._undated: list[Path] | None = []  # None: times are set at once
         self._descriptor = -1
         self._changing = threading.Lock()
         self.hold(SET, set_stamp(directory))
         _date(set_stamp(directory))
 
     def hold(self, byte: int, stamp: Path) -> None:
-        """Hold what a byte stands for; its stamp is for ``date``."""
+        """Lock an entry.
+
+        Args:
+            byte: represents it.
+            stamp: the file whose time is its last use.
+        """
         if byte in self._held:
             return
         with self._changing:
@@ -86,21 +92,21 @@ class Holder:
                 if not _is_at(self._descriptor, self._path):
                     self._begin()
                 _lock(self._descriptor, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, byte, 1)
-            self._held.add(byte)  # also where it could not be: once is enough
+            self._held.add(byte)  # also after a failure: one attempt is enough
             if self._undated is not None:
                 self._undated.append(stamp)
                 return
         _date(stamp)
 
     def date(self) -> None:
-        """Note that all that is held is used today, and from now on each when it is held."""
+        """Set the times of all locked entries now, and of later ones at once."""
         with self._changing:
             undated, self._undated = self._undated, None
         for stamp in undated or ():
             _date(stamp)
 
     def release(self) -> None:
-        """Give all of it up; only for who has loaded nothing of it."""
+        """Unlock all entries; only if the process has loaded none of them."""
         with self._changing:
             if _is_at(self._descriptor, self._path):
                 os.close(self._descriptor)
@@ -109,7 +115,7 @@ class Holder:
             self._undated = []
 
     def _begin(self) -> None:
-        """Open the file of locks and hold there what was held before."""
+        """Open the file of locks and repeat the previous locks."""
         for _ in range(_ATTEMPTS):
             descriptor = _open(self._path)
             try:
@@ -121,20 +127,24 @@ class Holder:
             if not _is_at(descriptor, self._path):  # the set was removed in between
                 os.close(descriptor)
                 continue
-            # The one before stays open: if somebody has closed it, its number may be another file's now.
+            # Do not close the previous descriptor: if other code closed it, its number may be another file's.
             self._descriptor = descriptor
             return
 
 
 @contextlib.contextmanager
 def unheld(directory: Path, byte: int | None = None) -> Iterator[bool]:
-    """Whether no process, this one included, uses a set, or of it what a byte stands for.
+    """Yield whether no process, this one included, uses a set or one of its entries.
 
-    If so, none can begin to before the ``with`` statement ends.
+    If so, no process can start to use it before the ``with`` block ends.
+
+    Args:
+        directory: of the set.
+        byte: represents the entry; None for the whole set.
 
     Raises:
-        OSError: that cannot be found out.
-        ProvisioningError: the same.
+        OSError: the locks cannot be read.
+        ProvisioningError: the locks cannot be read.
     """
     path = str(_locks(directory))
     descriptor = _open(path)
@@ -143,18 +153,18 @@ def unheld(directory: Path, byte: int | None = None) -> Iterator[bool]:
         is_free = False
         with contextlib.suppress(BlockingIOError):
             _lock(descriptor, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, start, length)
-            is_free = _is_at(descriptor, path)  # else it was removed in between, and may be there anew
+            is_free = _is_at(descriptor, path)  # otherwise it was removed, and perhaps made again
         try:
             yield is_free
         finally:
-            # A child that was forked meanwhile has the descriptor, too.
+            # Unlock explicitly, because a forked child has the descriptor, too.
             _lock(descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, start, length)
     finally:
         os.close(descriptor)
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process uses a set, as far as can be seen; changes nothing."""
+    """Return whether a process uses a set, as far as can be determined; changes nothing."""
     try:
         descriptor = os.open(_locks(directory), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -184,12 +194,12 @@ def _open(path: str) -> int:
         except FileNotFoundError:
             continue  # the set was removed in between
         except OSError:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # enough for shared locks
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # sufficient for shared locks
     raise OSError(errno.EBUSY, f"{path} is removed again and again")
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Whether the descriptor is of the file that others find there."""
+    """Return whether the descriptor refers to the file that is at the path now."""
     try:
         ours, theirs = os.fstat(descriptor), os.stat(path)
     except OSError:
@@ -198,7 +208,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def _lock(descriptor: int, command: int, kind: int, start: int, length: int) -> int:
-    """Ask for a lock; gives the kind that ``F_OFD_GETLK`` says stands in the way."""
+    """Request a lock; returns the kind of the conflicting lock for ``F_OFD_GETLK``."""
     asked = struct.pack(_FLOCK, kind, os.SEEK_SET, start, length, 0)
     answer = fcntl.fcntl(descriptor, command, asked)
     return int(struct.unpack(_FLOCK, answer)[0])

@@ -1,4 +1,4 @@
-"""What installs a program on this system, and a shared libpython for this Python: kinds that people have."""
+"""Commands that install programs and a shared libpython on common systems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FAMILIES = {"debian": "Debian and Ubuntu", "fedora": "Fedora", "conda": "conda"
 
 
 class Packages(NamedTuple):
-    """A program's package, by who installs it."""
+    """A program's package for each installer."""
 
     debian: str
     fedora: str
@@ -33,11 +33,11 @@ _COMMANDS = Packages("apt install", "dnf install", "conda install -c conda-forge
 
 
 class PythonKind(NamedTuple):
-    """Where a Python comes from.
+    """The origin of a Python.
 
     Attributes:
         name: in a word or two.
-        remedy: a sentence: what brings a shared libpython of exactly this build, or a build that has one.
+        remedy: a sentence: how to get a shared libpython of exactly this build, or a build that has one.
     """
 
     name: str
@@ -45,7 +45,7 @@ class PythonKind(NamedTuple):
 
 
 def install(packages: Packages) -> str:
-    """The command for this system; one for each where it is none that is known."""
+    """Return the install command for this system; for an unknown system, one for each known one."""
     known = _system()
     if known not in _FAMILIES:
         each = (f"{_FAMILIES[name]}: {_command(packages, name)}" for name in _FAMILIES)
@@ -58,7 +58,7 @@ def _command(packages: Packages, system: str) -> str:
 
 
 def _system() -> str:
-    """``conda`` in one of its environments, else the family of this distribution, or "" for another."""
+    """Return ``conda`` in a conda environment, else the distribution's family, or "" if unknown."""
     if _is_conda(Path(sys.prefix)) or _is_conda(Path(sys.base_prefix)):
         return "conda"
     return _family()
@@ -74,12 +74,12 @@ def _family() -> str:
 
 
 def is_musl() -> bool:
-    """Whether this Python was built for musl, whose loader has no separate link scopes."""
+    """Return whether this Python was built for musl, whose loader has no separate link scopes."""
     return "musl" in str(sysconfig.get_config_var("HOST_GNU_TYPE")) or _family() == "alpine"
 
 
 def python_kind() -> PythonKind:
-    """Where the running Python comes from."""
+    """Return the origin of the running Python."""
     prefix = Path(sys.base_prefix)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     full = platform.python_version()
@@ -118,7 +118,10 @@ def _is_pyenvs(prefix: Path) -> bool:
 
 
 def _is_standalone(prefix: Path) -> bool:
-    """By what such builds are configured with, their place aside: they are made in /install or /tools."""
+    """Detect such builds by their configuration, whatever their location.
+
+    They are built in /install or /tools.
+    """
     built_for = str(sysconfig.get_config_var("prefix"))
     tools = str(sysconfig.get_config_var("CC")) + str(sysconfig.get_config_var("CONFIG_ARGS"))
     return "/uv/python/" in f"{prefix}/" or built_for == "/install" or "/tools/" in tools

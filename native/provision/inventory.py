@@ -1,4 +1,4 @@
-"""What is in the cache, for people: which sets, for what, how large, when last used, and by whom."""
+"""Describes the cache for people: its sets, their purpose, size, last use, and current use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from interpool.native.provision.sweeping import disk_bytes, kept_for, last_used,
 
 @dataclass(frozen=True)
 class CachedSet:
-    """What is made for one Python, torch and interpool.
+    """The copies for one Python, torch and interpool.
 
     Attributes:
         name: of its directory.
-        python: CPython's version; "" if it does not say.
-        torch: torch's version; "" if it does not say.
-        slots: how many interpreters it has copies for.
-        bytes: what it takes on the disk.
-        unused_days: for how long no process has begun to use it.
+        python: CPython's version; "" if unknown.
+        torch: torch's version; "" if unknown.
+        slots: the number of interpreters that it has copies for.
+        bytes: its size on disk.
+        unused_days: days since a process last started to use it.
         is_held: whether a process uses it now.
         prepared: files of `interpool prepare` that name it.
     """
@@ -40,7 +40,7 @@ class CachedSet:
 
 
 def inventory(root: Path) -> list[CachedSet]:
-    """All sets, the one used last first."""
+    """Return all sets, the most recently used first."""
     found = []
     for directory in sets(root):
         with contextlib.suppress(OSError):  # it is being removed
@@ -49,7 +49,7 @@ def inventory(root: Path) -> list[CachedSet]:
 
 
 def describe(found: list[CachedSet]) -> list[str]:
-    """Lines of a table."""
+    """Return a table as lines."""
     rows = [("set", "size", "interpreters", "last used", "for")]
     for each in found:
         used = "in use" if each.is_held else _days(each.unused_days)
@@ -61,12 +61,12 @@ def describe(found: list[CachedSet]) -> list[str]:
 
 
 def size(count: float) -> str:
-    """Bytes, for people."""
+    """Format a number of bytes."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def rule(within: Limits) -> str:
-    """What is removed by itself, for people."""
+    """Describe what is removed automatically."""
     parts = []
     if math.isfinite(within.unused_s):
         parts.append(f"what is unused for {within.unused_s / DAY_S:g} days is removed ({DAYS})")

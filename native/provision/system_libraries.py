@@ -1,4 +1,4 @@
-"""Where the system's loader finds a library that no search path of its own leads to."""
+"""Finds libraries as the system's loader does if no search path of the object leads to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENTRY = struct.Struct("<iIIIQ")
 
 
 def system_library(name: str) -> str | None:
-    """The file that ``name`` means by LD_LIBRARY_PATH, ld.so.cache or the default directories."""
+    """Return the file for ``name`` in LD_LIBRARY_PATH, ld.so.cache or the default directories."""
     for directory in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         candidate = os.path.join(directory, name)
         if directory and _is_64_bit(candidate):
@@ -31,7 +31,7 @@ def system_library(name: str) -> str | None:
 
 
 def _is_64_bit(path: str) -> bool:
-    """Whether ``path`` is an ELF file of this word size (multilib systems keep both)."""
+    """Return whether ``path`` is a 64-bit ELF file (multilib systems have both)."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return file.read(5) == b"\x7fELF\x02"
     return False
@@ -39,13 +39,13 @@ def _is_64_bit(path: str) -> bool:
 
 @functools.cache
 def _ld_so_cache() -> dict[str, list[str]]:
-    """Names and files of ld.so.cache; empty where there is none that glibc 2.32+ would read."""
+    """Return names and files in ld.so.cache; empty if glibc 2.32+ could not read it."""
     found: dict[str, list[str]] = {}
     try:
         data = _CACHE.read_bytes()
     except OSError:
         return found
-    # The format may follow an older one in the same file; offsets count from its own start.
+    # An older format may come first in the file; offsets count from this format's start.
     data = data[max(data.find(_MAGIC), 0) :]
     if not data.startswith(_MAGIC):
         return found

@@ -1,7 +1,7 @@
-"""The part of interpool's native code that is compiled for one torch: ``lib/torch-2.13`` and its kin.
+"""Finds the folder of native code that was compiled for the installed torch, such as ``lib/torch-2.13``.
 
-Torch's classes have other layouts in each minor version, so there is a folder for each that interpool was
-built for. A wheel has several; what is installed from a checkout has the one of its torch.
+The layouts of torch's classes change with each minor version. A wheel contains a folder for each supported
+version, a checkout only the one for its torch.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from pathlib import Path
 from interpool.native.errors import ProvisioningError
 
 UNTESTED = "INTERPOOL_UNTESTED"
-"""The environment variable that, as ``1``, has versions be used that interpool was not tested with."""
+"""Environment variable: ``1`` allows versions with which interpool was not tested."""
 
 _PREFIX = "torch-"
 
 
 def torch_part(libraries: Path, torch: str) -> Path:
-    """The folder for a torch.
+    """Return the folder for a torch.
 
     Args:
-        libraries: where the folders are.
+        libraries: the parent of the folders.
         torch: its version, such as ``2.13.0+cpu``.
 
     Raises:
-        ProvisioningError: there is none for it; or none for its minor version, and nobody has asked to try
-            the nearest one.
+        ProvisioningError: there is no folder; or none for this minor version, and the environment variable
+            does not allow the nearest one.
     """
     parts = {_minor(each.name.removeprefix(_PREFIX)): each for each in libraries.glob(f"{_PREFIX}*")}
     if not parts:

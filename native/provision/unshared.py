@@ -1,10 +1,9 @@
-"""Libraries that use no Python and are private all the same: they rely on one GIL around them.
+"""Finds libraries that do not use Python but rely on one GIL, so that they must be private.
 
-Much C code is not made for several threads at once (HDF5, MuPDF, PDFium), or keeps what extension
-modules tell it in global variables. Under one Python, the GIL lets in one thread at a time; interpreters
-have a GIL each.
-So libraries that a wheel brings for its own extension modules are private like these. Others stay one: those
-that are made for many threads and take much memory or have threads of their own.
+Much C code is not thread-safe (HDF5, MuPDF, PDFium), or stores data of extension modules in global variables.
+In one Python, the GIL admits one thread at a time, but each interpreter has its own GIL. So libraries in a
+wheel are private like the extension modules that use them. Libraries that are thread-safe, and use much
+memory or their own threads, stay shared.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ from __future__ import annotations
 import os
 import re
 
-# Where auditwheel puts what a wheel's extension modules need.
+# The suffix of auditwheel's folder for dependencies of a wheel's extension modules.
 _OF_A_WHEEL = ".libs"
 
-# The same elsewhere in a wheel. LLVM (llvmlite, numba) keeps names and addresses for all that it
-# compiles, and each interpreter's functions lie elsewhere. Arrow keeps types that Python defined
-# (pandas.period), by name: with one table, a second interpreter would be refused, or get the first's.
+# Such libraries in other folders. LLVM (llvmlite, numba) keeps names and addresses of all code that it
+# compiles, which differ between interpreters. Arrow keeps Python-defined types (pandas.period) by name: in a
+# shared table, the second interpreter would fail or get the first's.
 _PRIVATE = re.compile(r"lib(arrow\w*|parquet|mupdf|mupdfcpp|pdfium|llvmlite)\.so.*")
 
-# Linear algebra, threads of OpenMP, what compilers bring with them.
+# Linear algebra, OpenMP, compilers' runtime libraries.
 _SHARED = re.compile(
     r"lib(\w*openblas|blis|mkl_|gomp|omp|iomp|gfortran|quadmath|stdc\+\+|gcc_s|atomic|tbb).*"
 )
 
 
 def relies_on_one_gil(path: str) -> bool:
-    """Whether the library at ``path`` is to be private although it need not use Python."""
+    """Return whether the library at ``path`` must be private although it does not use Python."""
     name = os.path.basename(path)
     return bool(_PRIVATE.fullmatch(name)) or (is_of_a_wheel(path) and not _SHARED.match(name))
 
 
 def is_of_a_wheel(path: str) -> bool:
-    """Whether the library at ``path`` is what a wheel brings for its extension modules."""
+    """Return whether the library at ``path`` is in a wheel's folder of dependencies."""
     return os.path.dirname(path).endswith(_OF_A_WHEEL)

@@ -1,9 +1,8 @@
-"""What interpool relies on beyond others' public interfaces.
+"""The private interfaces of other projects that interpool uses.
 
-``torch_private`` and ``cpython_private`` name what is private there and why we need it, and
-``torch_symbols`` asks for what C++ needs; ``requirements`` knows the versions that interpool is made for.
-``interpool doctor`` checks all of it.
+``torch_private`` and ``cpython_private`` list private names and their purpose; ``torch_symbols`` checks
+symbols for C++; ``requirements`` knows the supported versions. ``interpool doctor`` checks all of them.
 
-May be imported by everything, in the host program and in private interpreters alike. Imports nothing of
-interpool outside of this package, and torch only where one of torch's names is asked for.
+May be imported by everything, in the host program and in private interpreters. Imports nothing of interpool
+outside of this package, and torch only if one of torch's names is used.
 """

@@ -1,4 +1,4 @@
-"""All private names and symbols of CPython's and torch's that interpool needs, asked for at once."""
+"""Checks all private names and symbols of CPython and torch that interpool needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def check_all(interposer: Path) -> tuple[int, list[str]]:
-    """How many there are, and what is gone or changed of them. Imports torch.
+    """Return the number of names and symbols, and the missing or changed ones. Imports torch.
 
     Args:
         interposer: interpool's library that looks up the symbols.
 
     Raises:
-        ImportError: there is no torch, or it cannot be imported.
-        OSError: the same.
+        ImportError: torch cannot be imported.
+        OSError: torch cannot be imported.
     """
     problems = cpython_private.check() + torch_private.check()
     symbols = 0

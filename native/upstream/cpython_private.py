@@ -1,8 +1,7 @@
-"""CPython's private names that interpool relies on: the one place to look at for its next release.
+"""CPython's private names that interpool uses: the only place to update for its next release.
 
-``inside/loader.py`` and ``handler/frontend/shim.py`` import theirs themselves: one runs before any import
-is safe, the other stands alone. What the C++ code needs of CPython's layouts is in
-``native/cpp/upstream``.
+``inside/loader.py`` and ``handler/frontend/shim.py`` import theirs themselves: the first runs before imports
+are safe, the second stands alone. CPython's layouts for C++ code are in ``native/cpp/upstream``.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ if TYPE_CHECKING:
     from zipfile import ZipFile
 
 PREEXEC_ARGUMENT = -1 if sys.version_info >= (3, 14) else -2
-"""Where subprocess puts ``preexec_fn`` among the arguments of ``_posixsubprocess.fork_exec``."""
+"""The position of ``preexec_fn`` among subprocess's arguments of ``_posixsubprocess.fork_exec``."""
 
 _UTF8_NAME = 1 << 11
 
-_ENVIRON: Any = os.environ  # a model may have the name mean something else
+_ENVIRON: Any = os.environ  # a model may replace os.environ
 
 RENAMED_GLOBALS = _compat_pickle.NAME_MAPPING
-"""What module and name in a pickle of Python 2 are called now."""
+"""Present module and name of Python 2's globals in pickles."""
 
 RENAMED_MODULES = _compat_pickle.IMPORT_MAPPING
-"""What a module in a pickle of Python 2 is called now."""
+"""Present names of Python 2's modules in pickles."""
 
 ModuleLock: Any = importlib._bootstrap._ModuleLockManager  # type: ignore[attr-defined]
-"""A context manager: the lock under which Python imports the module of that name."""
+"""Context manager for the lock under which Python imports the module of that name."""
 
 IMPORTLIB_FILE = "<frozen importlib._bootstrap>"
-"""What the frames of importlib's functions that import statements call have as their file."""
+"""The file name of frames of importlib's functions for import statements."""
 
 
 def _unpickler(name: str, why: str, *parameters: str) -> PrivateName:
@@ -46,7 +45,7 @@ def _unpickler(name: str, why: str, *parameters: str) -> PrivateName:
 
 
 NAMES = (
-    # What private interpreters replace.
+    # Names that private interpreters replace.
     PrivateName("_frozen_importlib:ModuleSpec", "inside/loader.py: the spec of a private copy"),
     PrivateName(
         "_frozen_importlib:_call_with_frames_removed",
@@ -60,7 +59,7 @@ NAMES = (
     ),
     PrivateName(
         "_frozen_importlib:_find_and_load",
-        "inside/lean_imports.py: asks a module for its spec, and this whether it is being imported; "
+        "inside/lean_imports.py: reads a module's spec, and whether it is being imported; "
         "cpp/upstream/cpython.h: a thread in it is importing",
         mentions=("__spec__", "_initializing"),
     ),
@@ -68,7 +67,7 @@ NAMES = (
     PrivateName("ctypes:_dlopen", "inside/bootstrap.py opens a private copy instead"),
     PrivateName(
         "ctypes:CDLL._load_library" if sys.version_info >= (3, 14) else "ctypes:CDLL.__init__",
-        "inside/bootstrap.py: it asks the module for _dlopen",
+        "inside/bootstrap.py: it looks up _dlopen in the module",
         mentions=("_dlopen",),
     ),
     PrivateName("_ctypes:dlopen", "upstream/torch_symbols.py: the library that looks torch's symbols up"),
@@ -84,18 +83,18 @@ NAMES = (
     ),
     PrivateName(
         "os:_Environ.__setitem__",
-        "inside/inductor.py: os.environ asks the module for putenv",
+        "inside/inductor.py: os.environ looks up putenv in the module",
         mentions=("putenv",),
     ),
     PrivateName(
         "os:_Environ.__delitem__",
-        "inside/process_guards.py: likewise for unsetenv",
+        "inside/process_guards.py: the same for unsetenv",
         mentions=("unsetenv",),
     ),
     PrivateName("os:_Environ.__iter__", "the view of each model has its own variables", mentions=("_data",)),
     PrivateName("locale:_setlocale", "inside/process_guards.py: the process's locale is the host's"),
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
-    PrivateName("warnings:_filters_mutated", "likewise its own filters of warnings"),
+    PrivateName("warnings:_filters_mutated", "the same for its own filters of warnings"),
     PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
     *(
         [
@@ -115,7 +114,7 @@ NAMES = (
         "archive/importer.py, pool/host_torch.py: two threads, one import",
         ("name",),
     ),
-    PrivateName("linecache:cache", "the sources of a model that is gone are dropped from it"),
+    PrivateName("linecache:cache", "the sources of an unloaded model are removed from it"),
     # Pickles.
     PrivateName("_compat_pickle:NAME_MAPPING", "archive/pickle_policy.py: names in pickles of Python 2"),
     PrivateName("_compat_pickle:IMPORT_MAPPING", "archive/pickle_policy.py: modules in those pickles"),
@@ -134,47 +133,47 @@ NAMES = (
         )
     ),
     _unpickler("_instantiate", "the opcodes INST and OBJ, checked and followed like REDUCE", "klass", "args"),
-    # Frames of the pickler in Python, from which packing tells what could not be pickled.
-    PrivateName("pickle:_Pickler.dump", "packing/pickling.py", mentions=("obj",)),
-    PrivateName("pickle:_Pickler.save", "packing/pickling.py: the innermost part", mentions=("obj",)),
-    PrivateName("pickle:_Pickler._batch_setitems", "packing/pickling.py: the way to it", mentions=("k",)),
-    # What is appended to archives.
+    # Frames of the pure Python pickler, with which packing finds the object that could not be pickled.
+    PrivateName("pickle:_Pickler.dump", "packing/write/pickling.py", mentions=("obj",)),
+    PrivateName("pickle:_Pickler.save", "packing/write/pickling.py: the innermost part", mentions=("obj",)),
+    PrivateName("pickle:_Pickler._batch_setitems", "packing/write/pickling.py: its path", mentions=("k",)),
+    # Members appended to archives.
     PrivateName(
         "zipfile:ZipInfo._encodeFilenameFlags",
         "archiver_ext/appending.py: a member's flags as they were read",
         ("self",),
         mentions=("flag_bits",),
     ),
-    # Threads by their names, as cpp/slot/stacks.cc finds them: cpp/upstream/cpython.h has these names.
+    # Names of threads, for cpp/slot/stacks.cc; cpp/upstream/cpython.h has these names.
     PrivateName(
         "threading:_active", "cpp/upstream/cpython.h: the threads, by their ident; inside/traces.py passes by"
     ),
     PrivateName("typing:_overload_registry", "inside/traces.py passes by: each function by its name"),
     PrivateName(
-        "concurrent.futures.thread:_threads_queues", "inside/traces.py passes by: what executors are to do"
+        "concurrent.futures.thread:_threads_queues", "inside/traces.py passes by: the work of executors"
     ),
     PrivateName(
         "threading:Thread.__init__", "cpp/upstream/cpython.h: a thread's name", mentions=("_name",)
     ),
     PrivateName("threading:_DummyThread", "cpp/upstream/cpython.h: a thread that threading did not start"),
-    # Requests, as cpp/slot/otf_messages.cc decodes them: cpp/upstream/cpython_types.h has these names.
+    # Decoding of requests by cpp/slot/otf_messages.cc; cpp/upstream/cpython_types.h has these names.
     PrivateName("os:_Environ.__init__", "cpp/upstream/cpython_types.h: variables", mentions=("_data",)),
     PrivateName("json:_default_decoder", "cpp/upstream/cpython_types.h: decodes; handler/backend/codec.py"),
     PrivateName(
         "json:JSONDecoder.raw_decode",
-        "cpp/upstream/cpython_types.h: what the decoder asks; handler/backend/codec.py sees it replaced",
+        "cpp/upstream/cpython_types.h: the decoder calls it; handler/backend/codec.py detects a replacement",
         mentions=("scan_once",),
     ),
     # The small process beside each worker.
     PrivateName("_socket:socket", "handler/frontend/shim.py saves the memory that socket takes"),
 )  # fmt: skip
-"""All of them, in the order of what they are for."""
+"""All private names, by purpose."""
 
 
 def keep_name_flags(file: ZipFile) -> None:
-    """Have the members of an open zip keep their flag for names in UTF-8 when its directory is written.
+    """Keep the members' UTF-8 flags when the directory of an open zip is written.
 
-    From 3.14 on Python clears it there, where a name is ASCII, and leaves it in the members' own headers.
+    From 3.14 on, Python clears the flag of ASCII names in the directory, but not in the members' own headers.
     """
     from zipfile import ZipInfo
 
@@ -190,34 +189,37 @@ def keep_name_flags(file: ZipFile) -> None:
 
 
 def forget_source_lines(prefixes: tuple[str, ...]) -> None:
-    """Have linecache drop the files whose names begin so; it holds on to their modules' loaders."""
+    """Remove files with these prefixes from linecache, which refers to their modules' loaders."""
     for file in [file for file in linecache.cache if file.startswith(prefixes)]:
         del linecache.cache[file]
 
 
 def run_exit_functions() -> None:
-    """Call the functions that ``atexit`` knows, as a Python does first when it ends normally."""
+    """Call the ``atexit`` functions, as Python does first when it ends normally."""
     import atexit
 
     atexit._run_exitfuncs()
 
 
 def replace_dlopen(make: Callable[[Callable[..., int]], Callable[..., int]]) -> None:
-    """Have ctypes open libraries by what ``make`` makes of its own function."""
+    """Replace the function by which ctypes opens libraries; ``make`` gets the stock one."""
     import ctypes
 
     ctypes._dlopen = make(ctypes._dlopen)  # type: ignore[attr-defined]
 
 
 def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) -> None:
-    """Have programs started by what ``make`` makes of the stock function. Before subprocess is imported."""
+    """Replace the function that starts programs.
+
+    ``make`` gets the stock one. Call before subprocess is imported.
+    """
     import _posixsubprocess
 
     _posixsubprocess.fork_exec = make(_posixsubprocess.fork_exec)
 
 
 def replace_create_interpreter(stand_in: Callable[..., NoReturn]) -> None:
-    """Have subinterpreters made by ``stand_in``. Until 3.13 only CPython's own tests make any."""
+    """Replace the function that creates subinterpreters. Before 3.14 only CPython's own tests create any."""
     if sys.version_info >= (3, 14):
         import _interpreters
 
@@ -225,15 +227,15 @@ def replace_create_interpreter(stand_in: Callable[..., NoReturn]) -> None:
 
 
 def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Callable[..., str]]) -> None:
-    """Have ``locale.setlocale`` set the process's locale by what ``make`` makes of the stock function.
+    """Replace the function by which ``locale.setlocale`` sets the process's locale.
 
     Args:
-        make: gets that function, and ``locale.Error``.
+        make: gets the stock function and ``locale.Error``.
     """
     import _locale
 
     _locale.setlocale = make(_locale.setlocale, _locale.Error)  # type: ignore[attr-defined]
-    # locale.py takes it by name, and others take it from there; it may not have been imported yet.
+    # locale.py imports it by name, and may not be imported yet.
     locale = sys.modules.get("locale")
     contents = vars(ModuleType)["__dict__"].__get__(locale) if locale is not None else {}
     if "_setlocale" in contents:
@@ -241,18 +243,24 @@ def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Call
 
 
 def replace_environ(variables: dict[bytes, bytes]) -> None:
-    """Have Python's ``os.environ`` hold these, as ``environ_data`` gave them; the process's own stay."""
+    """Replace the contents of Python's ``os.environ``, in the form of ``environ_data``.
+
+    The process's variables stay.
+    """
     _ENVIRON._data.clear()
     _ENVIRON._data.update(variables)
 
 
 def environ_data() -> dict[bytes, bytes]:
-    """A copy of what Python's ``os.environ`` holds, whatever goes by that name now."""
+    """Return a copy of the contents of Python's own ``os.environ``, even if a model has replaced it."""
     return dict(_ENVIRON._data)
 
 
 def kept_for_callers() -> list[object]:
-    """What Python's library keeps of functions for their owners alone: threads, their work, overloads."""
+    """Return registries in which Python's library keeps functions per owner.
+
+    Threads, their work, overloads.
+    """
     import threading
     import typing
 
@@ -265,14 +273,14 @@ def kept_for_callers() -> list[object]:
 
 
 def filter_warnings(options: str) -> None:
-    """Filter warnings as PYTHONWARNINGS asks for."""
+    """Filter warnings according to a value of PYTHONWARNINGS."""
     import warnings
 
     warnings._processoptions([option for option in options.split(",") if option])  # type: ignore[attr-defined]
 
 
 def replace_warnings_filters(filters: list[Any]) -> None:
-    """Have warnings filtered by these: C code holds on to the list itself."""
+    """Replace the contents of the list of warning filters, to which C code refers."""
     import warnings
 
     if warnings.filters != filters:
@@ -281,9 +289,9 @@ def replace_warnings_filters(filters: list[Any]) -> None:
 
 
 def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]]:
-    """The class of asyncio's own policy of event loops, and what gets and sets the one in place.
+    """Return asyncio's default policy class of event loops, and functions to get and set the present one.
 
-    From 3.14 on the public ones warn, which raises where a model has made errors of warnings.
+    From 3.14 on, the public functions issue warnings, which raise if a model turns warnings into errors.
     """
     import asyncio
 
@@ -300,25 +308,25 @@ def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]
 
 
 def start_method() -> Any:
-    """What ``multiprocessing.set_start_method`` has chosen; None as long as it has not."""
+    """Return the choice of ``multiprocessing.set_start_method``; None if there is none yet."""
     context = sys.modules.get("multiprocessing.context")
     return context._default_context._actual_context if context is not None else None
 
 
 def set_start_method(chosen: Any) -> None:
-    """Have it be that, or not chosen yet; from ``start_method``."""
+    """Restore a result of ``start_method``."""
     context = sys.modules.get("multiprocessing.context")
     if context is not None:
         context._default_context._actual_context = chosen
 
 
 def check() -> list[str]:
-    """What is gone or changed in this Python, of all that we rely on."""
+    """Return missing or changed private names of this Python."""
     return problems(NAMES) + _fork_exec_problems()
 
 
 def _fork_exec_problems() -> list[str]:
-    """Whether subprocess hands the preexec_fn on where we look for it: builtin code has no parameters."""
+    """Check the position of subprocess's preexec_fn in its source, as builtin code has no signature."""
     import ast
     import inspect
     import subprocess

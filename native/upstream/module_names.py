@@ -1,8 +1,8 @@
-"""Names of a module's attributes, as code asks for them.
+"""Interns the names of a module's attributes.
 
-pickle interns the names of the attributes that it sets. ``torch.nn.Module`` sets its own, with the strings
-that the pickle made: equal to those that code asks with, and not the same. Each look at one would compare
-text, and CPython's specialised loads of attributes would never fit.
+pickle interns the attribute names that it sets itself. ``torch.nn.Module`` sets its attributes with the
+pickle's own strings, which are equal to those in code but not identical. Each access would compare text, and
+CPython could not specialize attribute loads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from interpool.native.upstream.torch_private import MODULE_ATTRIBUTES
 
 
 def named_in(state: dict[Any, Any]) -> list[dict[Any, Any]]:
-    """A module's state, and what is by name in it; dicts of other classes have their own ways to change."""
+    """Return a module's state and its tables of attributes.
+
+    Dicts of other classes have their own methods to change.
+    """
     tables = (state, *map(state.get, MODULE_ATTRIBUTES))
     return [each for each in tables if isinstance(each, dict) and type(each) in (dict, OrderedDict)]
 

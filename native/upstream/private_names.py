@@ -1,4 +1,4 @@
-"""A private name of somebody else's, why we need it, and whether it still is what we need."""
+"""Describes private names of other projects, and checks whether they still fit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrivateName:
-    """A name that may be gone, or mean something else, in its owner's next release.
+    """A name that its owner's next release may remove or change.
 
     Attributes:
-        where: ``module:name``, with dots for what is in a class; ``module`` alone for its source text.
-        why: what we need it for.
-        parameters: those of the function, in order, where we call it or stand in for it.
-        mentions: what the function's code (or the module's source text) must speak of: attributes that
-            it sets, variables that we read from its frames, constants that we know the meaning of.
-        value: what it must be equal to.
-        before: where earlier releases have it.
+        where: ``module:name``, with dots for members of a class; ``module`` alone for its source text.
+        why: its purpose here.
+        parameters: those of the function, in order, if interpool calls or overrides it.
+        mentions: words that the function's code (or the module's source text) must contain: attributes that
+            it sets, variables that we read from its frames, known constants.
+        value: its required value.
+        before: its place in earlier releases.
     """
 
     where: str
@@ -36,10 +36,10 @@ class PrivateName:
     before: str = ""
 
     def resolve(self) -> Any:
-        """What has the name; imports its module.
+        """Return the object with this name; imports its module.
 
         Raises:
-            ImportError: the module is gone.
+            ImportError: the module does not exist.
             AttributeError: it has no such name.
         """
         where = self.before if self.before and not _source_file(self.where.partition(":")[0]) else self.where
@@ -47,8 +47,8 @@ class PrivateName:
         return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
     def problem(self) -> str:
-        """What is wrong with it here, starting with where it is; "" if nothing is."""
-        import inspect  # only to check: every private interpreter imports this module at its start
+        """Return how the name differs from this description; "" if it fits."""
+        import inspect  # only checks need it, and every private interpreter imports this module
 
         if ":" not in self.where:
             return self._source_problem()
@@ -78,12 +78,12 @@ class PrivateName:
 
 
 def problems(names: Iterable[PrivateName]) -> list[str]:
-    """What is gone or changed, of all these names."""
+    """Return missing or changed ones of these names."""
     return list(dict.fromkeys(problem for name in names if (problem := name.problem())))
 
 
 def _words(code: CodeType) -> set[object]:
-    """Names and constants in a function's code, and in that of the functions in it."""
+    """Return names and constants in a function's code, including nested functions."""
     found: set[object] = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -94,7 +94,7 @@ def _words(code: CodeType) -> set[object]:
 
 
 def _source_file(module: str) -> Path | None:
-    """A module's source, found without importing more than its top-level package."""
+    """Return a module's source file; imports at most its top-level package."""
     top, _, rest = module.partition(".")
     spec = importlib.util.find_spec(top)
     folders = (spec.submodule_search_locations or []) if spec is not None and rest else []

@@ -1,4 +1,4 @@
-"""The versions of others that interpool is made for. They are stated once, in ``pyproject.toml``."""
+"""The supported versions of dependencies, read from ``pyproject.toml``'s metadata."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PYTHON = "Programming Language :: Python :: "
 
 @cache
 def requirement(name: str, extra: str = "") -> Requirement:
-    """What interpool requires of a distribution; any version of it if nothing is stated.
+    """Return interpool's requirement of a distribution; any version if there is none.
 
     Args:
-        name: of the distribution, as ``pyproject.toml`` spells it.
-        extra: the extra of interpool's that requires it; "" for interpool itself.
+        name: of the distribution, as in ``pyproject.toml``.
+        extra: the extra of interpool that requires it; "" for interpool itself.
     """
-    from packaging.requirements import Requirement  # a host that starts needs none of this
+    from packaging.requirements import Requirement  # not needed at a host's start
 
     for each in map(Requirement, _stated()):
-        # Only what an extra requires has a marker.
+        # Only requirements of extras have a marker.
         of_extra = each.marker is not None and each.marker.evaluate({"extra": extra})
         if each.name == name and (of_extra if extra else each.marker is None):
             return each
@@ -35,12 +35,17 @@ def requirement(name: str, extra: str = "") -> Requirement:
 def _stated() -> list[str]:
     try:
         return metadata.requires("interpool") or []
-    except metadata.PackageNotFoundError:  # imported from a folder, without being installed
+    except metadata.PackageNotFoundError:  # imported from a folder, not installed
         return []
 
 
 def satisfies(name: str, version: str) -> bool:
-    """Whether that version of a distribution is one that interpool requires."""
+    """Return whether interpool supports a version of a distribution.
+
+    Args:
+        name: of the distribution, as in ``pyproject.toml``.
+        version: the version.
+    """
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -50,19 +55,19 @@ def satisfies(name: str, version: str) -> bool:
 
 
 def pip_install(name: str) -> str:
-    """The command that installs a distribution in a version that interpool requires."""
+    """Return the command that installs a supported version of a distribution."""
     wanted = requirement(name)
     return f"pip install {shlex.quote(f'{wanted.name}{wanted.specifier}')}"
 
 
 def tested_torch() -> list[str]:
-    """The minor versions of torch that the tests have run with, such as ``2.13``: those that are required."""
+    """Return the tested minor versions of torch, such as ``2.13``: those that interpool requires."""
     stated = requirement("torch").specifier
     return [f"2.{minor}" for minor in range(100) if stated and stated.contains(f"2.{minor}.0")]
 
 
 def tested_pythons() -> list[str]:
-    """The versions of CPython that the tests have run with, such as ``3.11``."""
+    """Return the tested versions of CPython, such as ``3.11``."""
     try:
         classifiers = metadata.metadata("interpool").get_all("Classifier") or []
     except metadata.PackageNotFoundError:
@@ -72,7 +77,7 @@ def tested_pythons() -> list[str]:
 
 
 def unfit_python() -> str:
-    """Why interpool can never run on this build of CPython, whatever its version; "" if it can."""
+    """Return why interpool cannot run on this build of CPython, in any version; "" if it can."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return (
             "a free-threaded build: its objects are laid out differently, and it has no GIL to be one of many"

@@ -1,7 +1,7 @@
-"""What ``import torch`` imports and eager inference never touches: see ``inside/lean_imports.py``.
+"""Modules that ``import torch`` imports and eager inference does not use: see ``inside/lean_imports.py``.
 
-Part of the place for torch's next release: ``tests/test_native/inside/test_lean_imports.py`` holds each row
-to it. Which of these modules a release imports is found out when it does; what it lacks is passed over.
+Update these tables for torch's next release: ``tests/test_native/inside/test_lean_imports.py`` checks each
+row. Modules that a release does not import are ignored.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "masked": ("torch.masked",),
     "profiler": ("torch.profiler", "torch.optim"),
     "gradcheck": ("torch.autograd.gradcheck",),
-    # Of the standard library:
+    # standard library:
     "unittest": ("argparse", "unittest"),
     "asyncio": ("asyncio", "ssl"),
     "tarfile": ("tarfile",),
     "difflib": ("difflib",),
     "locale": ("locale",),
 }
-"""Packages and modules, with all that is below them. A family is imported as a whole, in torch's order."""
+"""Packages and modules, with all submodules. A family is imported as a whole, in torch's order."""
 
 REGISTERING = "compiler"
 """The family that registers kernels and operators with torch's dispatcher: a dispatch may need it."""
 
 EAGER = frozenset({"torch.fx.experimental.sym_node"})
-"""Of a family's, but imported with torch: C++ asks for it when a tensor is made. It needs no other."""
+"""Modules of families that are imported with torch: C++ needs them to create a tensor."""
 
 LATER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "torch": {"torch._higher_order_ops": ("cond", "while_loop"), "torch.func": ("vmap",)},
@@ -72,8 +72,8 @@ LATER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "torch._precompile": ("precompile", "PrecompileError"),  # the first in 2.14 only
     },
 }
-"""Modules that are imported with torch, and the names that they take from a family's modules. Their own
-functions use none of these names, but for annotations. Releases differ in which of a row's they take."""
+"""Modules that are imported with torch, and the names that they import from a family's modules. Their
+functions use these names only in annotations. Releases import different names of a row."""
 
 CLASS_CHECKS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("torch._guards", "detect_fake_mode"): {
@@ -92,35 +92,35 @@ CLASS_CHECKS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("torch.autograd", "_make_grads"): {"torch.nested._internal.nested_tensor": ("NestedTensor",)},
     ("torch.jit._recursive", "infer_concrete_type_builder"): {"torch.ao.quantization": ("QuantWrapper",)},
 }
-"""Functions (module, name) that ask for classes only to see whether an object is of one: it is not, as long
-as the module that defines the class was not imported. Saving and loading, scripting and backward ask so.
-Releases differ in which of a row's names they use."""
+"""Functions (module, name) that use classes only in type checks. A check is false as long as the module that
+defines the class was not imported. Saving and loading, scripting and backward run such checks. Releases use
+different names of a row."""
 
 QUESTIONS: dict[tuple[str, str], str] = {
     ("torch._subclasses.fake_tensor", "is_fake_tensor"): "torch._C:_is_fake_tensor",  # since 2.15
 }
-"""Functions (module, name) of a family's modules that ask whether a tensor is of a class of theirs, or is
-what C++ says by this function: that alone, as long as the module was not imported."""
+"""Functions (module, name) of a family's modules that check for a class of theirs, or else call this C++
+function. As long as the module was not imported, the C++ function alone decides."""
 
 OBJECTS_BEFORE: dict[str, dict[str, type]] = {
     "torch.fx.operator_schemas": {"_SCHEMA_TO_SIGNATURE_CACHE": dict},
 }
-"""Objects of a family's modules that others refer to from the start, and what makes them."""
+"""Objects of a family's modules to which other modules refer from the start, and their factories."""
 
 CONSTANTS: dict[str, tuple[str, ...]] = {
     "torch._higher_order_ops.invoke_subgraph": ("_SUPPORTED_NESTED_REGION_INDUCTOR_CONFIG_KEYS",),
 }
-"""Frozen sets of strings of a family's modules that others read while torch is imported, for a docstring. A
-full import tells their values."""
+"""Frozen sets of strings of a family's modules that others read during the import of torch, for a docstring.
+The note of a full import has their values."""
 
 TREE_NODES = ("torch:Size",)
-"""Types that eager code has, and that are nodes of ``torch.utils._pytree`` only by REGISTERING's modules."""
+"""Types of eager code that REGISTERING's modules register as nodes of ``torch.utils._pytree``."""
 
 LISTS = (
     "torch._weights_only_unpickler:_get_safe_globals",
     "torch._weights_only_unpickler:_get_user_allowed_globals",
 )
-"""Functions that answer with what REGISTERING's modules add to; loading ordinary weights asks none."""
+"""Functions whose results REGISTERING's modules extend; loading ordinary weights calls none of them."""
 
 LOOK_UPS = ("torch._ops:_HigherOrderNamespace",)
-"""Classes whose attributes are operators; what they do not have, REGISTERING's modules may define."""
+"""Classes whose attributes are operators; REGISTERING's modules may define missing ones."""

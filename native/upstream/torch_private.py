@@ -1,8 +1,8 @@
-"""torch's private names that interpool relies on: the one place to look at for torch's next release.
+"""torch's private names that interpool uses: the only place to update for torch's next release.
 
-Private is what torch does not document: names with an underscore, what torch.package does in between, and
-what its pickles hold. Importing this module does not import torch; asking it for one of torch's names does.
-The mangled names and layouts that the C++ code relies on are in ``native/cpp/upstream``.
+Private names are those that torch does not document: names with an underscore, internals of torch.package,
+and the contents of its pickles. Importing this module does not import torch; reading one of torch's names
+does. Mangled names and layouts for C++ code are in ``native/cpp/upstream``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch.package import _mangling, _package_unpickler, glob_group, package_exporter, package_importer
 
-    # For type checkers: what __getattr__, below, returns.
+    # For type checkers: the results of __getattr__ below.
     ExternNode = package_importer._ExternNode
     GlobGroup = glob_group.GlobGroup
     ModuleNode = package_importer._ModuleNode
@@ -41,32 +41,32 @@ if TYPE_CHECKING:
 # ---- torch.package ------------------------------------------------------------------------------------
 
 MANGLED = "<torch_package_"
-"""What the names of an archive's modules start with, in tracebacks, too; a number and ``>.`` follow."""
+"""Prefix of the names of an archive's modules, also in tracebacks; a number and ``>.`` follow."""
 
 FROM_PACKAGE = "__torch_package__"
-"""A global of every module that came from an archive."""
+"""A global of every module that was imported from an archive."""
 
 
 def plain_name(name: str) -> str:
-    """A name as its author knows it, also of a module in an archive, or of what it defines."""
+    """Return a name without the prefix of an archive, as its author wrote it."""
     start, _, end = name.partition(MANGLED)
     return start + end.partition(">.")[2] if end else name
 
 
 OWN_MODULES = ("torch_package_importer", "_mock")
-"""Modules that torch.package itself puts into archives and treats apart; the first stands for the reader."""
+"""Modules that torch.package adds to archives and treats specially; the first represents the reader."""
 
 IMPLICIT_EXTERNS = ("numpy", "numpy.core", "numpy.core._multiarray_umath", "builtins")
-"""torch.package takes these from the server whatever its list of external modules says."""
+"""torch.package always imports these from the server."""
 
 _MOCK_FILE = f"{OWN_MODULES[1]}.py"
-"""The member of an archive whose code stands in for what is mocked."""
+"""The member of an archive that contains the code of mocks."""
 
 _MOCKED = "_name"
-"""The attribute of such a stand-in, or of a class derived from one, with the mocked object's name."""
+"""The attribute of a mock, or of a class derived from one, with the mocked object's name."""
 
 REDUCED = "reduce_package"
-"""The first part of a pickle's reference to what packs itself."""
+"""The first part of a pickle's reference to an object that packs itself."""
 
 REDUCE_PACKAGE = "__reduce_package__"
 """The method of a class whose objects pack themselves."""
@@ -75,63 +75,65 @@ _EXPORTER = "torch.package.package_exporter"
 _IMPORTER = "torch.package.package_importer"
 
 _PACKAGE_NAMES = (
-    PrivateName("torch.package.glob_group:GlobGroup", "packing/rules.py: the user's patterns"),
-    PrivateName("torch.package.glob_group:GlobGroup.matches", "packing/rules.py", ("self", "candidate")),
+    PrivateName("torch.package.glob_group:GlobGroup", "packing/decide/rules.py: the user's patterns"),
+    PrivateName(
+        "torch.package.glob_group:GlobGroup.matches", "packing/decide/rules.py", ("self", "candidate")
+    ),
     # Writing.
     PrivateName(
-        f"{_EXPORTER}:_gate_torchscript_serialization", "packing/building.py packs TorchScript modules"
+        f"{_EXPORTER}:_gate_torchscript_serialization", "packing/write/building.py packs TorchScript modules"
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter.__init__",
-        "packing/exporter.py and packing/explain.py: the graph of modules",
+        "packing/write/exporter.py and packing/write/explain.py: the graph of modules",
         mentions=("dependency_graph",),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter.add_dependency",
-        "packing/exporter.py decides in its place",
+        "packing/write/exporter.py decides in its place",
         ("self", "module_name", "dependencies"),
         mentions=OWN_MODULES,
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._get_source_of_module",
-        "packing/exporter.py: sources as UTF-8",
+        "packing/write/exporter.py: sources as UTF-8",
         ("self", "module"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._intern_module",
-        "packing/exporter.py and packing/explain.py: what it notes of a module",
+        "packing/write/exporter.py and packing/write/explain.py: what it notes of a module",
         mentions=("_get_source_of_module", "is_package", "source", "error"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._persistent_id",
-        "packing/exporter.py numbers what packs itself",
+        "packing/write/exporter.py numbers what packs itself",
         ("self", "obj"),
         mentions=(REDUCED, REDUCE_PACKAGE, "storage"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._write",
-        "packing/exporter.py: members by their path",
+        "packing/write/exporter.py: members by their path",
         ("self", "filename", "str_or_bytes"),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._finalize_zip",
-        "packing/exporter.py writes the zip's end before",
+        "packing/write/exporter.py writes the zip's end before",
         ("self",),
         mentions=("zip_file",),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._get_dependencies",
-        "packing/building.py: the module that was scanned, from the frame",
+        "packing/write/building.py: the module that was scanned, from the frame",
         mentions=("module_name",),
     ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._import_module",
-        "packing/building.py: the module that was imported, from the frame",
+        "packing/write/building.py: the module that was imported, from the frame",
         mentions=("module_name",),
     ),
-    PrivateName(f"{_EXPORTER}:PackageExporter.get_rdeps", "packing/explain.py: who imports a module"),
+    PrivateName(f"{_EXPORTER}:PackageExporter.get_rdeps", "packing/write/explain.py: who imports a module"),
     *(
-        PrivateName(f"{_EXPORTER}:{name}", "packing/explain.py: why torch.package refused a module")
+        PrivateName(f"{_EXPORTER}:{name}", "packing/write/explain.py: why torch.package refused a module")
         for name in (
             "PackagingErrorReason",
             "PackagingErrorReason.DENIED",
@@ -144,29 +146,31 @@ _PACKAGE_NAMES = (
     ),
     PrivateName(
         "torch.package._digraph:DiGraph.add_node",
-        "packing/exporter.py: modules that are denied",
+        "packing/write/exporter.py: modules that are denied",
         ("self", "n", "kwargs"),
     ),
     PrivateName(
         "torch.package._digraph:DiGraph.add_edge",
-        "packing/exporter.py: parents, and import_module",
+        "packing/write/exporter.py: parents, and import_module",
         ("self", "u", "v"),
     ),
-    PrivateName("torch.package._digraph:DiGraph.nodes", "packing/explain.py: what was noted of each module"),
+    PrivateName(
+        "torch.package._digraph:DiGraph.nodes", "packing/write/explain.py: what was noted of each module"
+    ),
     PrivateName(
         f"{_EXPORTER}:PackageExporter._write_mock_file",
-        "packing/trial_load.py: whether a mock raised the error",
+        "packing/prove/trial_load.py: whether a mock raised the error",
         mentions=(_MOCK_FILE,),
     ),
     PrivateName(
         "torch.package._mock:MockedObject.__new__",
-        "packing/trial_load.py: what was mocked, from the frame",
+        "packing/prove/trial_load.py: what was mocked, from the frame",
         ("cls", "args", "kwargs"),
         mentions=(_MOCKED,),
     ),
     PrivateName(
         "torch.package._mock:install_method",
-        "packing/trial_load.py: what was mocked, from the frame",
+        "packing/prove/trial_load.py: what was mocked, from the frame",
         mentions=("self", _MOCKED),
     ),
     # Reading.
@@ -195,7 +199,7 @@ _PACKAGE_NAMES = (
     ),
     PrivateName(
         f"{_IMPORTER}:PackageImporter._install_on_parent",
-        "archive/importer.py has the rest of Python know the module",
+        "archive/importer.py registers the module with Python",
         ("self", "parent", "name", "module"),
     ),
     PrivateName(
@@ -225,7 +229,7 @@ _PACKAGE_NAMES = (
     ),
     PrivateName(
         f"{_IMPORTER}:PackageImporter.load_pickle",
-        "archive/unpickler.py knows what pickles refer to; inside/packages.py maps weights",
+        "archive/unpickler.py checks the references of pickles; inside/packages.py maps weights",
         mentions=("storage", REDUCED, "get_storage_from_record", "storage_context", "Unpickler"),
     ),
     PrivateName(f"{_IMPORTER}:_ExternNode", "archive/importer.py: the tree of an archive's modules"),
@@ -266,32 +270,34 @@ _PACKAGE_NAMES = (
 # ---- torch._C and what goes through it ----------------------------------------------------------------
 
 INDUCTOR_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
-"""The environment variable that tells TorchInductor's libraries where a function of libtorch_python lies."""
+"""Environment variable with the address of a function of libtorch_python, for TorchInductor's libraries."""
 
 TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
-"""A warning about torch.package's own use of it, one for each storage."""
+"""torch.package causes this warning for each storage."""
 
 _GRADIENT_WORDS = ("does not have a grad_fn", "inference tensor", "inferencemode")
-"""What torch's errors say, in whatever case, to who differentiates in inference mode."""
+"""Words, in any case, of torch's errors about differentiation in inference mode."""
 
 _UNWRITTEN_WORDS = ("iostream error", "PytorchStreamWriter failed", "unexpected pos")
-"""What torch's errors say where the file that it writes takes no more."""
+"""Words of torch's errors about a file that cannot be written further."""
 
 _GENERATORS_METACLASS = PrivateName(
     "torch._custom_class_base:CustomClassBaseMeta",
-    "inside/lean_imports.py: what that is called with",
+    "inside/lean_imports.py: the argument of that call",
     before="torch._opaque_base:OpaqueBaseMeta",  # until 2.14
 )
 _CORE_NAMES = (
-    PrivateName("torch._C:_set_generator_metaclass", "inside/lean_imports.py: a late module calls it"),
+    PrivateName("torch._C:_set_generator_metaclass", "inside/lean_imports.py: a deferred module calls it"),
     _GENERATORS_METACLASS,
-    PrivateName("torch.utils._pytree:SUPPORTED_NODES", "inside/lean_imports.py: what is a node of a tree"),
+    PrivateName("torch.utils._pytree:SUPPORTED_NODES", "inside/lean_imports.py: node types of a tree"),
     PrivateName(
         "torch.utils._pytree:NodeDef",
         "inside/lean_imports.py",
         ("type", "flatten_fn", "unflatten_fn", "flatten_with_keys_fn"),
     ),
-    PrivateName("torch._C:PyTorchFileWriter.write_end_of_file", "packing/exporter.py writes the zip's end"),
+    PrivateName(
+        "torch._C:PyTorchFileWriter.write_end_of_file", "packing/write/exporter.py writes the zip's end"
+    ),
     PrivateName("torch._C:PyTorchFileReader", "inside/packages.py reads in its place"),
     *(
         PrivateName(f"torch._C:PyTorchFileReader.{name}", "inside/packages.py: weights are mapped, not read")
@@ -327,20 +333,20 @@ _CORE_NAMES = (
     PrivateName("torch._C:_VariableFunctionsClass", "archive/unpickler.py: the class of torch's functions"),
     PrivateName("torch._C:_VariableFunctions", "archive/pickle_policy.py: torch's functions"),
     *(
-        PrivateName(f"{module}:{name}", "inside/process_guards.py stands in for it")
+        PrivateName(f"{module}:{name}", "inside/process_guards.py overrides it")
         for module in ("torch", "torch._C")
         for name in ("set_anomaly_enabled", "is_anomaly_enabled")
     ),
     *(
-        PrivateName(f"torch.library:{name}", "inside/operators.py: what a model registers goes with it")
+        PrivateName(f"torch.library:{name}", "inside/operators.py: unregisters a model's libraries with it")
         for name in ("Library._destroy", "_keep_alive")
     ),
     PrivateName(
         "torch.library:Library.__init__",
-        "inside/operators.py: what a library has",
+        "inside/operators.py: the operators of a library",
         mentions=("_op_defs", "ns"),
     ),
-    PrivateName("torch._library.custom_ops:OPDEF_TO_LIB", "inside/operators.py: likewise"),
+    PrivateName("torch._library.custom_ops:OPDEF_TO_LIB", "inside/operators.py: the same"),
     PrivateName(
         "torch._weights_only_unpickler:_marked_safe_globals_set",
         "handler/backend/own_changes.py: what a model lets torch.load make",
@@ -372,28 +378,28 @@ _CORE_NAMES = (
     PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
 )
 
-# ---- what torch's pickles hold ------------------------------------------------------------------------
+# ---- contents of torch's pickles ----------------------------------------------------------------------
 
 REBUILDERS = "torch._utils"
-"""The module of the functions by which a pickle makes tensors and parameters."""
+"""The module of the functions by which a pickle creates tensors and parameters."""
 
 REBUILD_TENSOR = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_qtensor")
-"""Those for tensors. All take a storage, an offset, the sizes and the strides first."""
+"""The functions for tensors. Their first arguments are a storage, an offset, the sizes and the strides."""
 
 REBUILD_PARAMETER = ("_rebuild_parameter", "_rebuild_parameter_with_state")
-"""Those for parameters. All take the tensor first."""
+"""The functions for parameters. Their first argument is the tensor."""
 
 REBUILD_WITH_TYPE = ("torch._tensor", "_rebuild_from_type_v2")
-"""For a tensor with attributes, or of a subclass. Takes one of the others, a class, and its arguments."""
+"""For tensors with attributes, or of a subclass. Its arguments are another function, a class, and others."""
 
 DTYPE_ARGUMENT = {"_rebuild_tensor_v3": 6}
-"""Where a function for tensors takes a dtype; the others take the storage's."""
+"""Position of the dtype argument; other functions use the storage's dtype."""
 
 MODULE_ATTRIBUTES = ("_parameters", "_buffers", "_modules")
-"""What a module looks through for an attribute that it does not have itself."""
+"""The tables in which a module looks for attributes that it lacks itself."""
 
 QUANTIZED_LAYERS = "torch.ao.nn."
-"""What the modules of quantized layers start with."""
+"""Prefix of the modules of quantized layers."""
 
 _TENSOR_ARGUMENTS = ("storage", "storage_offset", "size", "stride")
 _GRADIENT_ARGUMENTS = ("requires_grad", "backward_hooks")
@@ -454,7 +460,7 @@ PICKLED = {
     "torch.utils.checkpoint": {"checkpoint", "checkpoint_sequential"},
     "torch.utils.hooks": {"RemovableHandle"},
 }  # fmt: skip
-"""What pickles of models take from torch by name, by module; archive/pickle_policy.py allows it."""
+"""Names of torch that pickles of models use, by module; archive/pickle_policy.py allows them."""
 
 PICKLED_TREES = (
     "torch._C._fft", "torch._C._linalg", "torch._C._nested", "torch._C._nn", "torch._C._sparse",
@@ -463,7 +469,7 @@ PICKLED_TREES = (
     "torch.distributions", "torch.fft", "torch.functional", "torch.linalg", "torch.nn", "torch.optim",
     "torch.quantization.observer", "torch.special",
 )  # fmt: skip
-"""And modules, of which pickles may take all that is in them or below."""
+"""Modules of which pickles may use all names, including those of submodules."""
 
 CALLED = frozenset(
     {
@@ -471,7 +477,7 @@ CALLED = frozenset(
         ("torch.jit._script", "unpackage_script_module"),
     }
 )
-"""What pickles call of that without an underscore that would say so."""
+"""Functions of these that pickles call although their names have no underscore."""
 
 _POLICY_NAMES = (
     *(
@@ -487,14 +493,14 @@ _POLICY_NAMES = (
 )
 
 NAMES = _PACKAGE_NAMES + _CORE_NAMES + _PICKLE_NAMES + _POLICY_NAMES
-"""All of them."""
+"""All private names."""
 
 
 def check() -> list[str]:
-    """What is gone or changed in this torch, of all that we rely on. Imports torch.
+    """Return missing or changed private names of this torch. Imports torch.
 
     Raises:
-        ImportError: there is no torch, or it cannot be imported.
+        ImportError: torch cannot be imported.
     """
     import torch  # noqa: F401
 
@@ -502,18 +508,18 @@ def check() -> list[str]:
 
 
 def wants_gradients(error: BaseException) -> bool:
-    """Whether it is what torch raises where something is differentiated in inference mode."""
+    """Return whether torch raised this error because of differentiation in inference mode."""
     said = str(error).lower()
     return isinstance(error, RuntimeError) and any(words in said for words in _GRADIENT_WORDS)
 
 
 def found_no_room(error: BaseException) -> bool:
-    """Whether it is what torch raises where an archive cannot be written: the disk is full, for one."""
+    """Return whether torch raised this error because an archive cannot be written, as on a full disk."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _UNWRITTEN_WORDS)
 
 
 def allow_torchscript() -> None:
-    """Let torch.package pack TorchScript modules: it can, but refuses until it is told to."""
+    """Allow torch.package to pack TorchScript modules, which it refuses by default."""
     from torch.package import package_exporter
 
     package_exporter._gate_torchscript_serialization = False
@@ -521,7 +527,7 @@ def allow_torchscript() -> None:
 
 @contextlib.contextmanager
 def compiled_modules_as_plain(met: Callable[[], None]) -> Iterator[None]:
-    """Have pickle write the module that was given to ``torch.compile`` for what that has made of it.
+    """Pickle the original modules in place of results of ``torch.compile``, during the block.
 
     Args:
         met: called for each such module that is pickled.
@@ -543,7 +549,7 @@ def compiled_modules_as_plain(met: Callable[[], None]) -> Iterator[None]:
 
 
 def mocked_in(frame: FrameType, member: str) -> str:
-    """What was mocked, if this frame is one of its stand-in's; "" if not.
+    """Return the name of the mocked object if this frame belongs to a mock; otherwise "".
 
     Args:
         frame: the frame.
@@ -551,7 +557,7 @@ def mocked_in(frame: FrameType, member: str) -> str:
     """
     if member != _MOCK_FILE:
         return ""
-    # A method of a stand-in, or the __new__ of a class that was derived from one.
+    # A method of a mock, or __new__ of a class derived from one.
     stand_in = frame.f_locals.get("self", frame.f_locals.get("cls"))
     return str(getattr(stand_in, _MOCKED, ""))
 
@@ -559,7 +565,7 @@ def mocked_in(frame: FrameType, member: str) -> str:
 def replace_anomaly_mode(
     set_anomaly_enabled: Callable[..., None], is_anomaly_enabled: Callable[[], bool]
 ) -> None:
-    """Have these two functions asked instead of torch's own."""
+    """Replace torch's functions that set and read the anomaly mode."""
     import torch
 
     modules: tuple[Any, ...] = (torch, torch._C)
@@ -569,24 +575,27 @@ def replace_anomaly_mode(
 
 
 def allow_generators() -> None:
-    """Have ``torch.Generator`` be what a late module makes it; else none can be made. Harmless twice."""
+    """Set the metaclass of ``torch.Generator`` as a deferred module does; otherwise none can be created.
+
+    Calling it twice is harmless.
+    """
     import torch
 
     torch._C._set_generator_metaclass(_GENERATORS_METACLASS.resolve())
 
 
 def tree_nodes() -> tuple[dict[type, Any], Callable[..., Any]]:
-    """The types that are nodes of torch's trees, with what makes each one; and what makes that."""
+    """Return the registry of node types of torch's trees, and the class of its entries."""
     from torch.utils import _pytree
 
     return _pytree.SUPPORTED_NODES, _pytree.NodeDef
 
 
 def allow_import_again() -> None:
-    """Have an import of torch that failed before ``torch._C`` was loaded be tried again.
+    """Allow another import of torch after one that failed before ``torch._C`` was loaded.
 
-    Since 2.15, torch refuses that for the sake of C++ code that has run; none has by then. And its modules
-    that were imported would be no attributes of the next ``torch``.
+    Since 2.15, torch refuses this because of C++ code that has run; none has run by then. Its imported
+    submodules are removed, because they would not become attributes of the next ``torch``.
     """
     vars(sys).pop("_torch_import_started", None)
     for name in [name for name in sys.modules if name.startswith("torch.")]:
@@ -594,12 +603,12 @@ def allow_import_again() -> None:
 
 
 def operators_of(library: torch.library.Library) -> set[str]:
-    """Those that it defines or has defined: ``namespace::name``, or ``namespace::name.overload``."""
-    return getattr(library, "_op_defs", set())  # one whose __init__ has raised has none
+    """Return the library's operators: ``namespace::name``, or ``namespace::name.overload``."""
+    return getattr(library, "_op_defs", set())  # none if __init__ raised
 
 
 def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:
-    """Take back all that they have registered, and let them go."""
+    """Unregister the libraries' operators and kernels, and release the libraries."""
     import torch
     from torch._library import custom_ops
 
@@ -613,28 +622,31 @@ def forget_libraries(libraries: Sequence[torch.library.Library]) -> None:
 
 
 def safe_globals() -> frozenset[Any]:
-    """What ``torch.serialization.get_safe_globals`` tells, which imports torch's compiler to be complete."""
+    """Return the globals added by ``add_safe_globals``, without the import of torch's compiler.
+
+    ``torch.serialization.get_safe_globals`` would import the compiler.
+    """
     from torch import _weights_only_unpickler
 
     return frozenset(_weights_only_unpickler._marked_safe_globals_set)
 
 
 def replace_safe_globals(allowed: frozenset[Any]) -> None:
-    """Let ``torch.load`` make these, and nothing else that was allowed by ``add_safe_globals``."""
+    """Replace the globals that ``add_safe_globals`` has allowed ``torch.load`` to create."""
     from torch import _weights_only_unpickler
 
     _weights_only_unpickler._marked_safe_globals_set = set(allowed)
 
 
 def tree_classes() -> dict[str, type]:
-    """What files of ``torch.export`` call classes whose objects hold others: torch's own table of them."""
+    """Return torch's table from names in files of ``torch.export`` to container classes."""
     from torch.utils import _pytree
 
     return _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
 
 
 class ScriptState(NamedTuple):
-    """What TorchScript has compiled from Python code, and knows it by."""
+    """TorchScript's caches of compiled Python code."""
 
     unit: Any
     classes: dict[type, Any]
@@ -645,7 +657,7 @@ class ScriptState(NamedTuple):
 
     @classmethod
     def begun(cls) -> Self:
-        """That of a new process: nothing."""
+        """Return the state of a new process: empty."""
         import torch
         from torch.jit import _recursive
 
@@ -653,7 +665,7 @@ class ScriptState(NamedTuple):
         return cls(torch._C.CompilationUnit(), {}, {}, WeakKeyDictionary(), WeakKeyDictionary(), store)
 
     def exchange(self) -> ScriptState:
-        """Put it in place; gives what was there."""
+        """Set this state; returns the previous one."""
         from torch.jit import _recursive, _state
 
         before = ScriptState(
@@ -672,16 +684,16 @@ class ScriptState(NamedTuple):
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:
-    """The address of what C++ knows the storage by."""
+    """Return the address of the C++ object of a storage."""
     address: int = storage._cdata
     return address
 
 
 def script_tensors(module: Any) -> list[torch.Tensor]:
-    """The tensors of a TorchScript module that was just loaded, or of a TorchScript function.
+    """Return the tensors of a TorchScript function, or of a TorchScript module that was just loaded.
 
-    Parameters, buffers, other attributes that some method reads, in lists and dictionaries, too, and the
-    constants in the graphs of its methods, where those of a frozen module are.
+    These are parameters, buffers, other attributes that a method reads, also in lists and dictionaries, and
+    constants in the methods' graphs, where a frozen module has its weights.
     """
     import torch
 
@@ -698,7 +710,7 @@ def script_tensors(module: Any) -> list[torch.Tensor]:
         types.add(kind)
         for name in part._method_names():
             method = part._get_method(name)
-            # What the whole module's methods call, other modules' and functions' code, is in those graphs.
+            # The inlined graph includes the code of called modules and functions.
             graph = method.inlined_graph if part is parts[0] else method.graph
             names.update(node.s("name") for node in graph.findAllNodes("prim::GetAttr"))
             found += _constants(graph)
@@ -735,7 +747,7 @@ _BY_NAME = {each.where.partition(":")[2].lstrip("_"): each for each in _PACKAGE_
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """One of torch's own, by its name in the table, without the underscore that it starts with."""
+        """Return an object of torch by its name in the table, without the leading underscore."""
         if name not in _BY_NAME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return _BY_NAME[name].resolve()

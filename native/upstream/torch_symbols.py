@@ -1,6 +1,6 @@
-"""Whether this torch has the private symbols that the C++ code relies on.
+"""Checks whether this torch has the private symbols that the C++ code uses.
 
-They are in one table, native/cpp/upstream/torch_symbols.h, which the interposer is built with and looks up.
+They are in one table, native/cpp/upstream/torch_symbols.h, which is compiled into the interposer.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _Report = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 def check(interposer: Path) -> tuple[int, list[str]]:
-    """How many symbols there are, and what is gone or changed of them. Imports torch.
+    """Return the number of symbols, and the missing or changed ones. Imports torch.
 
     Args:
         interposer: interpool's library that looks them up.
 
     Raises:
-        ImportError: there is no torch, or it cannot be imported; or nothing can be loaded.
-        OSError: the interposer cannot be loaded beside this torch.
+        ImportError: torch cannot be imported.
+        OSError: the interposer cannot be loaded with this torch.
     """
-    # Not by ctypes._dlopen, which is one of the names that may be gone where this is asked.
+    # ctypes._dlopen is private, too, and may be missing.
     from _ctypes import dlopen
 
     import torch  # noqa: F401

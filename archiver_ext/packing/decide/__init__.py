@@ -1,1 +1,1 @@
-"""What is done with each module and file: packaged, taken from the server, mocked."""
+"""Decides the action for each module and file: intern, extern, mock."""

@@ -1,4 +1,4 @@
-"""What failed attempts change of the rules' decisions.
+"""Corrects the rules' decisions after failed attempts.
 
 Imports neither torch nor the user's code.
 """
@@ -22,24 +22,24 @@ _LONGEST = 160
 
 
 def open_decisions(proposals: Iterable[Proposal]) -> dict[str, Action]:
-    """What the rules decided about each package, and may decide otherwise, by Rules.package_of."""
+    """Return the rules' decisions that may be corrected: the action by package, as in Rules.package_of."""
     decided = (each for each in proposals if each.origin is not Origin.USER)
     return {each.glob.removesuffix(".**"): each.action for each in decided}
 
 
 def _package_of(module: str, packages: Collection[str]) -> str:
-    """The one of the packages that a module is in; "" if it is in none."""
+    """Return the package of these that contains the module; "" if none does."""
     return next((name for name in with_parents(module) if name in packages), "")
 
 
 def blamed(failed: TrialFailure, open_to: Mapping[str, Action]) -> str:
-    """The package that a trial would have needed from outside of the archive; "" if none is seen to be.
+    """Return the package that the archive needs from the server; "" if none is found.
 
     Args:
-        failed: how it failed.
-        open_to: what was done with the packages that the rules decide about.
+        failed: the failure of a trial.
+        open_to: the actions of packages that the rules decided.
     """
-    if failed.trouble is Trouble.NOT_SERVED:  # it is loaded, and answers
+    if failed.trouble is Trouble.NOT_SERVED:  # loading and answering worked
         return ""
     mocked = _package_of(failed.mocked, open_to)
     if open_to.get(mocked) == "mock":
@@ -49,12 +49,12 @@ def blamed(failed: TrialFailure, open_to: Mapping[str, Action]) -> str:
 
 
 class Corrections:
-    """The decisions that failed attempts have changed.
+    """Decisions that failed attempts have changed.
 
     Attributes:
         decisions: by glob.
         needed: packages that must not be mocked, and why.
-        made: what changed and why, in words.
+        made: descriptions of the changes and their reasons.
     """
 
     def __init__(self, decisions: Sequence[Proposal]) -> None:
@@ -63,11 +63,11 @@ class Corrections:
         self.made: list[str] = []
 
     def after_refusal(self, broken: Mapping[str, Fault], proposals: Sequence[Proposal]) -> bool:
-        """Take what cannot be in an archive from the server; returns whether a decision changed.
+        """Take modules that cannot be packed from the server; returns whether a decision changed.
 
         Args:
-            broken: as BuildRefusal has them.
-            proposals: what had been decided.
+            broken: as in BuildRefusal.
+            proposals: the decisions of the attempt.
         """
         open_to = open_decisions(proposals)
         taken = [
@@ -78,11 +78,11 @@ class Corrections:
         return any(taken)
 
     def after_trial(self, failures: Sequence[TrialFailure], proposals: Sequence[Proposal]) -> bool:
-        """Change decisions after a trial that failed; returns whether any changed.
+        """Change decisions after a failed trial; returns whether any changed.
 
         Args:
-            failures: as TrialResult has them.
-            proposals: what had been decided.
+            failures: as in TrialResult.
+            proposals: the decisions of the attempt.
         """
         open_to = open_decisions(proposals)
         learned = [
@@ -93,7 +93,7 @@ class Corrections:
         first = failures[0]
         without_fault = first.trouble in (Trouble.FILE_MISSING, Trouble.NOT_SERVED)
         if not learned and not first.missing and not without_fault:
-            # Code in C may be given a stand-in, and say anything.
+            # C code that gets a mock may raise any error.
             mocked = [package for package, action in open_to.items() if action == "mock"]
             learned = [self._blame(first, package, "mock") for package in mocked]
         return any(learned)
@@ -106,8 +106,8 @@ class Corrections:
             return self._need(package, f"the archive needs {failed.mocked} to {failed.doing}")
         return self._need(package, f"without it the archive does not {failed.doing}{kind}", said)
 
-    # Archives hold what is given as ``why``. What an error says may hold paths of this machine, and goes into
-    # ``made`` only.
+    # Archives contain ``why``. ``said`` is an error's text, which may contain paths of this machine, so it
+    # goes only into ``made``.
 
     def _extern(self, package: str, why: str, said: str) -> bool:
         glob = f"{package}.**"
@@ -130,7 +130,7 @@ def _first_line(said: str) -> str:
 
 
 def _kind_and_words(failed: TrialFailure) -> tuple[str, str]:
-    """The error's type, in brackets, and what it says; "" for the type if none was raised."""
+    """Return the error's type, in parentheses, or ""; and its text."""
     if failed.trouble is Trouble.DIFFERS:
         return "", _first_line(failed.error)
     kind, _, said = failed.error.partition(": ")

@@ -1,4 +1,4 @@
-"""The project's files that its code opens: found, checked and put into the archive."""
+"""Finds and checks the project's data files, and adds them to the archive."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COMPILED = "__pycache__"
 
 
 def find_data(root: Path, globs: Iterable[str]) -> list[str]:
-    """The files that the user's globs name, as paths relative to the project's root, sorted.
+    """Return the files that match the user's globs, as paths relative to the project's root, sorted.
 
-    ``**`` stands for any number of folders. A glob that ends in a slash stands for folders with all
-    that is in them, be it nothing; then the name of an empty folder ends in a slash, too. Python's
-    own caches are left out, and so are Python sources, unless a glob ends in ``.py``, and hidden files,
-    unless a glob's own last part starts with a dot. A folder of nothing else counts as empty.
+    ``**`` matches any number of folders. A glob that ends in a slash matches folders with their whole
+    content; the name of an empty folder then ends in a slash, too. Omitted are Python's caches, Python
+    sources unless a glob ends in ``.py``, and hidden files unless a glob's last part starts with a dot. A
+    folder that contains only these counts as empty.
 
     Args:
         root: the project's directory.
@@ -58,7 +58,7 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
 
 
 def _whole_folder(root: Path, folder: str) -> set[str]:
-    """The files at any depth, and the empty folders."""
+    """Return the files at any depth, and the empty folders."""
     below = glob.iglob(f"{glob.escape(folder)}/**", root_dir=root, recursive=True)
     names = {os.path.normpath(name) for name in below}
     empty = {name for name in names if (root / name).is_dir() and not _visible(root / name)}
@@ -70,11 +70,11 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def holds_data(folder: Path, but: Collection[str] = ()) -> bool:
-    """Whether a folder has data at any depth, so that it does not count as empty.
+    """Return whether a folder contains data at any depth, so that it does not count as empty.
 
     Args:
         folder: the folder.
-        but: names in it that are not looked at.
+        but: names in it to ignore.
     """
     return any(
         holds_data(path) if path.is_dir() else not path.name.endswith((".py", ".pyc"))
@@ -90,22 +90,22 @@ def _is_wanted(root: Path, name: str, pattern: str) -> bool:
 
 
 def save_data(exporter: HermeticExporter, names: Iterable[str]) -> list[str]:
-    """Put files of the project into the archive, at the paths that they have in it.
+    """Add files of the project to the archive, at their relative paths.
 
-    There importlib.resources finds them too. A file that is the source of a module in the
-    archive is in it already, and only listed; so is an empty folder, which is no member.
+    importlib.resources finds them there, too. Sources of archived modules are in the archive already and only
+    listed, and so are empty folders, which are no members.
 
     Args:
         exporter: not closed yet; all objects and modules have been saved.
-        names: the files' names in the archive: relative to what is on ``sys.path``. Those of empty
-            folders end in a slash.
+        names: the files' names in the archive, relative to an entry of ``sys.path``. Names of empty folders
+            end in a slash.
 
     Returns:
-        The members' names, for the manifest's ``data``: sorted.
+        The members' names for the manifest's ``data``, sorted.
 
     Raises:
-        PackError: a file is missing, no plain file, outside of the project, has the name of
-            something else in the archive, or one that no archive can hold.
+        PackError: a file is missing, not a regular file, outside of the project, has the name of another
+            member, or an invalid name.
     """
     saved: list[str] = []
     known = {source_member(exporter, module).lower(): "" for module in exporter.names("intern")}
@@ -113,7 +113,7 @@ def save_data(exporter: HermeticExporter, names: Iterable[str]) -> list[str]:
         file = _checked(exporter.rules.trees, name)
         taken = _taken_by(exporter, name)
         if not taken and not _is_source(exporter, name):
-            # torch finds members without regard to case.
+            # torch ignores case in names of members
             other = known.setdefault(name.lower(), name)
             taken = "" if other == name else f"{other or 'a module'} has the same name except for its case"
         if taken:
@@ -169,7 +169,7 @@ def _is_source(exporter: HermeticExporter, name: str) -> bool:
 
 
 def _taken_by(exporter: HermeticExporter, name: str) -> str:
-    """What else in the archive has this name, or that of a folder on its way; "" if nothing."""
+    """Describe another member with this name, or with the name of a parent folder; "" if there is none."""
     first, *_ = parts = name.split("/")
     if first in (".data", MANIFEST_PACKAGE):
         return f"{first} is the archive's own folder"

@@ -1,4 +1,4 @@
-"""What the installed distributions say about third-party modules."""
+"""Reads facts about third-party modules from their installed distributions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 _BIG_FILES = 100
 _BIG_BYTES = 1_000_000
 _MANY_REQUIREMENTS = 8
-# What code that looks itself up, or registers itself, outside of any archive looks like.
+# Patterns of code that looks itself up, or registers itself, outside of the archive.
 _SELF_LOOKUPS = (
     (re.compile(rb"^def __getattr__\(|_LazyModule|lazy_loader", re.MULTILINE), "loads its modules lazily"),
     (re.compile(rb"sys\.modules\["), "looks itself up in sys.modules"),
@@ -30,13 +30,15 @@ _NOT_DATA = (".py", ".pyi", ".pyc", "py.typed")
 
 @dataclass(frozen=True)
 class Distribution:
-    """An installed distribution, as far as packing cares.
+    """Facts about an installed distribution.
 
     Attributes:
-        obstacle: why it had better stay outside of archives, or "".
-        python_files: how many it has.
-        from_index: whether its name and version are enough to install it; a working tree's or a
-            repository's may be somebody else's there.
+        name: of the distribution.
+        version: of the distribution.
+        obstacle: why it should not be packed, or "".
+        python_files: the number of its Python files.
+        from_index: whether an index provides it by name and version. On an index, the name of a working tree
+            or repository may mean another project.
     """
 
     name: str
@@ -58,10 +60,10 @@ def _providers() -> dict[str, list[str]]:
 
 @cache
 def distribution_of(module: str) -> Distribution | None:
-    """The distribution that installs the module, or None.
+    """Return the distribution that installs the module, or None.
 
-    Of several that share its top-level name, as a namespace package's do, the one with a file of the
-    module's, or else of the nearest package around it.
+    If several share its top-level name, as in a namespace package, it is the one with a file of the module,
+    or of its nearest parent package.
     """
     names = _providers().get(top_of(module), [])
     if len(names) < 2:
@@ -72,7 +74,7 @@ def distribution_of(module: str) -> Distribution | None:
 
 @cache
 def _modules_of(name: str) -> frozenset[str]:
-    """What the distribution's files may be imported as, and all packages around that."""
+    """Return all modules in the distribution's files, and their parent packages."""
     modules: set[str] = set()
     for file in metadata.distribution(name).files or ():
         modules.update(with_parents(".".join((*file.parts[:-1], file.name.partition(".")[0]))))
@@ -80,16 +82,20 @@ def _modules_of(name: str) -> frozenset[str]:
 
 
 def installs(top_level: str, path: Path) -> bool:
-    """Whether a distribution has put the file, or directory, where it is: pip noted it in a RECORD.
+    """Return whether a distribution has installed the file or directory, according to pip's RECORD.
 
-    Of an editable install it notes a pointer to the files only.
+    The RECORD of an editable install lists only a pointer to the files.
+
+    Args:
+        top_level: name of the top-level module.
+        path: of the file or directory, resolved.
     """
     return path in _recorded(top_level)
 
 
 @cache
 def _recorded(top_level: str) -> frozenset[Path]:
-    """The files below a top-level name that pip noted, and their directories."""
+    """Return the files of a top-level module in RECORD, and their directories."""
     noted: set[Path] = set()
     for name in _providers().get(top_level, ()):
         found = metadata.distribution(name)
@@ -126,7 +132,7 @@ def _examine(name: str) -> Distribution:
 
 
 def _from_index(found: metadata.Distribution) -> bool:
-    # PEP 610. `setup.py develop`, which is older, makes no RECORD.
+    # PEP 610. The older `setup.py develop` writes no RECORD.
     text = found.read_text("direct_url.json")
     if text is None:
         return found.read_text("RECORD") is not None or found.read_text("SOURCES.txt") is None
@@ -134,7 +140,7 @@ def _from_index(found: metadata.Distribution) -> bool:
 
 
 def _bigness(sources: list[metadata.PackagePath]) -> str:
-    """Why it is too much code to carry along in an archive, or ""."""
+    """Return why it is too much code for an archive, or ""."""
     size = sum(path.size or 0 for path in sources)
     if len(sources) <= _BIG_FILES and size <= _BIG_BYTES:
         return ""
@@ -160,10 +166,7 @@ def _self_lookup(sources: list[metadata.PackagePath]) -> str:
 
 @cache
 def required_by(name: str) -> frozenset[str]:
-    """Canonical names of all that the distribution needs on this machine, however indirectly.
-
-    What only its extras need is left out.
-    """
+    """Return canonical names of all direct and indirect requirements on this machine, without extras."""
     needed: set[str] = set()
     done: set[tuple[str, str]] = set()
     waiting = [(canonicalize_name(name), "")]
@@ -180,14 +183,14 @@ def required_by(name: str) -> frozenset[str]:
 
 
 def _requirements_of(name: str, extra: str) -> list[Requirement]:
-    """What a distribution requires directly, with one of its extras or, for "", with none."""
+    """Return direct requirements of a distribution, with one of its extras or, for "", without."""
     try:
         texts = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
         return []
     stated = []
     for text in texts:
-        # Distributions from before the syntax was settled have lines such as foo>=1.0.* beside good ones.
+        # Old distributions may have invalid requirements, such as foo>=1.0.*, beside valid ones.
         with contextlib.suppress(InvalidRequirement):
             stated.append(Requirement(text))
     return [each for each in stated if each.marker is None or each.marker.evaluate({"extra": extra})]

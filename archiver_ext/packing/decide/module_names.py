@@ -1,6 +1,6 @@
-"""Modules whose names no archive can hold.
+"""Refuses modules whose names an archive cannot contain.
 
-Python takes any file's name from ``importlib.import_module``, and two that differ by case only.
+``importlib.import_module`` accepts any file name, and names that differ only by case.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
 LONGEST_NAME = 480
-"""Of a member, in bytes: torch reads 511, with the archive's own folder."""
+"""Bytes in a member's name: torch reads 511, including the archive's root folder."""
 
 
 def check_names(exporter: HermeticExporter, spec: str) -> None:
-    """Refuse the names that nothing which reads an archive would take.
+    """Refuse names that readers of archives do not accept.
 
     Args:
         exporter: with all its modules added, not closed.
@@ -51,7 +51,7 @@ def check_names(exporter: HermeticExporter, spec: str) -> None:
 
 
 def source_member(exporter: HermeticExporter, module: str) -> str:
-    """What an interned or mocked module's source is called in the archive."""
+    """Return the member's name for the source of an interned or mocked module."""
     node = exporter.dependency_graph.nodes.get(module, {})
     is_package = node.get("is_package", hasattr(sys.modules.get(module), "__path__"))
     return f"{module.replace('.', '/')}{'/__init__.py' if is_package else '.py'}"
@@ -64,7 +64,7 @@ def _is_possible(name: str, member: str) -> bool:
 
 def _refuse(exporter: HermeticExporter, spec: str, module: str, what: str, advice: str) -> None:
     verdict = exporter.verdicts[module]
-    # Nobody renames what somebody else wrote.
+    # Users cannot rename third-party modules.
     others = bool(verdict.glob) and verdict.action != "extern"
     instead = f", or take it from the server with --extern {glob_of(exporter, module)}" if others else ""
     raise PackError(

@@ -1,10 +1,9 @@
-"""What is done with each module, and why.
+"""Decides the action for each module, and gives the reason.
 
-The user's globs come first: of several that match, the first of deny, mock, extern, intern
-decides. Then come decisions: a plan's, or what a trial load taught. Then the rules: the
-project's own files go in; torch, numpy and the standard library stay outside; of the rest,
-what is in use goes in if it is small and pure Python and stays outside if not, and what is
-imported and never runs is mocked.
+The user's globs come first: the first match of deny, mock, extern, intern decides. Then come decisions of a
+plan or of trial loads. Then the rules apply. The project's own files are interned. torch, numpy and the
+standard library are extern. Other packages in use are interned if they are small and pure Python, otherwise
+extern. Packages that are imported and never run are mocked.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ class Globs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is done with one module, and why.
+    """The decision about one module.
 
     Attributes:
-        action: what is done.
-        reason: why, in words.
-        origin: who decided.
-        glob: the modules that share it, if the user may want to change the decision, else "".
+        action: the action.
+        reason: the reason, in words.
+        origin: the source of the decision.
+        glob: matches the modules with the same decision; "" if the user should not change it.
     """
 
     action: RuleAction
@@ -63,7 +62,7 @@ class Verdict:
 
     @property
     def where(self) -> str:
-        """Where the user has written it, if it is the user's or a plan's."""
+        """The option or the plan's line that decided."""
         if self.origin is Origin.USER:
             return f"--{self.action} {self.glob}"
         return f"the plan's [{self.action}] {self.glob}"
@@ -71,14 +70,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was seen of third-party modules, by top-level name; see Calls in observe/calls.py.
+    """Observed uses of third-party modules, by top-level name; see Calls in observe/calls.py.
 
     Attributes:
-        ran: code that ran on the example inputs; None if there were none.
-        called: called while the project's modules were imported, with the project's line.
-        used: of which more than stand-ins is used then, with the project's line.
-        pickled: its classes or functions are in the pickle.
-        needed: what a trial load could not do without, and why; by package, as Rules.package_of has it.
+        ran: modules whose code ran on the example inputs; None without inputs.
+        called: modules called while the project's modules were imported, with the project's line.
+        used: modules of which that import uses more than a mock provides, with the project's line.
+        pickled: modules whose classes or functions are in the pickle.
+        needed: packages that a trial load needed, and why, as in Rules.package_of.
     """
 
     ran: frozenset[str] | None = None
@@ -88,7 +87,7 @@ class Usage:
     needed: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, package: str) -> str | None:
-        """How the package is used; None if it is not; "" if nobody knows."""
+        """Describe how the package is used; None if it is not, "" if unknown."""
         top = top_of(package)
         if top in self.pickled:
             return "the model holds objects of it"
@@ -108,11 +107,11 @@ class Rules:
     """The rules for one project.
 
     Attributes:
-        root: directory, resolved, whose files are the user's own.
+        root: resolved directory of the user's own files.
         globs: the user's patterns.
-        decisions: a plan's or a trial's, for what no pattern of the user's matches.
-        usage: what is known of third-party modules.
-        trees: the user's own files: the project's, and what lies in working trees.
+        decisions: of a plan or trials, for modules that match no pattern.
+        usage: observed uses of third-party modules.
+        trees: the user's own files, in the project and in working trees.
     """
 
     root: Path
@@ -142,7 +141,7 @@ class Rules:
         ]
 
     def unused(self, modules: Iterable[str]) -> list[Verdict]:
-        """Decisions that match none of the modules. A denial need not."""
+        """Return decisions that match none of the modules, except denials."""
         met = list(modules)
         return [
             verdict
@@ -151,7 +150,7 @@ class Rules:
         ]
 
     def verdict(self, module: str) -> Verdict:
-        """The verdict for a dotted module name. May import the module's parents."""
+        """Return the verdict for a dotted module name. May import the module's parents."""
         for verdict, group in self._groups:
             if group.matches(module):
                 return verdict
@@ -173,10 +172,10 @@ class Rules:
         return _third_party(package, bool(places), self.usage.of(package))
 
     def package_of(self, module: str) -> str:
-        """The part of a module's name that decisions are about; "" if the module is the user's.
+        """Return the package to which a decision about a module applies; "" if the module is the user's.
 
-        It is the top-level name. In a package that is the user's, too, as a namespace package may be,
-        it goes on to the first part that is not.
+        It is the top-level name. If that package contains modules of the user, as a namespace package may, it
+        is the first parent that contains none.
         """
         return next((name for name in with_parents(module) if not self._is_own(name)), "")
 
@@ -189,18 +188,18 @@ class Rules:
 
 
 def module_file(module: str) -> Path | None:
-    """The file that a module was, or would be, loaded from; a namespace package's directory."""
+    """Return a module's file, loaded or not; for a namespace package, its directory."""
     return next(iter(_places(module)), None)
 
 
 def _nearest_places(module: str) -> list[Path]:
-    """The places of a module or, as code may have made it, of the nearest package around it that has any."""
+    """Return the places of a module; if code created it, those of its nearest parent that has any."""
     found = map(_places, reversed(with_parents(module)))
     return next((places for places in found if places), [])
 
 
 def _places(module: str) -> list[Path]:
-    """The file that a module was, or would be, loaded from; all directories of a namespace package."""
+    """Return a module's file, loaded or not; for a namespace package, all directories."""
     loaded = sys.modules.get(module)
     spec = getattr(loaded, "__spec__", None)
     if loaded is None:

@@ -1,1 +1,1 @@
-"""What the model's code does while it is built and run: calls, files, imports."""
+"""Observes the model's code while it is built and run: calls, files, imports."""

@@ -1,6 +1,6 @@
-"""Sees what a model uses: whose code runs on its example inputs, and whose while it is imported.
+"""Observes which modules run on a model's example inputs, and which are called while it is imported.
 
-What is only imported can be left out; what runs cannot.
+Modules that are only imported can be left out; modules that run cannot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """Notes whose code is called.
+    """Records calls by module.
 
     Attributes:
-        ran: top-level names of the modules with code that ran in ``running``.
-        called: top-level names of the modules that the project's modules call while they are
-            imported, with the project's line.
+        ran: top-level names of modules whose code ran in ``running``.
+        called: top-level names of modules that the project's modules call while they are imported, with the
+            project's line.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -41,7 +41,7 @@ class Calls:
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """Note what is called from the top level of the project's modules and classes."""
+        """Record calls from the top level of the project's modules and classes."""
         import_anything = builtins.__import__
 
         def import_others_unseen(
@@ -53,8 +53,8 @@ class Calls:
         ) -> ModuleType:
             if level or not name or self._may_be_own(name.partition(".")[0]):
                 return import_anything(name, globals, locals, fromlist, level)
-            # A large library calls millions of functions when it is imported, and none of the
-            # project's: being watched would take it three times as long.
+            # A large library makes millions of calls during its import, none from the project; profiling
+            # would triple the time.
             watching = sys.getprofile()
             sys.setprofile(None)
             try:
@@ -72,7 +72,7 @@ class Calls:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Note all that is called, by whichever thread."""
+        """Record all calls in all threads."""
         threading.setprofile(self._while_running)
         sys.setprofile(self._while_running)
         try:
@@ -88,7 +88,7 @@ class Calls:
             self.ran.add(_native_top(arg))
 
     def _while_importing(self, frame: FrameType, event: str, arg: Any) -> None:
-        # Code that is not "optimized" is a module's or a class's: it runs at import.
+        # Code without CO_OPTIMIZED is a module's or class's body, which runs at import.
         if event == "call":
             caller = frame.f_back
             if caller is None or caller.f_code.co_flags & inspect.CO_OPTIMIZED:

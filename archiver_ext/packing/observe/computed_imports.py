@@ -1,7 +1,7 @@
-"""Sees which modules are imported by a name that is computed, and by whom.
+"""Observes imports by computed names, and their importers.
 
-Import statements and literal names stand in the source. What a package imports of what it finds in
-its own folder, or of what a configuration names, shows only when it does.
+Sources contain import statements and literal names. Imports of modules found in a folder, or named in a
+configuration, are visible only at run time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _IMPORT_STATEMENT = dis.opmap["IMPORT_NAME"]
 
 
 class ComputedImports:
-    """Notes calls of ``importlib.import_module`` and ``__import__``.
+    """Records calls of ``importlib.import_module`` and ``__import__``.
 
     Attributes:
-        by: of each module that made such calls, the modules that it imported so, and the line.
+        by: by importer, the modules that it imported by such calls, with the line.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class ComputedImports:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note the calls of whoever looks the two functions up in here."""
+        """Record calls of the two functions during the block."""
         import_anything, import_module = builtins.__import__, importlib.import_module
 
         def noted_import(
@@ -45,7 +45,7 @@ class ComputedImports:
         ) -> ModuleType:
             found = import_anything(name, globals, locals, fromlist, level)
             caller = sys._getframe(1)
-            from_c = isinstance(fromlist, list) and not fromlist  # PyImport_Import, in its caller's name
+            from_c = isinstance(fromlist, list) and not fromlist  # PyImport_Import with its caller's globals
             if not level and not from_c and not _is_statement(caller):
                 self._note(caller, name)
             return found

@@ -1,9 +1,8 @@
-"""What a module uses of others while it is imported, besides their names, read from its source.
+"""Reads in a module's source which other modules it uses during its import, beyond their names.
 
-A stand-in for what is left out can be imported, passed on and stored. It cannot be called, be asked
-for an attribute, be a base class or a key: code that does so at its top level needs the real thing, though
-none of the package's own code may run then (an enum's member, a constant, a class to derive from, a
-function in C).
+A mock can be imported, passed on and stored. It cannot be called, be a base class or a key, or give
+attributes. If code at the top level does that, the module cannot be mocked, even if none of its Python code
+runs (an enum's member, a constant, a base class, a C function).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
     from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 
-# Generic aliases of these take anything; typing's hash what they are given.
+# Generic aliases of these accept any argument; those of typing hash it.
 _PLAIN_GENERICS = {"dict", "frozenset", "list", "set", "tuple", "type"}
 
 
 def used_by_loaded(trees: WorkingTrees) -> dict[str, str]:
-    """What all modules of the user's that were imported in this process use so, with the line."""
+    """Return the modules that imported modules of the user use so, with the line."""
     found: dict[str, str] = {}
     for _, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -37,10 +36,10 @@ def used_by_loaded(trees: WorkingTrees) -> dict[str, str]:
 
 
 def used_at_import(source: bytes | str, shown: str) -> dict[str, str]:
-    """Top-level names of the modules of which a module needs more than stand-ins, with the line.
+    """Return the top-level names of modules that a source needs unmocked, with the line.
 
     Args:
-        source: the module's. What does not parse uses nothing.
+        source: of the module. A source with a syntax error uses none.
         shown: its file's name, for the line.
     """
     try:
@@ -56,9 +55,9 @@ def used_at_import(source: bytes | str, shown: str) -> dict[str, str]:
 
 
 class _Reader:
-    """Follows names through the top level of one module.
+    """Tracks names through the top level of one module.
 
-    Names are bound to dotted names: a module's, or that of something in one.
+    Each name maps to the dotted name of a module or of a module's member.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ class _Reader:
         self._lazy_annotations = False
 
     def uses(self, body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
-        """Top-level names of what statements use, with the line."""
+        """Yield top-level names of modules that statements use, with the line."""
         for statement in body:
             yield from self._statement(statement)
 
@@ -123,7 +122,7 @@ class _Reader:
                 yield from self._expression(annotation)
 
     def _other(self, node: ast.stmt) -> Iterator[tuple[str, int]]:
-        """A statement that holds expressions, and maybe other statements."""
+        """Handle a statement with expressions, and possibly other statements."""
         if isinstance(node, ast.For):
             yield from self._needed(node.iter)
         if isinstance(node, ast.With):
@@ -136,7 +135,7 @@ class _Reader:
                 if isinstance(child, ast.stmt):
                     yield from self._statement(child)
                 elif isinstance(child, ast.ExceptHandler):
-                    yield from self.uses(child.body)  # its type is looked at when something is raised
+                    yield from self.uses(child.body)  # its type is evaluated only if an exception is raised
                 elif isinstance(child, ast.expr) and not self._is_lazy_annotation(node, child):
                     yield from self._expression(child)
 
@@ -144,11 +143,11 @@ class _Reader:
         return self._lazy_annotations and isinstance(node, ast.AnnAssign) and child is node.annotation
 
     def _expression(self, node: ast.expr) -> Iterator[tuple[str, int]]:
-        """What is used of an expression's parts, when it is evaluated and its value passed on."""
+        """Yield uses in an expression whose value is only passed on."""
         if isinstance(node, ast.Lambda):
             return
         if isinstance(node, ast.Attribute):
-            # An attribute of a module is a stand-in; one of a stand-in is an error.
+            # An attribute of a module is a mock; an attribute of a mock is an error.
             yield from (
                 self._needed(node.value) if self._is_object(node.value) else self._expression(node.value)
             )
@@ -165,7 +164,7 @@ class _Reader:
                 yield from self._expression(child.value)
 
     def _needed(self, node: ast.expr) -> Iterator[tuple[str, int]]:
-        """An expression whose value must be the real thing."""
+        """Yield uses in an expression whose value must not be a mock."""
         yield from self._object(node)
         if not self._is_object(node):
             yield from self._expression(node)
@@ -175,13 +174,13 @@ class _Reader:
             yield self._named(node).partition(".")[0], node.lineno
 
     def _is_object(self, node: ast.expr) -> bool:
-        """Whether a stand-in would be there that is not a module's."""
+        """Return whether the name would mean a mock of an object, not of a module."""
         name = self._named(node)
         is_module = name in self._modules or isinstance(sys.modules.get(name), ModuleType)
         return bool(name) and not is_module
 
     def _named(self, node: ast.expr) -> str:
-        """The dotted name of something that was imported, or of a part of it; "" if it is something else."""
+        """Return the dotted name of an imported object or its attribute; "" for other expressions."""
         if isinstance(node, ast.Name):
             return self._bound.get(node.id, "")
         if isinstance(node, ast.Attribute) and (owner := self._named(node.value)):
@@ -190,7 +189,7 @@ class _Reader:
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
-    """The parts of an expression that something is done to."""
+    """Return the parts of an expression that are operated on."""
     if isinstance(node, ast.Call):
         return [node.func]
     if isinstance(node, ast.Subscript):
@@ -218,7 +217,7 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _is_elsewhere(test: ast.expr) -> bool:
-    """Whether a branch is for type checkers, or for a program, and does not run at import."""
+    """Return whether a branch is for type checkers or the main program, and does not run at import."""
     names = {
         each.attr if isinstance(each, ast.Attribute) else each.id
         for each in ast.walk(test)

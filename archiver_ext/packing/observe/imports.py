@@ -1,7 +1,6 @@
-"""Import statements of a source file, with their lines.
+"""Finds the import statements of a source file, with their lines.
 
-torch.package finds the same imports but keeps no lines, so that its messages
-cannot say which line of the user's brought a module in.
+torch.package finds the same imports without lines, but messages must name the user's line.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ class ImportSite:
     """One imported name.
 
     Attributes:
-        modules: the modules that it may mean, most specific first: ``from a import b``
-            may mean ``a.b`` or ``a``.
+        modules: the modules that it may mean, most specific first: ``from a import b`` may mean ``a.b`` or
+            ``a``.
         line: line number, from 1.
-        text: the line itself, stripped.
+        text: the line, stripped.
         guarded: inside ``try`` or ``if TYPE_CHECKING``, so that it may fail.
-        dynamic: an ``importlib.import_module`` call with a literal name; of a relative one, the package
-            must be told by ``__package__``, by a literal, or by a package's ``__name__``.
+        dynamic: an ``importlib.import_module`` call with a literal name. A relative name needs
+            ``__package__``, a literal, or a package's ``__name__`` as its package.
         lazy: in a function's body, so that importing the module does not run it.
     """
 
@@ -41,7 +40,13 @@ class ImportSite:
 
 
 def find_imports(source: str, module: str, is_package: bool) -> list[ImportSite]:
-    """All imports of ``module``'s source, in order. Source that does not parse has none."""
+    """Return all imports in the source of ``module``, in order; none if it has a syntax error.
+
+    Args:
+        source: the text.
+        module: its dotted name, for relative imports.
+        is_package: whether it is an ``__init__.py``.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -67,7 +72,7 @@ class _Walker:
         elif isinstance(node, ast.Call) and (name := self._by_import_module(node)):
             yield self._site(node, (name,), guarded, lazy, dynamic=True)
         elif isinstance(node, ast.Call) and (name := _first_argument(node, "__import__")):
-            # torch.package follows these, and the packaged code's __import__ is the archive's.
+            # torch.package follows these calls; in packaged code, __import__ is the archive's.
             yield self._site(node, (name,), guarded, lazy)
         elif isinstance(node, ast.Try) or _is_type_checking(node):
             guarded = True
@@ -84,17 +89,17 @@ class _Walker:
         return ".".join([*parts, node.module] if node.module else parts)
 
     def _by_import_module(self, node: ast.Call) -> str:
-        """The whole name that a call of ``import_module`` is seen to import, or ""."""
+        """Return the absolute name that a call of ``import_module`` imports, or ""."""
         name = _first_argument(node, "import_module")
         if not name.startswith("."):
             return name
         try:
             return importlib.util.resolve_name(name, self._package_argument(node))
-        except ImportError:  # it leads out of all packages, or from none that is seen
+        except ImportError:  # beyond the top-level package, or from an unknown package
             return ""
 
     def _package_argument(self, node: ast.Call) -> str:
-        """The package that a relative name starts at, if the call says it by a name that is known, or ""."""
+        """Return the package of a relative name if the call gives it in a known form, or ""."""
         given = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "package")]
         match given:
             case [ast.Constant(value=str(package))]:
@@ -118,7 +123,7 @@ class _Walker:
 
 
 def _first_argument(node: ast.Call, function: str) -> str:
-    """The literal that a call of ``function`` starts with, or ""."""
+    """Return the literal first argument of a call of ``function``, or ""."""
     called = node.func.attr if isinstance(node.func, ast.Attribute) else None
     called = node.func.id if isinstance(node.func, ast.Name) else called
     if called != function or not node.args:

@@ -1,6 +1,6 @@
-"""Which files a model reads, seen by an audit hook.
+"""Observes the files that a model reads, through an audit hook.
 
-Reading by native code that opens files itself cannot be seen.
+Files that native code opens itself are not visible.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class OpenedFiles:
-    """Notes files that are opened for reading.
+    """Records files that are opened for reading.
 
     Attributes:
-        inside: the user's own, by their names in an archive, with the user's line.
-        hidden: those of them that are hidden, or in hidden folders, as what holds passwords often is.
-        outside: those elsewhere that the user's own code opened.
+        inside: the user's own files, by their names in an archive, with the user's line.
+        hidden: those that are hidden or in hidden folders, which often contain passwords.
+        outside: other files that the user's own code opened.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -49,12 +49,12 @@ class OpenedFiles:
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """Note what modules read while they are imported, and not what functions read."""
+        """Record files that modules read during their import, but not in functions."""
         yield from self._in("importing")
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Note all that is read."""
+        """Record all files that are read."""
         yield from self._in("running")
 
     def _in(self, phase: str) -> Iterator[None]:
@@ -67,7 +67,7 @@ class OpenedFiles:
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if not self._phase or self._busy or event not in ("open", "ctypes.dlopen"):
             return
-        self._busy = True  # what is done here opens files, too
+        self._busy = True  # this code opens files, too
         try:
             self._note(args[0], args[2] if event == "open" else 0, sys._getframe(1))
         except (OSError, ValueError):
@@ -81,7 +81,7 @@ class OpenedFiles:
         path = Path(os.fsdecode(name)).resolve()
         if path.suffix == ".pyc" and _is_cache(path):
             path = Path(importlib.util.source_from_cache(str(path)))
-        # Caches are made anew; and what an import reads is found out otherwise.
+        # Caches are recreated, and imports are found in other ways.
         if path.suffix in _COMPILED or _CACHES in path.parts or not path.is_file():
             return
         if path.suffix == ".py" and _is_imported(frame, self._rules):
@@ -103,7 +103,7 @@ def _is_cache(path: Path) -> bool:
 
 
 def _is_imported(frame: FrameType | None, rules: Rules) -> bool:
-    """Whether the import system opens a file, or what shows lines of sources, and not the project."""
+    """Return whether the import system, or code that shows source lines, opens the file."""
     while frame is not None and not _is_project(frame.f_code.co_filename, rules):
         if frame.f_code.co_name == "_find_and_load" or frame.f_code.co_filename in _SHOWING_SOURCES:
             return True
@@ -116,7 +116,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameType | None:
-    """The innermost frame of the project's; when only importing counts, None in a function's call."""
+    """Return the innermost frame of the project; with ``top_level``, None if no module body is running."""
     found: FrameType | None = None
     while frame is not None:
         if _is_project(frame.f_code.co_filename, rules):
@@ -128,7 +128,7 @@ def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameTy
 
 
 def _beyond_standard_library(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is not the standard library's: who asked it to open the file."""
+    """Return the innermost frame outside of the standard library, which requested the file."""
     while frame is not None and frame.f_code.co_filename.startswith((_STANDARD_LIBRARY, "<")):
         frame = frame.f_back
     return frame

@@ -1,1 +1,1 @@
-"""The archive is loaded in a fresh process, and its example inputs are answered."""
+"""Proves in a new process that an archive loads and answers its example inputs."""

@@ -1,4 +1,4 @@
-"""Finds a model's example inputs: beside the SPEC, or where the user says."""
+"""Finds a model's example inputs: beside the SPEC, or in a given place."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ CONVENTION = "example_inputs"
 
 
 def find_inputs(spec: str, kind: EntryKind, root: Path, given: str) -> Sample | None:
-    """The example inputs for the object that ``spec`` gives.
+    """Return the example inputs for the object of ``spec``.
 
     Args:
         spec: the model's SPEC.
-        kind: what it gives.
+        kind: of its object.
         root: the project's directory, on ``sys.path``.
-        given: where to look: a SPEC of their own, a ``.json`` or ``.pt`` file, or "" for
-            ``example_inputs`` in the model's module, which need not be there.
+        given: their source: a SPEC of their own, a ``.json`` or ``.pt`` file, or "" for ``example_inputs`` in
+            the model's module, if it exists.
 
     Returns:
-        None if nothing was given and there are none by convention.
+        None if ``given`` is "" and the default does not exist.
 
     Raises:
-        PackError: they cannot be read, or are not what such an object takes.
+        PackError: they cannot be read, or do not fit such an object.
     """
     if Path(given).suffix in (".json", ".pt", ".pth"):
         sample = Sample.of(_read(Path(given), kind))
@@ -78,7 +78,7 @@ def _read(path: Path, kind: EntryKind) -> Any:
             found = json.loads(path.read_text(encoding="utf-8"))
             return _from_json(found, kind)
         return torch.load(path, weights_only=True)
-    except Exception as error:  # noqa: BLE001 -- whatever a damaged file makes torch.load raise
+    except Exception as error:  # noqa: BLE001 (torch.load may raise any exception for a damaged file)
         raise PackError(
             f"{path}: example inputs cannot be read from it ({type(error).__name__}: {error}); a .pt "
             "file holds tensors as torch.save writes them, a .json file numbers and texts"
@@ -86,7 +86,7 @@ def _read(path: Path, kind: EntryKind) -> Any:
 
 
 def _from_json(found: Any, kind: EntryKind) -> Any:
-    """A request's body for a handler; for others, lists of numbers are tensors."""
+    """Convert to a request's body for a handler; for others, convert lists of numbers to tensors."""
     if kind == "handler":
         return [{"body": found}]
     if isinstance(found, dict):

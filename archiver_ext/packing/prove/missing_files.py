@@ -1,7 +1,6 @@
-"""Sees which files and folders an archive's code looks for beside its modules, found or not.
+"""Observes files and folders that an archive's code searches for beside its modules.
 
-Code may ask whether a folder is there, or list it, and say in its own words what it misses: then the error
-does not tell that a file is missing, nor which.
+Code may test for a folder, or list it, and raise its own error, which then does not name the missing file.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _SEEN = ("open", "os.listdir", "os.scandir", "ctypes.dlopen")
 
 
 class MissingFiles:
-    """Notes the paths that are looked for, from when it is made.
+    """Records the paths that are searched for, from its creation on.
 
     Args:
-        sources: the files of the modules in the archive as they are shown, by their names in it.
+        sources: names of the archived modules' files for messages, by their names in the archive.
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:
@@ -44,15 +43,15 @@ class MissingFiles:
         sys.addaudithook(self._hook)
 
     def missing(self, folder: Path, project: Mapping[str, Path]) -> dict[str, str]:
-        """What the project has, and the archive has not, of all that was looked for since the last call.
+        """Return paths of the project, missing in the archive, that were searched for since the last call.
 
         Args:
-            folder: where the archive's files are laid out.
-            project: the directories that the project's files lie in, by the first part of a name in the
-                archive; by "", of all others.
+            folder: the folder of the archive's extracted files.
+            project: the directories of the project's files, by the first part of a name in the archive; ""
+                for all other names.
 
         Returns:
-            Names as ``--data`` takes them, with the line that looked for each.
+            Names in the form of ``--data``, with the line that searched for each.
         """
         found: dict[str, str] = {}
         asked, self._asked = self._asked, {}
@@ -72,29 +71,29 @@ class MissingFiles:
     def _note(self, path: Any, frame: FrameType | None) -> None:
         if self._busy or not isinstance(path, (str, bytes, os.PathLike)):
             return
-        self._busy = True  # what is done here looks for files, too
+        self._busy = True  # this code searches for files, too
         try:
             if line := self._line(frame):
-                # The last one: who asks first only wants to know. From 3.14 on, pathlib lists "folder/".
+                # Keep the last search: earlier ones may be mere tests. From 3.14 on, pathlib lists "folder/".
                 self._asked[os.path.normpath(os.fsdecode(path))] = line
         finally:
             self._busy = False
 
     def _line(self, frame: FrameType | None) -> str:
-        """The innermost line of the archive's code; "" if none of it asks."""
+        """Return the innermost line of the archive's code; "" if there is none."""
         while frame is not None:
             shown = self._sources.get(name_in_package(frame.f_code.co_filename))
             if shown is not None:
                 text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
                 return source_line(shown, frame.f_lineno, text)
             if frame.f_code.co_name == "_find_and_load":
-                return ""  # the import system looks for modules
+                return ""  # the import system searches for modules
             frame = frame.f_back
         return ""
 
 
 def _lacks(archived: Path, original: Path) -> bool:
-    """Whether a path is not in the archive, or a folder there lacks files, as the project has them."""
+    """Return whether the archive lacks a path of the project, or files in a folder."""
     if not original.exists():
         return False
     if not archived.exists():
@@ -106,7 +105,7 @@ def _lacks(archived: Path, original: Path) -> bool:
 
 
 def _as_folder(original: Path) -> str:
-    """How ``--data`` names what is in a folder: a slash stands for all but sources."""
+    """Return the suffix for ``--data``: a slash includes all files of a folder but sources."""
     if not original.is_dir():
         return ""
     return "/*.py" if not holds_data(original) and any(original.glob("*.py")) else "/"

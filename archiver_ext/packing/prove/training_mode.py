@@ -1,4 +1,4 @@
-"""Layers that answer otherwise in training mode than a server has them answer."""
+"""Finds layers in training mode, which would answer differently in a server's evaluation mode."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def training_layers(model: nn.Module) -> list[str]:
-    """The layers in training mode whose forward asks for the mode, as ``name (Class)``."""
+    """Return layers in training mode whose forward depends on the mode, as ``name (Class)``."""
     return [f"{name or 'the model itself'} ({_class(layer)})" for name, layer in _asking(model)]
 
 
 def shown(layers: list[str]) -> str:
-    """Some of them, in words."""
+    """Format the first few layers."""
     more = len(layers) - _SHOWN
     return ", ".join(layers[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
@@ -33,21 +33,21 @@ def _asking(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _asks(layer: nn.Module) -> bool:
-    if isinstance(layer, torch.jit.ScriptModule):  # its code is TorchScript's
+    if isinstance(layer, torch.jit.ScriptModule):  # its code is TorchScript
         return any(word in _class(layer) for word in ("Dropout", "BatchNorm"))
     code = getattr(getattr(type(layer), "forward", None), "__code__", None)
     return code is not None and "training" in code.co_names
 
 
 def _without_effect(layer: nn.Module) -> bool:
-    """Torch's own layers that ask, and have nothing to do otherwise."""
+    """Return whether the mode has no effect on one of torch's layers that read it."""
     if isinstance(layer, _INSTANCE_NORMS):
         return not layer.track_running_stats
     if isinstance(layer, _DROPOUTS):
         return layer.p == 0
     if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
         return layer.dropout == 0
-    # Their parts are layers of their own; only whether there is a short cut depends on the mode.
+    # Their parts are separate layers; in themselves, only a shortcut depends on the mode.
     return isinstance(layer, (nn.TransformerEncoderLayer, nn.TransformerEncoder))
 
 

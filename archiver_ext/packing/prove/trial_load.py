@@ -1,4 +1,4 @@
-"""The process that proves an archive loads, and answers, where the project's code is not.
+"""The process that proves that an archive loads and answers without the project's code.
 
 Run as a program by ``run_step``, on a TrialJob.
 """
@@ -47,19 +47,19 @@ _FIND_SPEC = importlib.util.find_spec.__code__
 
 
 class Blocker(importlib.abc.MetaPathFinder):
-    """Refuses imports that only this machine could answer; whoever asks for a spec imports nothing.
+    """Refuses imports that would succeed only on this machine; allows callers that only need a spec.
 
     Args:
-        project: top-level names of the project's own modules, refused to everyone but to code of that
-            name which is installed here, and runs only if the archive is to take it from the server.
-        installed: top-level names of other modules that went into the archive, refused to
-            code from the archive only: what is installed on a server may need them too,
-            and then they are installed there.
-        extern: modules that the archive is to take from the server, never refused with what is below them.
+        project: top-level names of the project's own modules. They are refused to all code except installed
+            code of the same name, which runs only if the archive imports it from the server.
+        installed: top-level names of other archived modules. They are refused to code from the archive only,
+            because installed code of a server has them installed, too.
+        extern: modules that the archive imports from the server; these and their submodules are never
+            refused.
 
     Attributes:
         refusals: every error that it has raised.
-        let_through_by_archive: packages that the archive takes from outside after all.
+        let_through_by_archive: packages that the archive imports from the server after a correction.
     """
 
     def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
@@ -71,7 +71,7 @@ class Blocker(importlib.abc.MetaPathFinder):
         self.let_through_by_archive: list[str] = []
 
     def let_through(self, package: str) -> None:
-        """Refuse a package no longer, which is to be taken from outside after all."""
+        """Stop refusing a package, because the archive will import it from the server."""
         self._extern.add(package)
         self._above_extern.update(with_parents(package))
         self.let_through_by_archive.append(package)
@@ -82,7 +82,7 @@ class Blocker(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Raise ModuleNotFoundError for a blocked name, else leave it to others."""
+        """Raise ModuleNotFoundError for a blocked name; leave other names to other finders."""
         top = top_of(fullname)
         is_extern = fullname in self._above_extern or not self._extern.isdisjoint(with_parents(fullname))
         if is_extern or _is_only_asked_for():
@@ -98,13 +98,13 @@ class Blocker(importlib.abc.MetaPathFinder):
 
 
 def _is_only_asked_for() -> bool:
-    """Whether it is ``importlib.util.find_spec`` that wants a spec, and not an import."""
+    """Return whether ``importlib.util.find_spec`` requests the spec, and not an import."""
     finding = sys._getframe(2).f_back
     return finding is not None and finding.f_code is _FIND_SPEC
 
 
 def _asking() -> Mapping[str, object]:
-    """The globals of the code that imports."""
+    """Return the globals of the importing code."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
         frame = frame.f_back
@@ -112,14 +112,15 @@ def _asking() -> Mapping[str, object]:
 
 
 def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> TrialFailure | FoundRequest | None:
-    """Load the archive's entry as a server does, and run the self-test if there is one; how that failed.
-
-    If it did not, and example inputs must be answered as requests, the request that was found.
+    """Load the archive's entry as a server does, and run the self-test if there is one.
 
     Args:
-        job: the archive, and where its sources came from.
-        blocker: what refuses imports meanwhile.
-        searched: what notes the files that are looked for meanwhile.
+        job: the archive, and the places of its sources.
+        blocker: refuses imports during the trial.
+        searched: records files that are searched for.
+
+    Returns:
+        The failure; or a working request, if the job has a serve check; or None.
     """
     doing = "load"
     importer = None
@@ -145,7 +146,7 @@ def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> Trial
             return None
         doing = "answer requests"
         return _serve_check(importer, manifest, manifest["self_test"])
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
         trouble, mocked = find_trouble(error, blocker)
         return TrialFailure(
             doing,
@@ -185,12 +186,17 @@ def _take_from_outside(importer: HermeticImporter, package: str) -> None:
 
 
 def _folder_of(importer: HermeticImporter | None) -> Path:
-    """Where the archive's files are laid out."""
+    """Return the folder of the archive's extracted files."""
     return Path.cwd() if importer is None or importer.folder is None else importer.folder
 
 
 def find_trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
-    """What kind of error it is, or one that it came from; and the name of a mock that was used."""
+    """Return the kind of an error or of its causes, and the name of a mock that was used.
+
+    Args:
+        error: the error.
+        blocker: the finder of the trial, whose refusals are recognized.
+    """
     for each in _causes(error):
         if _file_is_missing(each):
             return Trouble.FILE_MISSING, ""
@@ -202,7 +208,7 @@ def find_trouble(error: BaseException, blocker: Blocker) -> tuple[Trouble, str]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised for or while handling, even if ``from None``."""
+    """Yield the error, its causes and contexts, including suppressed ones."""
     seen: list[BaseException] = []
     while error is not None and not any(error is each for each in seen):
         seen.append(error)
@@ -211,12 +217,12 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _file_is_missing(error: BaseException) -> bool:
-    # Libraries in C++ and Rust raise errors of other types, with the C library's words for it.
+    # C++ and Rust libraries raise other types, with the C library's text.
     return isinstance(error, FileNotFoundError) or os.strerror(errno.ENOENT) in str(error)
 
 
 def _mocked(error: BaseException) -> str:
-    """The object whose stand-in raised the error, by its dotted name; "" if none did."""
+    """Return the dotted name of the mocked object that raised the error; "" if none did."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     name = mocked_in(frames[-1], name_in_package(frames[-1].f_code.co_filename)) if frames else ""
     return name_in_package(name) or name
@@ -236,7 +242,7 @@ def _modules(tb: TracebackType | None) -> list[str]:
 
 
 def _own_line(tb: TracebackType | None, sources: dict[str, str]) -> str:
-    """The innermost line of the project's in the traceback, or ""."""
+    """Return the innermost line of the project in the traceback, or ""."""
     by_member = _members(sources)
     line = ""
     for frame in traceback.extract_tb(tb):
@@ -260,8 +266,8 @@ def _members(sources: dict[str, str]) -> dict[str, str]:
 
 
 def try_archive(job: TrialJob) -> Iterator[TrialResult]:
-    """Do the trial; a failure is a result like any other."""
-    # One line per storage, about torch.package's own use of it.
+    """Run the trial; a failure is a result, too."""
+    # torch.package causes this warning for each storage.
     warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.installed, job.extern)
@@ -270,7 +276,7 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
 
 
 def try_all(job: TrialJob, blocker: Blocker) -> TrialResult:
-    """All that can be found out in one trial: what a package is to blame for does not end it.
+    """Run the trial to its end; after a failure caused by a package, continue without that package.
 
     Args:
         job: as in trial_load.

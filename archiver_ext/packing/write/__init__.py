@@ -1,1 +1,1 @@
-"""From decisions to the archive's file: pickles, sources, manifest."""
+"""Writes the archive's file: pickles, sources, manifest."""

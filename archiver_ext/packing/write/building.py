@@ -1,8 +1,7 @@
 """The process that builds the user's object and writes the archive.
 
-It is a process of its own so that the user's code runs with its own ``sys.path`` and
-cannot disturb the caller, and with a fixed hash seed: sets of strings are pickled in
-hash order, and equal models must give equal bytes.
+In a child process, the user's code has its own ``sys.path`` and cannot disturb the caller. The hash seed is
+fixed: sets of strings are pickled in hash order, and equal models must give equal bytes.
 
 Run as a program by ``run_step``, on a BuildJob.
 """
@@ -79,9 +78,9 @@ class Unpackable(PackError):
     """Modules cannot be packed as decided.
 
     Attributes:
-        modules: why not, by dotted name.
-        proposals: what was decided about other people's packages.
-        data: files that would have gone in, with the line that reads each.
+        modules: the reasons, by dotted name.
+        proposals: decisions about third-party packages.
+        data: files that would have been added, with the line that reads each.
     """
 
     def __init__(
@@ -101,8 +100,8 @@ class Unpackable(PackError):
 def export(job: BuildJob) -> Built:
     """Build the SPEC's object and write it, with its manifest, to the job's archive.
 
-    The object is pickled before it runs on its example inputs, as running may change it, and
-    what ran decides what is done with the modules that it met.
+    The object is pickled before it runs on its example inputs, because running may change it. Modules are
+    decided after the run, which shows their use.
 
     Raises:
         PackError: see build_entry; or the object or a module cannot be packed.
@@ -153,13 +152,13 @@ def export(job: BuildJob) -> Built:
         raise Unpackable(said, broken, proposals(exporter), data) from None
     except PackError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
         if found_no_room(error):
             exporter.give_up()
             raise _no_room(job.archive, error) from None
         raise _scan_error(exporter, spec, error, data) from None
     clock.lap("export")
-    # torch does not look at how the file's last bytes fared when it closed it.
+    # torch ignores errors of the last writes when it closes the file.
     if not zipfile.is_zipfile(job.archive):
         raise _no_room(job.archive, "its end is missing")
     try:
@@ -216,7 +215,7 @@ def export(job: BuildJob) -> Built:
 
 
 def _read(files: OpenedFiles, exporter: HermeticExporter) -> dict[str, str]:
-    """What was read, but for sources of modules, of which something was decided."""
+    """Return the files that were read, except sources of modules with a verdict."""
     modules = {
         f"{name.replace('.', '/')}{end}" for name in exporter.verdicts for end in (".py", "/__init__.py")
     }
@@ -224,7 +223,7 @@ def _read(files: OpenedFiles, exporter: HermeticExporter) -> dict[str, str]:
 
 
 def _given(trees: WorkingTrees, globs: Iterable[str]) -> list[str]:
-    """What --data names, below the root or else in another working tree, by its names in the archive."""
+    """Return the files of --data, below the root or else in a working tree, by their names in the archive."""
     elsewhere = sorted({Path(base) for base in trees.bases().values()} - {trees.root})
     return [name for pattern in globs for name in _named(trees, pattern, elsewhere)]
 
@@ -243,7 +242,7 @@ def _named(trees: WorkingTrees, pattern: str, elsewhere: list[Path]) -> list[str
 
 
 class _Clock:
-    """Sums wall time by what it was spent on."""
+    """Sums wall time by step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -256,7 +255,7 @@ class _Clock:
 
 
 def _evaluated(spec: str, root: Path, entry: Any, serving: Serving) -> list[str]:
-    """Put a module into evaluation mode, which is how it is served; the warning, if that changes answers."""
+    """Switch a module to evaluation mode, in which it is served; returns a warning if answers change."""
     refuse_torchs_own(entry, spec)
     if not isinstance(entry, torch.nn.Module):
         return _held_in_training(spec, entry)
@@ -265,7 +264,7 @@ def _evaluated(spec: str, root: Path, entry: Any, serving: Serving) -> list[str]
         return [] if layers else [f"{spec} is to stay in training mode, and no layer of it is in that mode"]
     try:
         entry.eval()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
         raise user_error(error, root, f"{spec} raised when it was put into evaluation mode") from None
     changed = (
         f"{spec} came in training mode, and is packed in evaluation mode, as it is served: in its own mode, "
@@ -275,7 +274,7 @@ def _evaluated(spec: str, root: Path, entry: Any, serving: Serving) -> list[str]
 
 
 def _held_in_training(spec: str, entry: Any) -> list[str]:
-    """A callable runs in the modes that it chooses itself; a handler has initialize for that."""
+    """Warn of a callable's layers in training mode; a handler chooses the mode in initialize."""
     held = vars(entry) if hasattr(entry, "__dict__") and not hasattr(entry, "initialize") else {}
     found = [
         f"{name}.{layer}"
@@ -301,7 +300,7 @@ def _run(
 ) -> Any:
     try:
         return answer(entry, kind, sample, opaque=opaque, serving=serving)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
         refusal = user_error(error, root, f"{spec} raised on its example inputs")
         if kind == "module" and not serving["grad"] and wants_gradients(error):
             raise PackError(f"{refusal.message}\n{IN_INFERENCE_MODE}", refusal.user_traceback) from None
@@ -324,7 +323,7 @@ def _self_test(rtol: float, atol: float) -> SelfTest:
 
 
 def _in_name_only(exporter: HermeticExporter) -> list[str]:
-    """An archive without code says nothing of what the server will run."""
+    """Warn of an archive without code, which does not determine the server's behaviour."""
     if exporter.names("intern"):
         return []
     tops = sorted({name.partition(".")[0] for name in exporter.names("extern")} - sys.stdlib_module_names)
@@ -358,7 +357,7 @@ def _unused_globs(rules: Rules, met: Iterable[str], planned: bool) -> list[str]:
 
 
 def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[Proposal]) -> list[str]:
-    """A plan is older than the code, or lost a line."""
+    """Warn of packages that the plan does not mention, because the code is newer or a line was lost."""
     planned = {each.glob for each in decisions}
     return [
         f"{each.line or each.glob}\n  the plan says nothing of {each.glob}, so it is {each.action}: "
@@ -369,7 +368,7 @@ def _unplanned(proposed: Iterable[Proposal], decisions: Iterable[Proposal]) -> l
 
 
 def _unseen(exporter: HermeticExporter, *specs: str) -> list[str]:
-    """The project's modules that were imported and that nothing in the archive is seen to import."""
+    """Return modules of the project that were imported here, but that no module in the archive imports."""
     asked = {spec.partition(":")[0] for spec in specs}
     return sorted(
         name
@@ -409,7 +408,10 @@ def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -
 
 
 def _no_room(archive: Path, why: object) -> PackError:
-    """For an archive that cannot be written: in a directory of its own, beside what it is to become."""
+    """Return the error for an archive that cannot be written.
+
+    Its temporary directory is beside the target.
+    """
     said = "".join(str(why).splitlines()[:1])
     return PackError(
         f"the archive cannot be written to {archive.parent.parent}: {said}\n  What to do: make room there"
@@ -419,7 +421,7 @@ def _no_room(archive: Path, why: object) -> PackError:
 def _scan_error(
     exporter: HermeticExporter, spec: str, error: BaseException, data: dict[str, str]
 ) -> Unpackable:
-    """torch.package imports what it scans, with all that happens then."""
+    """Return the error for a failed import: torch.package imports the modules that it scans."""
     scanned = _last_local(error, "_get_dependencies")
     imported = _last_local(error, "_import_module") or scanned
     line = own_line(exporter, scanned, imported) or cause_line(exporter, spec, scanned)
@@ -437,7 +439,7 @@ def _scan_error(
 
 
 def _last_local(error: BaseException, function: str) -> str:
-    """``module_name`` in the innermost frame of one of the exporter's functions."""
+    """Return ``module_name`` in the innermost frame of one of the exporter's functions."""
     found = [
         frame.f_locals.get("module_name", "")
         for frame, _ in traceback.walk_tb(error.__traceback__)
@@ -447,7 +449,7 @@ def _last_local(error: BaseException, function: str) -> str:
 
 
 def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
-    """torch.package takes these from the server whatever it is told."""
+    """Refuse mocks of modules that torch.package always takes from the server."""
     rules = Rules(exporter.rules.root)
     for name in exporter.names("mock"):
         standard = rules.verdict(name).origin is Origin.STANDARD_LIBRARY
@@ -460,10 +462,10 @@ def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
 
 
 def build(job: BuildJob) -> Iterator[BuildResult]:
-    """Do the job; a refusal is a result like any other."""
+    """Run the job; a refusal is a result, too."""
     sys.path.insert(0, str(job.root))
     sys.argv = [job.spec]
-    # One line per storage, about torch.package's own use of it.
+    # torch.package causes this warning for each storage.
     warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
     allow_torchscript()
     try:

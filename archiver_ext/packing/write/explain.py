@@ -1,4 +1,4 @@
-"""Says why modules cannot be packaged, starting with the user's own line."""
+"""Explains why modules cannot be packed, starting with the user's own line."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class _Cause:
-    """Where a module was first asked for: ``line`` is "" for the pickled object itself."""
+    """The first import of a module: ``line`` is "" for the pickled object itself."""
 
     line: str
     chain: tuple[str, ...]
 
 
 def explain_failure(exporter: HermeticExporter, spec: str) -> str:
-    """The message for an export that torch.package refused.
+    """Return the message for an export that torch.package refused.
 
     Args:
         exporter: after its close() raised.
@@ -76,7 +76,7 @@ def explain_failure(exporter: HermeticExporter, spec: str) -> str:
 
 
 def broken_modules(exporter: HermeticExporter) -> dict[str, Fault]:
-    """Modules that torch.package refused and the user has not decided about, with what is wrong."""
+    """Return modules that torch.package refused and the user has not decided about, with the fault."""
     return {
         name: Fault(_REASONS.get(node["error"], (str(node["error"].value), ""))[0].format(reason="the rules"))
         for name, node in exporter.dependency_graph.nodes.items()
@@ -85,24 +85,45 @@ def broken_modules(exporter: HermeticExporter) -> dict[str, Fault]:
 
 
 def may_change(exporter: HermeticExporter, module: str) -> bool:
-    """Whether the rules decided about somebody else's module, and not the user."""
+    """Return whether the rules, and not the user, decided about a third-party module.
+
+    Args:
+        exporter: with all its modules added.
+        module: dotted name.
+    """
     verdict = exporter.verdicts.get(module)
     return verdict is not None and bool(verdict.glob) and verdict.origin is not Origin.USER
 
 
 def glob_of(exporter: HermeticExporter, module: str) -> str:
-    """What an option is to name for a module: its whole package, and of the user's nothing but itself."""
+    """Return the glob for a module in an option: its package, or for the user's modules its own name.
+
+    Args:
+        exporter: with all its modules added.
+        module: dotted name.
+    """
     package = exporter.rules.package_of(module)
     return f"{package}.**" if package else module
 
 
 def cause_line(exporter: HermeticExporter, spec: str, module: str) -> str:
-    """The user's line nearest to a module's import, or words for the object itself."""
+    """Return the user's line nearest to a module's import, or a description of the object itself.
+
+    Args:
+        exporter: with all its modules added.
+        spec: the SPEC being packed.
+        module: dotted name.
+    """
     return find_line(exporter, module) or _the_object(spec)
 
 
 def find_line(exporter: HermeticExporter, module: str) -> str:
-    """The user's line nearest to a module's import, ``path:line: text``; "" for the object itself."""
+    """Return the user's line nearest to a module's import, ``path:line: text``; "" for the object itself.
+
+    Args:
+        exporter: with all its modules added.
+        module: dotted name.
+    """
     return _find_cause(exporter, module).line
 
 
@@ -139,7 +160,7 @@ def _block(
 
 
 def _find_cause(exporter: HermeticExporter, module: str) -> _Cause:
-    """The user's line nearest to the module, and the modules from there to it."""
+    """Find the user's line nearest to the module, and the modules from there to it."""
     came_from: dict[str, str] = {}
     waiting = deque([module])
     pickled: tuple[str, ...] = ()
@@ -165,9 +186,12 @@ def _chain(came_from: dict[str, str], start: str, end: str) -> tuple[str, ...]:
 
 
 def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
-    """Where the project's module ``user`` imports ``imported``, as ``path:line: text``.
+    """Return the line where ``user`` imports ``imported``, as ``path:line: text``; "" if unknown.
 
-    "" if neither a statement there does, nor a call that was seen.
+    Args:
+        exporter: with all its modules added.
+        user: dotted name of a module of the project.
+        imported: dotted name of the imported module.
     """
     for site in exporter.import_sites(user):
         if imported in site.modules:
@@ -180,7 +204,12 @@ def own_line(exporter: HermeticExporter, user: str, imported: str) -> str:
 
 
 def shown_path(exporter: HermeticExporter, module: str) -> str:
-    """A project module's file, relative to the project's root."""
+    """Return a module's file, relative to the project's root if possible.
+
+    Args:
+        exporter: for the root.
+        module: dotted name.
+    """
     path = module_file(module)
     if path is None:
         return module
@@ -192,11 +221,11 @@ def shown_path(exporter: HermeticExporter, module: str) -> str:
 
 @dataclass(frozen=True)
 class Dropped:
-    """The project's imports that the archive cannot honour, one text for each line.
+    """The project's imports that fail in the archive, one text for each line.
 
     Attributes:
-        at_import: those that run when their module is imported.
-        lazy: those in functions, which nothing has called while packing.
+        at_import: imports that run when their module is imported.
+        lazy: imports in functions that were not called during packing.
     """
 
     at_import: list[str]
@@ -204,10 +233,9 @@ class Dropped:
 
 
 def dropped_imports(exporter: HermeticExporter) -> Dropped:
-    """The project's imports of what cannot be imported here.
+    """Return the project's imports of modules that cannot be imported here.
 
-    torch.package leaves out, without a word, what cannot be imported while packing,
-    and so does ours with ``importlib.import_module``.
+    torch.package silently omits such modules, and so does our exporter for ``importlib.import_module``.
     """
     lines: dict[str, tuple[bool, list[str]]] = {}
     for name in exporter.names("intern"):
@@ -217,7 +245,7 @@ def dropped_imports(exporter: HermeticExporter) -> Dropped:
             if (site.guarded and not site.dynamic) or _known(exporter, site.modules):
                 continue
             if site.dynamic and exporter.rules.verdict(site.modules[0]).action not in ("intern", "mock"):
-                continue  # taken from the server, where it may be
+                continue  # the server may have it
             where = source_line(shown_path(exporter, name), site.line, site.text)
             lines.setdefault(where, (site.lazy, []))[1].append(site.modules[0])
     found = Dropped([], [])

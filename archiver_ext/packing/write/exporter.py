@@ -1,4 +1,4 @@
-"""torch.package's exporter, deciding by our rules and closing its silent traps."""
+"""torch.package's exporter with our rules, and without its silent failures."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-# torch.package knows `os.path`, whose parent is no package, only once `os` was imported
-# in the archive; the entry's package is what every reader imports first.
+# torch.package knows `os.path`, whose parent is no package, only after `os` was imported in the archive.
+# Every reader imports the entry's package first.
 _ENTRY_SOURCE = "import os\n"
 
-# PEP 263; in the first two lines, of which the first must be a comment or empty, and counts if both
-# name an encoding.
+# PEP 263: an encoding in the first two lines. The first must be a comment or empty, and counts if both have
+# one.
 _ENCODING = re.compile(r"\A((?:[ \t\f]*(?:#[^\n]*)?\n)??[ \t\f]*#[^\n]*?coding[:=][ \t]*)([-\w.]+)")
 
 
@@ -42,15 +42,15 @@ _WEIGHTS = (torch.UntypedStorage, torch.storage.TypedStorage)
 class HermeticExporter(PackageExporter):
     """Writes a torch.package of one object by the project's rules.
 
-    Beyond the base class: every module gets its verdict from ``rules``; parent
-    packages of interned modules go in, and what the project imports by import_module; a
-    module of the project that has a standard library module's name stays the project's; the
-    package of an external submodule is external too; equal objects give equal bytes.
+    Differences from the base class: ``rules`` decides about every module. Parent packages of interned modules
+    are added, and modules that the project imports by import_module. A module of the project may have the
+    name of a standard library module. The package of an external submodule is external, too. Equal objects
+    give equal bytes.
 
     Attributes:
-        verdicts: what was decided for each module met, by dotted name.
-        computed: what was seen to be imported by names that no source holds, with the line, by importer.
-        has_compiled: whether a compiled module was pickled; it is written as it was before torch.compile.
+        verdicts: the decision for each module met, by dotted name.
+        computed: modules imported by computed names, with the line, by importer.
+        has_compiled: whether a compiled module was pickled; it is written as before torch.compile.
     """
 
     def __init__(self, archive: Path, rules: Rules) -> None:
@@ -62,15 +62,14 @@ class HermeticExporter(PackageExporter):
         self._deferred: dict[str, bool] | None = None
         self._reduced: dict[int, int] = {}
         if rules.globs.mock:
-            # Ahead of all verdicts: torch.package checks a pickle's classes against it.
+            # Before all verdicts: torch.package checks a pickle's classes against it.
             self.mock(rules.globs.mock)
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[dict[str, bool]]:
-        """Decide about no module in here, but at the end; gives their names as they are met.
+        """Defer decisions about modules to the end of the block; yields their names as they are met.
 
-        So an object can be pickled before it is known what it needs: running it tells, and
-        may change it.
+        So an object can be pickled before it runs, although its modules are decided by the run.
         """
         deferred: dict[str, bool] = {}
         self._deferred = deferred
@@ -82,7 +81,12 @@ class HermeticExporter(PackageExporter):
             self.add_dependency(module_name, dependencies)
 
     def add_dependency(self, module_name: str, dependencies: bool = True) -> None:
-        """Decide about one module that something in the archive needs."""
+        """Decide about one module that the archive needs.
+
+        Args:
+            module_name: dotted name.
+            dependencies: whether to scan its source for imports.
+        """
         if module_name in self.verdicts:
             return
         if self._deferred is not None:
@@ -97,10 +101,10 @@ class HermeticExporter(PackageExporter):
             self._add_source(module_name, dependencies)
             return
         if verdict.action == "deny":
-            # Not by a pattern: torch.package takes the standard library before it asks them.
+            # Not by a pattern, because torch.package handles the standard library before patterns.
             self.dependency_graph.add_node(module_name, error=PackagingErrorReason.DENIED)
             return
-        # The pattern is this one name: what others match, our rules decide.
+        # The pattern is only this name; our rules decide about all others.
         if verdict.action == "extern":
             self.extern(module_name)
         else:
@@ -114,24 +118,23 @@ class HermeticExporter(PackageExporter):
         else:
             self.save_module(module_name, dependencies)
         parent = module_name.rpartition(".")[0]
-        # torch.package would leave the parent's __init__.py out, and with it whatever
-        # it registers when it runs.
+        # torch.package would omit the parent's __init__.py, and with it all registrations in its code.
         if parent:
             self.dependency_graph.add_edge(module_name, parent)
             self.add_dependency(parent)
         self._follow_import_module(module_name)
-        # In a fixed order: a directory's is the file system's.
+        # Sorted, because the order of a directory depends on the file system.
         for imported in sorted(self.computed.get(module_name, ())):
             self.dependency_graph.add_edge(module_name, imported)
             self.add_dependency(imported)
 
     def _get_source_of_module(self, module: ModuleType) -> str | None:
-        # Archives hold sources as UTF-8, whatever the file's first lines say.
+        # Archives contain sources as UTF-8, so correct the encoding in the first lines.
         source: str | None = super()._get_source_of_module(module)
         return source if source is None else _ENCODING.sub(r"\1utf-8", source)
 
     def _follow_import_module(self, module_name: str) -> None:
-        """Add what the project's own modules import by ``importlib.import_module`` and a literal name."""
+        """Add modules that the project imports by ``importlib.import_module`` with a literal name."""
         if not self.is_own(module_name):
             return
         for site in self.import_sites(module_name):
@@ -140,11 +143,11 @@ class HermeticExporter(PackageExporter):
                 self.add_dependency(site.modules[0])
 
     def _persistent_id(self, obj: object) -> Any:
-        # The type says whether its objects pack themselves, as with pickle's own methods: an object that
-        # answers to any name says nothing by answering to this one. Weights are none of those.
+        # Look up the method in the type, as pickle does for its own: an object may answer to any name.
+        # Weights need the base class, too.
         if not hasattr(type(obj), REDUCE_PACKAGE) and not isinstance(obj, _WEIGHTS):
             return None
-        # torch numbers what packs itself by its address; equal models must give equal bytes.
+        # torch uses addresses as numbers here; equal models must give equal bytes.
         found = super()._persistent_id(obj)  # type: ignore[no-untyped-call]
         if isinstance(found, tuple) and found[0] == REDUCED:
             number = self._reduced.setdefault(found[1], len(self._reduced))
@@ -167,15 +170,15 @@ class HermeticExporter(PackageExporter):
         self.has_compiled = True
 
     def save_file(self, name: str, content: bytes) -> None:
-        """Add a member by its path below the archive's root, which save_binary cannot name."""
+        """Add a member by its path below the archive's root, which save_binary does not support."""
         self._write(name, content)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        """Write what is left. The exporter cannot be used afterwards.
+        """Write the rest. The exporter cannot be used afterwards.
 
         Raises:
-            torch.package.PackagingError: some module cannot be packaged as decided.
-            RuntimeError: what is left cannot be written.
+            torch.package.PackagingError: a module cannot be packed as decided.
+            RuntimeError: the rest cannot be written.
         """
         self._add_external_parents()
         if "os.path" in self.verdicts:
@@ -183,18 +186,17 @@ class HermeticExporter(PackageExporter):
         super().close()  # type: ignore[no-untyped-call]
 
     def _finalize_zip(self) -> None:
-        # torch leaves it to a destructor, where an error ends the process.
+        # torch calls this in a destructor, where an error ends the process.
         self.zip_file.write_end_of_file()
         super()._finalize_zip()  # type: ignore[no-untyped-call]
 
     def give_up(self) -> None:
-        """Write no more, now that something could not be written; neither does torch's destructor then."""
+        """Stop writing after a failed write, so that torch's destructor does not write, either."""
         with contextlib.suppress(RuntimeError):
             self.zip_file.write_end_of_file()
 
     def _add_external_parents(self) -> None:
-        # With only `os.path` external, `import os.path` in the archive would give an
-        # empty package `os`.
+        # If only `os.path` were external, `import os.path` in the archive would create an empty package `os`.
         inside = {each for name in self.names("intern", "mock") for each in with_parents(name)}
         for name in self.names("extern"):
             for each in with_parents(name):
@@ -203,11 +205,11 @@ class HermeticExporter(PackageExporter):
                     break
 
     def names(self, *actions: RuleAction) -> list[str]:
-        """Modules with one of these verdicts, in the order they were met."""
+        """Return modules with one of these verdicts, in the order they were met."""
         return [name for name, verdict in self.verdicts.items() if verdict.action in actions]
 
     def import_sites(self, module_name: str) -> list[ImportSite]:
-        """The imports in an interned module's source, in order."""
+        """Return the imports in an interned module's source, in order."""
         node = self.dependency_graph.nodes.get(module_name, {})
         source = node.get("source")
         if not isinstance(source, str):
@@ -215,7 +217,7 @@ class HermeticExporter(PackageExporter):
         return find_imports(source, module_name, bool(node.get("is_package")))
 
     def is_own(self, module_name: str) -> bool:
-        """Whether the module is the user's own source."""
+        """Return whether the module is the user's own source."""
         verdict = self.verdicts.get(module_name)
         return verdict is not None and verdict.origin is Origin.PROJECT
 

@@ -1,4 +1,4 @@
-"""Who asked for each module: the exporter's graph, with the lines of the import statements."""
+"""Lists the importers of each module, with the lines of the import statements."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ _PICKLE = f"<{ENTRY_PACKAGE}."
 
 
 def importers(exporter: HermeticExporter) -> dict[str, list[Importer]]:
-    """The importers of each module that was met, by dotted name, sorted.
+    """Return the importers of each module that was met, by dotted name, sorted.
 
-    An importer stands once for each line that names the module. Line 0 is an importer
-    without such a line: a pickle that holds one of the module's objects, or a module whose
-    parent package it is. An external package that nothing else asks for is there for its
-    submodules, which stand as its importers then.
+    An importer occurs once for each line that imports the module. Its line is 0 if there is no such line: for
+    a pickle that contains the module's objects, and for a submodule of the module. If only its submodules
+    need an external package, they are its importers.
 
     Args:
-        exporter: closed or not, but with all its modules added.
+        exporter: closed or not, with all its modules added.
     """
     asked: dict[str, set[str]] = defaultdict(set)
     for user, module in exporter.dependency_graph.edges:
-        # The entry's package imports what every reader needs: nothing that the model asked for.
+        # The entry's package imports what readers need, not what the model needs.
         if user != ENTRY_PACKAGE:
             asked[user].add(module)
     found: dict[str, set[tuple[str, int]]] = {name: set() for name in exporter.verdicts}
@@ -48,7 +47,7 @@ def importers(exporter: HermeticExporter) -> dict[str, list[Importer]]:
 def _lines(exporter: HermeticExporter, user: str, modules: set[str]) -> dict[str, list[int]]:
     lines: dict[str, list[int]] = defaultdict(list)
     for site in exporter.import_sites(user):
-        # `from a import b` asks for a.b where there is such a module, and for a otherwise.
+        # `from a import b` imports the module a.b if it exists, otherwise a.
         module = next((name for name in site.modules if name in modules), None)
         if module is not None:
             lines[module].append(site.line)
@@ -59,7 +58,7 @@ def _lines(exporter: HermeticExporter, user: str, modules: set[str]) -> dict[str
 
 
 def _shown(user: str) -> str:
-    """A pickle's node, ``<interpool-archive.entry.pkl>``, as its member's name."""
+    """Return the member's name for a pickle's node, ``<interpool-archive.entry.pkl>``."""
     if user.startswith(_PICKLE):
         return f"{ENTRY_PACKAGE}/{user.removeprefix(_PICKLE).removesuffix('>')}"
     return user

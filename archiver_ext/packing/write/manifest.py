@@ -1,4 +1,4 @@
-"""Makes an archive's manifest and appends it to the finished torch.package."""
+"""Creates an archive's manifest and appends it to the finished torch.package."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def append_manifest(
     self_test: SelfTest | None,
     serving: Serving,
 ) -> Manifest:
-    """Append the manifest to a torch.package that is complete otherwise.
+    """Append the manifest to an otherwise complete torch.package.
 
     Args:
         archive: the file, closed by its exporter; changed in place.
-        kind: what the entry is.
-        verdicts: what was decided for each module, by dotted name.
-        files: what ``digests`` gave for it.
-        imported_by: who asked for each of them (see interpool.archiver_ext.packing.write.graph).
+        kind: of the entry.
+        verdicts: the decision for each module, by dotted name.
+        files: the result of ``digests``.
+        imported_by: the importers of each module (see interpool.archiver_ext.packing.write.graph).
         data: members that code finds through ``__file__``.
-        inputs: the example inputs' signature, JSON-able.
-        self_test: where the self-test lies, if there is one.
-        serving: how the entry is to be served.
+        inputs: the example inputs' signature, for JSON.
+        self_test: the record of the self-test, if there is one.
+        serving: how to serve the entry.
 
     Returns:
-        The manifest as written.
+        The written manifest.
     """
     taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
     with opened_to_append(archive) as file:
@@ -87,9 +87,9 @@ def append_manifest(
 
 
 def digests(archive: Path) -> dict[str, str]:
-    """SHA-256, in hex, of each member's content, by its name below the root directory.
+    """Return SHA-256, in hex, of each member's content, by its name below the root directory.
 
-    Takes several members at a time: neither reading nor hashing holds the GIL.
+    Hashes several members in parallel: neither reading nor hashing needs the GIL.
     """
     shown = str(archive)
     with archive.open("rb") as file:
@@ -122,7 +122,7 @@ def _externs(verdicts: dict[str, Verdict]) -> list[Extern]:
             modules[top_of(name)].append(name)
     externs: list[Extern] = []
     for top in sorted(modules):
-        # Distributions may share a namespace package: those that bring something in it are needed.
+        # Distributions may share a namespace package; only those of imported modules are needed.
         inside = {distribution_of(name) for name in modules[top] if name != top} or {distribution_of(top)}
         found = [
             (each.name, each.version) if each.from_index or top in ("torch", "numpy") else ("", "")

@@ -1,4 +1,4 @@
-"""Members of a finished torch.package that interpool adds. Imports no torch."""
+"""Adds interpool's members to a finished torch.package. Imports no torch."""
 
 from __future__ import annotations
 
@@ -21,24 +21,30 @@ from interpool.native.archive.reader import MANIFEST_MEMBER, read_manifest, read
 if TYPE_CHECKING:
     from interpool.archiver_ext.verify.serving_side import FoundRequest
 
-# torch.package writes no clock into its zips, and neither do we.
+# A fixed time, as in torch.package.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 _SUFFIXES = {"application/json": "json", "text/plain": "txt"}
 
 
 def manifest_text(manifest: Manifest) -> bytes:
-    """A manifest as it lies in an archive."""
+    """Return a manifest's bytes in an archive."""
     return f"{json.dumps(manifest, indent=1, ensure_ascii=False)}\n".encode()
 
 
 def write_member(file: zipfile.ZipFile, name: str, content: bytes) -> None:
-    """Append a member; ``name`` is below the zip's root folder."""
+    """Append a member; ``name`` is below the zip's root folder.
+
+    Args:
+        file: the open zip.
+        name: of the member.
+        content: its bytes.
+    """
     root = PurePosixPath(file.namelist()[0]).parts[0]
     file.writestr(zipfile.ZipInfo(f"{root}/{name}", _NO_DATE), content)
 
 
 def add_request(archive: Path, request: FoundRequest) -> None:
-    """Put a request that was found to work into an archive whose last member is its manifest.
+    """Add a working request to an archive whose last member is its manifest.
 
     Args:
         archive: the file, changed in place.
@@ -63,6 +69,6 @@ def add_request(archive: Path, request: FoundRequest) -> None:
     with opened_to_append(archive) as file:
         last = file.filelist.pop()
         del file.NameToInfo[last.filename]
-        file.start_dir = last.header_offset  # what lay from there on is written again
+        file.start_dir = last.header_offset  # overwrite the file from here on
         write_member(file, name, request.body)
         write_member(file, MANIFEST_MEMBER, manifest_text(manifest))

@@ -1,4 +1,4 @@
-"""What the pickles of an archive take from modules outside of it."""
+"""Lists the external globals of an archive's pickles."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 
 
 def pickle_globals(archive: Path, external: Collection[str]) -> list[str]:
-    """The globals of all ``.pkl`` members that come from external modules, for the manifest.
+    """Return the globals of all ``.pkl`` members that belong to external modules, for the manifest.
 
     Args:
         archive: a complete torch.package.
-        external: the modules that it takes from the server; what is below one of them is
-            taken from there too.
+        external: the modules that it imports from the server, including their submodules.
 
     Returns:
-        ``module:name``, sorted. A file that is not a pickle, whatever its name, adds nothing.
+        ``module:name``, sorted. A ``.pkl`` file that is not a pickle adds none.
 
     Raises:
         StructureError: the archive is damaged.
@@ -31,6 +30,5 @@ def pickle_globals(archive: Path, external: Collection[str]) -> list[str]:
     with archive.open("rb") as file:
         for name, record in read_records(str(archive), file).items():
             if name.endswith(".pkl"):
-                # A data file of the user's may have that ending and be anything: then it adds nothing.
                 found |= globals_of(read_member(str(archive), file, record))
     return sorted(name for name in found if is_external(name.partition(":")[0], external))

@@ -1,4 +1,4 @@
-"""Says which part of an object cannot be pickled."""
+"""Explains which part of an object cannot be pickled."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from interpool.archiver_ext.tracebacks import is_machinery, is_packaged, readabl
 
 
 def was_pickling(error: BaseException) -> bool:
-    """Whether the error was raised while the object was pickled, not while it was scanned."""
+    """Return whether the error was raised while the object was pickled, not while it was scanned."""
     frames = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(code.co_name == "dump" and code.co_filename == pickle.__file__ for code in frames)
 
 
 def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackError:
-    """The error to raise for an object that pickling refused.
+    """Return the error for an object that pickling refused.
 
     Args:
-        error: what pickling raised; its traceback leads through the pickler's frames,
-            whose variables hold the way from the object to its unpicklable part.
-        what: words for the object.
+        error: from pickling; the variables of the pickler's frames in its traceback give the path to the
+            unpicklable part.
+        what: describes the object.
         root: the project's directory.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -44,10 +44,14 @@ def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackErro
 
 
 def refuse_torchs_own(entry: object, spec: str) -> None:
-    """Refuse what torch has made of a model for another use, and which pickle cannot take.
+    """Refuse objects that torch made from a model for other uses and that cannot be pickled.
+
+    Args:
+        entry: the object to pack.
+        spec: its SPEC, for the message.
 
     Raises:
-        PackError: the object is such a thing, or holds one where it can be seen.
+        PackError: the object is such an object, or visibly contains one.
     """
     held = [("", entry), *vars(entry).items()] if hasattr(entry, "__dict__") else [("", entry)]
     parts = [
@@ -65,9 +69,9 @@ def refuse_torchs_own(entry: object, spec: str) -> None:
 
 
 def _made_otherwise(part: object) -> str:
-    """What to do about an object of a class that no archive holds; "" for others."""
+    """Return advice about an object of a class that cannot be packed; "" for others."""
     homes = [each.__module__ for each in type(part).__mro__]
-    if isinstance(part, FunctionType):  # a hook of such an object
+    if isinstance(part, FunctionType):  # the hook of such an object
         homes.append(str(part.__module__))
     return next((_OTHERWISE[start] for start in _OTHERWISE for home in homes if home.startswith(start)), "")
 
@@ -76,7 +80,7 @@ _GROUPLESS = (
     "give pack the model without what needs a process group (torch.distributed), which no server sets up: "
     "the .module of a DistributedDataParallel"
 )
-# By what the names of the classes' modules start with.
+# By the prefix of the class's module.
 _OTHERWISE = {
     "torch.export.": (
         "torch.export made it: give pack the module that was exported, or save the program with "

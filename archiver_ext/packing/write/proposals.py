@@ -1,4 +1,4 @@
-"""What packing decided about other people's packages, one proposal for each."""
+"""Lists the decisions about third-party packages, one proposal for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def proposals(exporter: HermeticExporter) -> list[Proposal]:
-    """The decisions that the user may want to change, with the user's own line that led to each."""
+    """Return the decisions that the user may change, with the user's line that led to each."""
     found: dict[str, Proposal] = {}
     for module in sorted(exporter.verdicts):
         verdict = exporter.verdicts[module]

@@ -187,7 +187,7 @@ assert not outside, outside
 """,
     "torch's lean imports, from the first interpreter on": """
 import sys
-late = sum(type(module).__name__ == "_Late" for module in list(sys.modules.values()))
+late = sum(type(module).__name__ == "_DeferredModule" for module in list(sys.modules.values()))
 assert late > 300, late
 """,
     "what a lean import of torch leaves for later": """

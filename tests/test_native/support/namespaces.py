@@ -30,7 +30,7 @@ def describe(also_late: bool = False) -> dict[str, str]:
             module, ModuleType
         ):
             continue
-        if not lean_imports.is_late(module):
+        if not lean_imports.is_deferred(module):
             for key, value in sorted(vars(module).items()):
                 if key not in _PASSING:
                     found[f"{name}:{key}"] = _describe(value)
@@ -48,7 +48,7 @@ def names() -> list[str]:
 
 def late(*roots: str) -> int:
     """How many modules are late, of all or of those in these packages."""
-    names = [name for name, module in sys.modules.items() if lean_imports.is_late(module)]
+    names = [name for name, module in sys.modules.items() if lean_imports.is_deferred(module)]
     return sum(not roots or f"{name}.".startswith(tuple(f"{root}." for root in roots)) for name in names)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from namespaces import late
 
-from interpool.native.inside.lean_imports import late_modules
+from interpool.native.inside.lean_imports import deferred_count
 from interpool.native.upstream.torch_imports import FAMILIES, REGISTERING
 
 Asking = tuple[Any, ...]
@@ -86,7 +86,7 @@ class Samples:
         recorded = torch.load(path, weights_only=False)
         found: list[tuple[str, bytes | str, bytes]] = []
         touching = ""
-        before = late_modules(), _late_compilers()
+        before = deferred_count(), _late_compilers()
         assert before[1] or self._needs_all, "torch's compiler was imported before"
         for name in list(recorded)[first:]:
             for written, expected in recorded[name]:
@@ -95,7 +95,7 @@ class Samples:
                 except Exception as error:  # noqa: BLE001
                     found.append((name, f"{type(error).__name__}: {error}", expected))
             first += 1
-            if not self._needs_all and late_modules() < before[0] and _late_compilers() < before[1]:
+            if not self._needs_all and deferred_count() < before[0] and _late_compilers() < before[1]:
                 touching = name
                 break
         torch.save(found, answers)
