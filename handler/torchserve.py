@@ -92,8 +92,8 @@ ARCHIVER_FILES = {
 }
 
 
-def load_command(model_name: str, model_dir: str, handler: str) -> bytes:
-    """The frontend's first message to a worker without a GPU: load this model, for single requests."""
+def load_command(model_name: str, model_dir: str, handler: str, batch_size: int = 1, gpu: int = -1) -> bytes:
+    """The frontend's first message to a worker: load this model. By default without a GPU, which is -1."""
 
     def integer(value: int) -> bytes:
         return struct.pack(">i", value)
@@ -101,9 +101,9 @@ def load_command(model_name: str, model_dir: str, handler: str) -> bytes:
     def text(value: str) -> bytes:
         return integer(len(value.encode())) + value.encode()
 
-    no_gpu, no_envelope, limit_image_pixels = integer(-1), text(""), b"\1"
-    model = text(model_name) + text(model_dir) + integer(1) + text(handler)
-    return b"L" + model + no_gpu + no_envelope + limit_image_pixels
+    no_envelope, limit_image_pixels = text(""), b"\1"
+    model = text(model_name) + text(model_dir) + integer(batch_size) + text(handler)
+    return b"L" + model + integer(gpu) + no_envelope + limit_image_pixels
 
 
 def ts_log_line(text: str) -> str:

@@ -3,7 +3,8 @@
 A unix socket of type SEQPACKET in the private runtime directory; one message is one packet.
 
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
-  as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
+  as passed descriptors, and a connected socket where TorchServe's protocol is spoken, if nobody
+  is going to connect (``direct/``). Answered by ``ready`` once the host listens where TorchServe is going
   to connect, by ``refused`` and the reason, by ``stock`` and the reason: TorchServe's own worker
   is to serve this model; or by ``pool`` and the name of the pool that is to. The connection then
   stays open: its end on either side ends the worker. ``served`` says of an ordinary model that the
@@ -70,7 +71,7 @@ def same_user(peer: socket.socket) -> bool:
 def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
     """The next message and the descriptors passed with it; empty at the end."""
     try:
-        message, descriptors, _flags, _address = socket.recv_fds(peer, MESSAGE_LIMIT, 2)
+        message, descriptors, _flags, _address = socket.recv_fds(peer, MESSAGE_LIMIT, 3)
     except ConnectionError:
         return b"", []
     return message, descriptors

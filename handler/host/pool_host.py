@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -83,14 +84,24 @@ class PoolHost:
         pool: whose start is under way, or over.
         ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives, and leaves
             if that has another environment.
+        settings: of the host; by default the environment's.
+        lasting: it stays without workers, until ``leave``.
     """
 
     def __init__(
-        self, runtime_dir: Path, name: str, frontend_pid: int, pool: Pool, *, ahead: bool = False
+        self,
+        runtime_dir: Path,
+        name: str,
+        frontend_pid: int,
+        pool: Pool,
+        *,
+        ahead: bool = False,
+        settings: HostSettings | None = None,
+        lasting: bool = False,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._name = name
-        self._settings = HostSettings.of_environment()
+        self._settings = settings or HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
         self._selector = selectors.DefaultSelector()
@@ -105,7 +116,7 @@ class PoolHost:
         self._apart: set[str] = set()  # models that have processes of their own from the beginning
         self._is_own = name.startswith(OWN_POOL)
         self._models = ServedModels()
-        self._patience_s = self._settings.idle_exit_s
+        self._patience_s = math.inf if lasting else self._settings.idle_exit_s
         self._idle_since = time.monotonic()
         self._pause_s = 0.0
         self._next_look = 0.0
@@ -148,6 +159,11 @@ class PoolHost:
         """Shut down on SIGTERM; for the main thread only."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def leave(self, reason: str) -> None:
+        """Have ``run`` return soon. Any thread."""
+        self._reason_to_leave = reason
+        self._wake()
 
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
@@ -485,7 +501,7 @@ class PoolHost:
     def _register(self, peer: socket.socket, message: bytes, descriptors: list[int]) -> None:
         try:
             registration = control.parse_registration(message)
-            if len(descriptors) != 2:
+            if len(descriptors) not in (2, 3):
                 lacks = self._limits.refusal(self._unserved)
                 raise WorkerRefused(lacks or "the worker passed no log descriptors")
             _require_model(registration.model_dir)
@@ -515,7 +531,7 @@ class PoolHost:
             control.send(peer, *elsewhere)
             self._drop(peer)
             return
-        stdout, stderr = descriptors
+        stdout, stderr, *stream = descriptors
         worker = Worker(
             peer,
             registration,
@@ -526,6 +542,8 @@ class PoolHost:
             self._reports_end.fileno(),
         )
         descriptors.clear()  # they are the worker's from now on
+        if stream:
+            worker.connect(stream[0])
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
@@ -556,6 +574,10 @@ class PoolHost:
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
                 f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
+        if worker.stream is not None:
+            control.send(worker.peer, "ready")
+            self._take_up(worker)
+            return
         try:
             listener = worker.listen()
         except WorkerRefused as error:

@@ -48,10 +48,7 @@ def main(arguments: list[str]) -> int:
         if _is_there(str(options.runtime_dir)):  # a shim was faster
             return 0
     log_lines.set_up()
-    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    limit_arenas()
+    prepare_process()
     try:
         # The frontend's working directory is what relative paths in its environment refer to.
         os.chdir(f"/proc/{options.frontend}/cwd")
@@ -77,6 +74,14 @@ def main(arguments: list[str]) -> int:
     # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
+
+
+def prepare_process() -> None:
+    """Set the limits of a process that is to be a host."""
+    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    limit_arenas()
 
 
 def _close_inherited(but: int) -> None:

@@ -38,6 +38,7 @@ class Worker:
     ordinary: bool  # its archive is
     most_answer_bytes: int = 0  # that TorchServe takes; 0 if nobody knows
     reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
+    direct: bool = False  # it was registered by the direct address, and not by a shim
     started: bool = False  # it has its model, and has said so to TorchServe
     told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
@@ -101,6 +102,12 @@ class Worker:
         self._enter("listening")
         return listener
 
+    def connect(self, stream: int) -> None:
+        """Take a connection that was passed with the registration, in the place of TorchServe's."""
+        self.direct = True
+        self.stream = socket.socket(fileno=stream)
+        self.stream.setblocking(True)
+
     def accept(self) -> bool:
         """Take the frontend's connection; False if it is not there.
 
@@ -161,6 +168,7 @@ class Worker:
             model_dir=self.registration.model_dir,
             unwatched=self.unwatched,
             most_answer_bytes=self.most_answer_bytes,
+            notes=not self.direct,
         )
 
     @property
@@ -256,6 +264,7 @@ class Worker:
             "address": self.registration.address,
             "state": self.state,
             "started": self.started,
+            "direct": self.direct,
             "seconds": round(time.monotonic() - self.since, 1),
         }
 
