@@ -24,7 +24,9 @@ def parameters_of(content_type: bytes, body: bytes) -> list[Parameter]:
     if lowered == _MULTIPART and b"boundary" in options.lower():
         return _multipart(content_type, body)
     if lowered == _FORM:
-        return _url_encoded(body)
+        # A last field without a value is nothing to TorchServe.
+        whole, _, last = body.rpartition(b"&")
+        return _url_encoded(body if b"=" in last else whole)
     return [Parameter(b"body", mime, body)]
 
 

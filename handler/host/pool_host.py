@@ -574,7 +574,7 @@ class PoolHost:
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
                 f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
-        if worker.stream is not None:
+        if worker.is_connected():
             control.send(worker.peer, "ready")
             self._take_up(worker)
             return

@@ -108,6 +108,12 @@ class Worker:
         self.stream = socket.socket(fileno=stream)
         self.stream.setblocking(True)
 
+    def is_connected(self) -> bool:
+        """Whether it came with a connection: then it is tried next, and nobody is listened for."""
+        if self.direct:
+            self._enter("tried")
+        return self.direct
+
     def accept(self) -> bool:
         """Take the frontend's connection; False if it is not there.
 
