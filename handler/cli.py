@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from interpool.native.diagnostics.doctor import Check
 METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 START_AHEAD = "INTERPOOL_START_AHEAD"
+DIRECT_ADDRESS = "INTERPOOL_DIRECT_ADDRESS"
 
 _ERRORS_AS_JSON = "interpool.errors_as_json"
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -168,6 +169,7 @@ def serve(ctx: click.Context) -> None:
     """Run torchserve with the overlay; takes torchserve's own flags.
 
     `interpool serve --foreground --model-store DIR` serves until it is interrupted. Without
+    --direct HOST:PORT, or unix:PATH, has the pool answer HTTP there itself; see docs/direct.md. Without
     --foreground it returns when the server listens, which goes on in the background until
     `interpool serve --stop`; with --no-wait it returns at once.
     """
@@ -182,6 +184,7 @@ def serve(ctx: click.Context) -> None:
             "MODEL_STORE`, and name the .mar"
         )
     ctx.args = [argument for argument in ctx.args if argument != "--no-wait"]
+    _take_direct_address(ctx)
     if asked & {"--help", "-h"}:
         click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
@@ -222,6 +225,26 @@ def serve(ctx: click.Context) -> None:
         os.execv(command[0], command)
     else:
         _start_and_wait(command)
+
+
+def _take_direct_address(ctx: click.Context) -> None:
+    """Give ``--direct ADDRESS`` to the pool's host, by its environment."""
+    words = iter(ctx.args)
+    ctx.args = []
+    for word in words:
+        name, equals, address = word.partition("=")
+        if name == "--direct":
+            os.environ[DIRECT_ADDRESS] = address if equals else next(words, "")
+        else:
+            ctx.args.append(word)
+    if chosen := os.environ.get(DIRECT_ADDRESS):
+        from interpool.handler.direct.listening import Address
+
+        Address.of_text(chosen)
+        if missing := [
+            name for name in ("uvicorn", "uvloop", "aiohttp") if importlib.util.find_spec(name) is None
+        ]:
+            _fail(f"the direct address needs {missing[0]}: pip install 'interpool[direct]'", NOT_SERVED)
 
 
 def _start_and_wait(command: list[str]) -> None:

@@ -52,6 +52,8 @@ CONFIG_OPTION = "-f"  # of the frontend's: its configuration
 ADDRESSES = {"inference_address": "http://127.0.0.1:8080", "management_address": "http://127.0.0.1:8081"}
 MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
 MOST_RESPONSE_BYTES = 6_553_500  # likewise max_response_size
+# With this option, or this setting, requests need no token.
+TOKENS_OPTION, TOKENS_DISABLED = "--disable-token-auth", "disable_token_authorization"
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
@@ -160,21 +162,27 @@ def running_addresses() -> tuple[str, str]:
 
 def addresses_of(frontend: int) -> tuple[str, ...]:
     """The inference and management addresses of the frontend that is this process; 0: those of its own."""
-    settings = _settings(frontend) if frontend else {}
+    settings = settings_of(frontend) if frontend else {}
     return tuple(settings.get(name, default) for name, default in ADDRESSES.items())
 
 
 def most_response_bytes(frontend: int) -> int:
     """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
-    given = _settings(frontend).get("max_response_size")
+    given = settings_of(frontend).get("max_response_size")
     return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
 
 
-def _settings(frontend: int) -> dict[str, str]:
-    """What a running frontend's configuration file and, if it says so, its environment say; {} if unknown."""
+def settings_of(frontend: int) -> dict[str, str]:
+    """What a running frontend's options and configuration say, and its environment where that counts."""
+    with contextlib.suppress(OSError):
+        arguments = Path(f"/proc/{frontend}/cmdline").read_bytes().split(b"\0")
+        given = {TOKENS_DISABLED: "true"} if TOKENS_OPTION.encode() in arguments else {}
+        return {**_configured(Path(f"/proc/{frontend}"), arguments), **given}
+    return {}
+
+
+def _configured(process: Path, arguments: list[bytes]) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, IndexError):
-        process = Path(f"/proc/{frontend}")
-        arguments = (process / "cmdline").read_bytes().split(b"\0")
         file = os.fsdecode(arguments[arguments.index(CONFIG_OPTION.encode()) + 1])
         text = (process / "cwd" / file).read_text(encoding="utf-8", errors="replace")
         pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))

@@ -25,6 +25,10 @@ MESSAGE_LIMIT = 65536
 _PATIENCE_S = 120.0  # for the host's first interpreter
 
 
+class WorkerGone(WorkerRefused):
+    """The worker of TorchServe's, beside which this one was to be, has ended."""
+
+
 @dataclass
 class Registered:
     """A worker that the host has taken.
@@ -74,7 +78,7 @@ def _said(kind: bytes, reason: bytes) -> str:
 
 
 async def register(
-    runtime_dir: str, model_dir: str, stdio: tuple[int, int], extra: dict[str, str] | None = None
+    runtime_dir: str, model_dir: str, stdio: tuple[int, int], beside: dict[str, str] | None = None
 ) -> Registered:
     """Register a worker with the host whose runtime directory this is.
 
@@ -82,9 +86,10 @@ async def register(
         runtime_dir: of the host.
         model_dir: where the model's archive is extracted.
         stdio: descriptors for what the model prints; the host has copies.
-        extra: further fields of the registration.
+        beside: fields of the registration that are those of TorchServe's worker beside this one.
 
     Raises:
+        WorkerGone: there is no such worker of TorchServe's any more.
         WorkerRefused: the host does not take it; the message says why.
     """
     number = next(_numbers)
@@ -96,7 +101,7 @@ async def register(
         "model_dir": model_dir,
         "metrics_config": str(home / "configs" / "metrics.yaml"),
         "arguments": str(home / WORKER_SCRIPT),
-        **(extra or {}),
+        **(beside or {}),
     }
     text = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
     with contextlib.ExitStack() as opened:
@@ -115,6 +120,8 @@ async def register(
         except TimeoutError:
             raise WorkerRefused(f"the pool's host did not answer in {_PATIENCE_S:g} s") from None
         kind, _, reason = answer.partition(b"\0")
+        if kind == b"gone":
+            raise WorkerGone("its worker has ended")
         if kind != b"ready":
             raise WorkerRefused(_said(kind, reason))
         opened.pop_all()

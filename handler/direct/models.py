@@ -64,8 +64,7 @@ class Models:
 
     def set_default(self, name: str, version: str) -> None:
         """Have requests that name no version answered by this one."""
-        if name in self._versions:
-            self._default[name] = version
+        self._default[name] = version
 
     def default(self, name: str) -> ServedModel | None:
         """The version of a name that answers requests which name none; None if there is no such name."""
@@ -73,8 +72,8 @@ class Models:
 
     def defaults(self) -> Iterator[ServedModel]:
         """The version of each name that answers requests which name none."""
-        for name, version in self._default.items():
-            if model := self._versions[name].get(version):
+        for name, versions in self._versions.items():
+            if model := versions.get(self._default[name]):
                 yield model
 
     def find(self, name: str, version: str | None) -> ServedModel:
@@ -82,7 +81,9 @@ class Models:
         versions = self._versions.get(name)
         if versions is None:
             raise model_not_found(name)
-        found = versions.get(self._default[name] if version is None else version)
+        if version is None:
+            version = self._default[name]
+        found = versions.get(version)
         if found is None:
             raise Refusal(
                 404,

@@ -119,13 +119,13 @@ def _open_inference(segments: list[str]) -> Asked | None:
         return Asked(Wish.SERVER, rest=rest) if rest in ("", "health/live", "health/ready") else None
     if segments[2] != "models" or len(segments) < 4:
         return None
-    name, verb = segments[3], segments[4:]
+    name, wished = segments[3], segments[4:]
     version: str | None = None
-    if len(verb) > 1 and verb[0] == "versions":
-        version, verb = verb[1], verb[2:]
-    if verb in (["infer"], ["explain"]):
-        headers = {b"explain": _explain(verb == ["explain"])}
+    if len(wished) > 1 and wished[0] == "versions":
+        version, wished = wished[1], wished[2:]
+    if wished in (["infer"], ["explain"]):
+        headers = {b"explain": _explain(wished == ["explain"])}
         return Asked(Wish.PREDICT, name.partition(":")[0], version, headers)
-    if verb == ["ready"]:
+    if wished == ["ready"]:
         return Asked(Wish.READY, name, version)
-    return Asked(Wish.METADATA, name, version) if not verb else None
+    return Asked(Wish.METADATA, name, version) if not wished else None

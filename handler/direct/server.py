@@ -51,7 +51,6 @@ def server(application: Application, **settings: Any) -> uvicorn.Server:
         http=_Protocol,
         loop="uvloop",
         ws="none",
-        lifespan="on",
         access_log=False,
         log_config=None,
         proxy_headers=False,

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass
+from functools import partial
 
-from interpool.handler.direct.host_link import Registered, register
+from interpool.handler.direct.host_link import WorkerGone, register
 from interpool.handler.direct.queue import ModelQueue
-from interpool.handler.direct.worker import LoadFailed, WorkerConnection
+from interpool.handler.direct.worker import LoadFailed
 from interpool.handler.errors import WorkerRefused
 
 # Seconds before a worker that ended is started anew, each time that it has not become ready meanwhile.
@@ -35,43 +36,90 @@ class ModelFiles:
     load_timeout_s: float = 120.0
 
 
-async def connect(
-    runtime_dir: str, files: ModelFiles, queue: ModelQueue, stdio: tuple[int, int]
-) -> tuple[WorkerConnection, Registered, asyncio.Event]:
-    """A worker that has loaded its model and serves the queue, and what its end sets.
+class Place:
+    """Where one worker is, and after it has ended the next one.
 
-    Raises:
-        WorkerRefused: the host does not take it.
-        LoadFailed: the model cannot be loaded.
+    Args:
+        runtime_dir: of the host.
+        files: the model's.
+        queue: which it serves.
+        stdio: descriptors for what the model prints.
+        beside: see ``host_link.register``.
     """
-    loop = asyncio.get_running_loop()
-    registered = await register(runtime_dir, files.model_dir, stdio)
-    ended = asyncio.Event()
-    said: list[str] = []
-    try:
-        _, worker = await loop.create_unix_connection(
-            lambda: queue.connection(lambda _: ended.set()), sock=registered.stream
-        )
-    except BaseException:
-        registered.close()
-        registered.stream.close()
-        raise
 
-    def host_ended(why: str) -> None:
-        said.append(why)
-        worker.leave()
+    def __init__(
+        self,
+        runtime_dir: str,
+        files: ModelFiles,
+        queue: ModelQueue,
+        stdio: tuple[int, int],
+        beside: dict[str, str] | None = None,
+    ) -> None:
+        self._runtime_dir = runtime_dir
+        self._files = files
+        self._queue = queue
+        self._stdio = stdio
+        self._beside = beside
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    registered.watch(host_ended)
-    try:
-        await worker.load(files.load_command, files.load_timeout_s)
-    except BaseException as error:
-        worker.close()
-        registered.close()
-        if isinstance(error, LoadFailed) and said:
-            raise WorkerRefused(said[0]) from None
-        raise
-    queue.add(worker)
-    return worker, registered, ended
+    async def keep(self) -> None:
+        """Have a worker there, for ever, or as long as there is TorchServe's beside it."""
+        attempts = 0
+        while True:
+            try:
+                await self._serve()
+            except WorkerGone as error:
+                self._fail(error)
+                return
+            except (WorkerRefused, LoadFailed) as error:
+                if self._fail(error):
+                    return
+                logger.error("a worker of %s did not start: %s", self._files.name, error)
+            else:
+                attempts = 0
+                if self._beside is None:
+                    logger.info("a worker of %s has ended, and is started anew", self._files.name)
+            await asyncio.sleep(BACK_OFF_S[min(attempts, len(BACK_OFF_S) - 1)])
+            attempts += 1
+
+    def _fail(self, error: Exception) -> bool:
+        """Tell who waits for the first worker; False if there was one."""
+        if self.ready.done():
+            return False
+        self.ready.set_exception(error)
+        return True
+
+    async def _serve(self) -> None:
+        """Have a worker that serves the queue, until it ends; raises WorkerRefused and LoadFailed."""
+        registered = await register(self._runtime_dir, self._files.model_dir, self._stdio, self._beside)
+        ended = asyncio.Event()
+        said: list[str] = []
+        with contextlib.closing(registered):
+            try:
+                _, worker = await asyncio.get_running_loop().create_unix_connection(
+                    lambda: self._queue.connection(lambda _: ended.set()), sock=registered.stream
+                )
+            except BaseException:
+                registered.stream.close()
+                raise
+
+            def host_ended(why: str) -> None:
+                said.append(why)
+                worker.leave()
+
+            registered.watch(host_ended)
+            try:
+                await worker.load(self._files.load_command, self._files.load_timeout_s)
+                self._queue.add(worker)
+                if not self.ready.done():
+                    self.ready.set_result(None)
+                await ended.wait()
+            except LoadFailed:
+                if said:
+                    raise WorkerRefused(said[0]) from None
+                raise
+            finally:
+                worker.close()
 
 
 class Workers:
@@ -87,11 +135,9 @@ class Workers:
     def __init__(
         self, runtime_dir: str, files: ModelFiles, queue: ModelQueue, stdio: tuple[int, int]
     ) -> None:
-        self._runtime_dir = runtime_dir
-        self._files = files
+        self._place = partial(Place, runtime_dir, files, queue, stdio)
         self._queue = queue
-        self._stdio = stdio
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, count: int) -> None:
         """Start so many; returns when all have the model, and raises what the first that fails does.
@@ -101,9 +147,9 @@ class Workers:
             LoadFailed: the model cannot be loaded.
         """
         self._queue.wanted = count
-        ready = [asyncio.get_running_loop().create_future() for _ in range(count)]
-        self._tasks = {asyncio.create_task(self._keep(each)) for each in ready}
-        await asyncio.gather(*ready)
+        places = [self._place() for _ in range(count)]
+        self._tasks = [asyncio.create_task(place.keep()) for place in places]
+        await asyncio.gather(*(place.ready for place in places))
 
     async def close(self) -> None:
         """End them; batches that are under way are answered first."""
@@ -114,29 +160,3 @@ class Workers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _keep(self, ready: asyncio.Future[None]) -> None:
-        attempts = 0
-        while True:
-            try:
-                worker, registered, ended = await connect(
-                    self._runtime_dir, self._files, self._queue, self._stdio
-                )
-            except (WorkerRefused, LoadFailed) as error:
-                if not ready.done():
-                    ready.set_exception(error)
-                    return
-                logger.error("a worker of %s did not start: %s", self._files.name, error)
-            else:
-                attempts = 0
-                if not ready.done():
-                    ready.set_result(None)
-                try:
-                    await ended.wait()
-                finally:
-                    with contextlib.suppress(OSError):
-                        registered.close()
-                    worker.close()
-                logger.warning("a worker of %s has ended, and is started anew", self._files.name)
-            await asyncio.sleep(BACK_OFF_S[min(attempts, len(BACK_OFF_S) - 1)])
-            attempts += 1

@@ -107,6 +107,7 @@ class PoolHost:
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
+        self._followers: set[socket.socket] = set()  # of the peers: who hears of workers
         self._ordinary = OrdinaryModels(runtime_dir)
         self._ending: set[Worker] = set()
         self._calls = CallWatch()
@@ -276,6 +277,11 @@ class PoolHost:
         elif message == control.STACKS_REQUEST:
             _close_all(descriptors)
             self._answer_stacks(peer)
+        elif message == control.FOLLOW_REQUEST:
+            _close_all(descriptors)
+            self._followers.add(peer)
+            for each in self._workers.values():
+                self._tell_followers(each)
         elif message:
             try:
                 self._register(peer, message, descriptors)
@@ -332,7 +338,9 @@ class PoolHost:
                 for worker in self._all_workers():
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
-                        worker.started |= report.kind == "started"
+                        if report.kind == "started" and not worker.started:
+                            worker.started = True
+                            self._tell_followers(worker)
                         worker.note_load(report)
                         self._keeper.hurry()
                         if report.model:
@@ -344,6 +352,15 @@ class PoolHost:
                             self._note_load(worker, report)
                         if report.kind == "traces":
                             self._isolate(worker, report.reason)
+
+    def _tell_followers(self, worker: Worker) -> None:
+        """Say that a worker of TorchServe's has its model."""
+        if worker.direct or not worker.started or worker.connection is None:
+            return
+        told = worker.for_followers()
+        for follower in list(self._followers):
+            if not control.send(follower, "worker", told, worker.stdio):
+                self._drop(follower)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -426,7 +443,7 @@ class PoolHost:
         if self._workers or self._ending or self._pool.is_starting or waits:
             self._idle_since = now
         # Who has connected may become a worker, or asks for the status, again and again for ever.
-        elif now - self._idle_since >= self._patience_s and not self._peers:
+        elif now - self._idle_since >= self._patience_s and not self._peers - self._followers:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if hopeless := self._pool.hopeless:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
@@ -524,6 +541,11 @@ class PoolHost:
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
+        if registration.beside and not self._has_worker(registration.beside):
+            _close_all(descriptors)
+            control.send(peer, "gone")
+            self._drop(peer)
+            return
         # What is refused has no other worker to be left to: its load answers why.
         ordinary = not (shim.is_hermetic(registration.model_dir) or is_refused(registration.model_dir))
         if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
@@ -549,7 +571,8 @@ class PoolHost:
         worker.own_directory = self._ordinary.own_directory
         worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
-        model.worker_began(registration.address)
+        if not registration.beside:
+            model.worker_began(registration.address)
         worker.model = model.name  # an earlier worker has heard under which it is registered
         self._pool.serves(registration.model_dir)
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
@@ -618,7 +641,8 @@ class PoolHost:
         self._take_reports()
         if self._workers.get(worker.peer) is not worker:
             return  # what they say has ended it: its model goes to processes of its own
-        if model := self._models.get(worker.registration.model_dir):
+        model = self._models.get(worker.registration.model_dir)
+        if model is not None and not worker.registration.beside:
             model.worker_ended(worker.registration.address, worker.told or why)
         self._unwatch(worker.peer)
         if worker.listener is not None:
@@ -626,6 +650,9 @@ class PoolHost:
         self._workers.pop(worker.peer, None)
         if worker.own_state or not any(self._lives_beside(worker, other) for other in self._workers.values()):
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
+        for other in self._workers.values():
+            if other.registration.beside == worker.registration.pid:
+                control.send(other.peer, "bye")  # it answers what it has, and ends
         if not worker.end():
             self._ending.add(worker)
             if not self._reason_to_leave:
@@ -633,6 +660,9 @@ class PoolHost:
 
     def _all_workers(self) -> tuple[Worker, ...]:
         return (*self._workers.values(), *self._ending, *self._lost)
+
+    def _has_worker(self, pid: int) -> bool:
+        return any(worker.registration.pid == pid for worker in self._workers.values())
 
     @property
     def _unserved(self) -> int:
@@ -642,6 +672,8 @@ class PoolHost:
     def _lives_beside(worker: Worker, other: Worker) -> bool:
         """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
         same = other.registration.model_dir == worker.registration.model_dir
+        if other.registration.beside and not worker.registration.beside:
+            return False  # it ends with one of TorchServe's
         return same and other is not worker and not control.has_ended(other.peer)
 
     def _end_stale_workers(self) -> None:
@@ -661,6 +693,7 @@ class PoolHost:
     def _drop(self, peer: socket.socket) -> None:
         self._unwatch(peer)
         self._peers.discard(peer)
+        self._followers.discard(peer)
         peer.close()
 
     # ---- status -----------------------------------------------------------------------------
@@ -682,7 +715,8 @@ class PoolHost:
         threading.Thread(target=answer, name="stacks", daemon=True).start()
 
     def _describe(self) -> dict[str, Any]:
-        workers = [w.describe() for w in self._all_workers()]
+        workers = [w.describe() for w in self._all_workers() if not w.registration.beside]
+        beside = [w.describe() for w in self._all_workers() if w.registration.beside]
         return {
             "server": self._server,
             "pool": self._name,
@@ -692,6 +726,7 @@ class PoolHost:
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({str(worker["model_dir"]) for worker in workers}),
             "workers": workers,
+            "beside": beside,
             **self._models.describe(),
             "started": self._started,
             "memory": memory_of(os.getpid()),

@@ -8,8 +8,10 @@ ordinary, it is *tried* between listening and connected (trial.py).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import json
 import os
 import socket
 import time
@@ -18,7 +20,7 @@ from dataclasses import dataclass, field
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest, startup_timeout
 from interpool.handler.errors import SettingsError, WorkerRefused
-from interpool.handler.frontend.shim import file_identity
+from interpool.handler.frontend.shim import ARGUMENT_SEPARATOR, file_identity
 from interpool.handler.host import control
 from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE, Connection, Manager
@@ -150,7 +152,7 @@ class Worker:
 
     def hand_over(self, reason: str) -> None:
         """Have the shim's process take the connection and become TorchServe's own worker."""
-        if self.stream is not None and control.send(self.peer, "stock", reason, self.stream):
+        if self.stream is not None and control.send(self.peer, "stock", reason, [self.stream.fileno()]):
             self._handed_over = True
 
     def token(self) -> WorkerToken:
@@ -188,6 +190,21 @@ class Worker:
         with contextlib.suppress(SettingsError):
             return startup_timeout(self.registration.model_dir) or LOAD_LIMIT_S
         return LOAD_LIMIT_S
+
+    def for_followers(self) -> str:
+        """What is needed to register a worker beside this one; see direct/followed.py."""
+        assert self.connection is not None
+        manifest = model_manifest(self.registration.model_dir)
+        return json.dumps(
+            {
+                "pid": self.registration.pid,
+                "model_dir": self.registration.model_dir,
+                "version": str(manifest.get("modelVersion") or "1.0"),
+                "metrics_config": self.registration.metrics_config,
+                "arguments": ARGUMENT_SEPARATOR.join(self.registration.arguments),
+                "load_command": base64.b64encode(self.connection.load_command).decode("ascii"),
+            }
+        )
 
     def be_called(self, name: str) -> None:
         """Take the name that its model is registered by, which TorchServe's load command says."""

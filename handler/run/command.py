@@ -61,7 +61,7 @@ def run(
     limits = Limits() if max_request_size is None else Limits(request_bytes=max_request_size)
     serving = Serving(named(list(archives)), options, settings)
     where = {"uds": uds} if uds else {"host": host, "port": port}
-    running = server(application(serving, limits), **where)
+    running = server(application(serving, limits), lifespan="on", **where)
     running.run()
     sys.stdout.flush()
     sys.stderr.flush()
