@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from random import getrandbits
 from typing import Protocol
 
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
@@ -32,6 +32,9 @@ from interpool.handler.direct.replies import (
 )
 from interpool.handler.torchserve import MOST_REQUEST_BYTES
 
+# Of a UUID: what says that it is a random one, and the rest.
+_UUID_4 = 0x4000_8000_0000_0000_0000
+_FREE_BITS = (1 << 128) - 1 & ~0xF000_C000_0000_0000_0000
 _TOO_LARGE = Refusal(413, "", "")
 
 
@@ -52,11 +55,11 @@ class Limits:
 
     Attributes:
         request_bytes: the most that a body may have; TorchServe's max_request_size.
-        body_s: seconds within which a body must have come.
+        body_s: seconds within which a body must have come; None: the server below sees to that.
     """
 
     request_bytes: int = MOST_REQUEST_BYTES
-    body_s: float = 60.0
+    body_s: float | None = 60.0
 
 
 Lifespan = Callable[[], AbstractAsyncContextManager[object]]
@@ -106,7 +109,7 @@ class Application:
     # ---- requests ------------------------------------------------------------------------------
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = str(uuid.uuid4()).encode()
+        request_id = _new_id()
         try:
             path, root = scope["path"], scope.get("root_path", "")
             if root and path.startswith(root):
@@ -182,28 +185,20 @@ class Application:
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most = self._limits.request_bytes
         length = headers.get(b"content-length")
-        if length is not None and int(length) > most:
-            raise _TOO_LARGE
+        if length is not None:
+            if not length.isdigit():
+                raise Refusal(400, "BadRequestException", "Invalid HTTP message.")
+            if int(length) > most:
+                raise _TOO_LARGE
         if length is None and b"transfer-encoding" not in headers:
             return b""
-        chunks, size = [], 0
+        if self._limits.body_s is None:
+            return await _whole(receive, most)
         try:
-            async with asyncio.timeout(self._limits.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > most:
-                        raise _TOO_LARGE
-                    chunks.append(chunk)
-                    if not message.get("more_body"):
-                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return await asyncio.wait_for(_whole(receive, most), self._limits.body_s)
         except TimeoutError:
-            raise Refusal(
-                408, "RequestTimeoutException", "The request's body did not come in time."
-            ) from None
+            said = "The request's body did not come in time."
+            raise Refusal(408, "RequestTimeoutException", said) from None
 
     def _say(self, asked: Asked) -> Answer:
         """What is answered without a worker."""
@@ -240,6 +235,28 @@ class Application:
         await receive()
         await opened.aclose()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _whole(receive: Receive, most: int) -> bytes:
+    """A request's body; raises Refusal if it has more bytes, and ClientGone."""
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise _TOO_LARGE
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _new_id() -> bytes:
+    """A random UUID, as TorchServe gives each request one."""
+    digits = b"%032x" % (getrandbits(128) & _FREE_BITS | _UUID_4)
+    return b"-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _model_in(parameters: list[Parameter]) -> str:

@@ -75,59 +75,71 @@ class ReplyReader:
         self._size = 0
         self._needed = 0  # bytes without which the next reply is not whole
 
-    def feed(self, data: bytes) -> Iterable[Reply]:
-        """Take what was received; gives each reply that is whole by now."""
+    def feed(self, data: bytes) -> list[Reply]:
+        """Take what was received; gives the replies that are whole by now."""
         self._chunks.append(data)
         self._size += len(data)
-        while self._size and self._size >= self._needed:
-            if len(self._chunks) > 1:
-                self._chunks = [b"".join(self._chunks)]
-            buffer = self._chunks[0]
-            cursor = _Cursor(buffer)
+        if self._size < self._needed:
+            return []
+        buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        replies, at = [], 0
+        self._needed = 0
+        while at < len(buffer):
             try:
-                reply = cursor.reply()
+                reply, at = _read(buffer, at)
             except _TooShort as short:
-                self._needed = short.needed
-                return
-            rest = buffer[cursor.at :]
-            self._chunks, self._size, self._needed = [rest] if rest else [], len(rest), 0
-            yield reply
+                self._needed = short.needed - at
+                break
+            replies.append(reply)
+        rest = buffer[at:]
+        self._chunks, self._size = [rest] if rest else [], len(rest)
+        return replies
 
 
 class _TooShort(Exception):
+    """A reply is not whole: at least so many bytes are needed."""
+
     def __init__(self, needed: int) -> None:
         super().__init__()
         self.needed = needed
 
 
-class _Cursor:
-    """Reads a reply; raises _TooShort if it is not whole."""
+def _read(buffer: bytes, at: int) -> tuple[Reply, int]:
+    """The reply that begins there, and where it ends; raises _TooShort."""
+    code, at = _integer(buffer, at)
+    message, at = _field(buffer, at)
+    predictions: list[Prediction] = []
+    while True:
+        length, at = _integer(buffer, at)
+        if length < 0:
+            return Reply(code, message, predictions), at
+        at += length
+        if at > len(buffer):
+            raise _TooShort(at)
+        request_id = buffer[at - length : at]
+        content_type, at = _field(buffer, at)
+        status, at = _integer(buffer, at)
+        _, at = _field(buffer, at)  # the status's phrase, which ASGI has no place for
+        count, at = _integer(buffer, at)
+        headers = []
+        for _ in range(count):
+            name, at = _field(buffer, at)
+            value, at = _field(buffer, at)
+            headers.append((name, value))
+        body, at = _field(buffer, at)
+        predictions.append(Prediction(request_id, content_type, status, headers, body))
 
-    def __init__(self, buffer: bytes) -> None:
-        self._buffer = buffer
-        self.at = 0
 
-    def reply(self) -> Reply:
-        code, message = self._integer(), self._field()
-        predictions = []
-        while (length := self._integer()) >= 0:
-            request_id = self._take(length)
-            content_type, status = self._field(), self._integer()
-            self._field()  # the status's phrase, which ASGI has no place for
-            headers = [(self._field(), self._field()) for _ in range(self._integer())]
-            predictions.append(Prediction(request_id, content_type, status, headers, self._field()))
-        return Reply(code, message, predictions)
+def _integer(buffer: bytes, at: int) -> tuple[int, int]:
+    end = at + 4
+    if end > len(buffer):
+        raise _TooShort(end)
+    return int.from_bytes(buffer[at:end], "big", signed=True), end
 
-    def _integer(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
 
-    def _field(self) -> bytes:
-        return self._take(int.from_bytes(self._take(4), "big"))
-
-    def _take(self, length: int) -> bytes:
-        end = self.at + length
-        if end > len(self._buffer):
-            raise _TooShort(end)
-        part = self._buffer[self.at : end]
-        self.at = end
-        return part
+def _field(buffer: bytes, at: int) -> tuple[bytes, int]:
+    start = at + 4
+    end = start + int.from_bytes(buffer[at:start], "big")
+    if start > len(buffer) or end > len(buffer):
+        raise _TooShort(max(start, end))
+    return buffer[start:end], end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import Enum
 from typing import NamedTuple
@@ -64,6 +65,10 @@ def understand(path: str, raw_path: bytes, method: str) -> Asked:
         raw_path: as it was sent.
         method: of the request.
     """
+    return (_kept if len(path) < _MOST_KEPT else _understood)(path, raw_path, method)
+
+
+def _understood(path: str, raw_path: bytes, method: str) -> Asked:
     if b"%" in raw_path and _BAD_ESCAPE.search(raw_path):
         raise Refusal(403, "IllegalArgumentException", "The path has a % without two hexadecimal digits.")
     segments = path.split("/")
@@ -79,6 +84,11 @@ def understand(path: str, raw_path: bytes, method: str) -> Asked:
     if count == 1:
         raise not_found()
     return _inference(segments) or _open_inference(segments) or Asked(Wish.ELSEWHERE)
+
+
+# Clients ask the same few paths again and again.
+_MOST_KEPT = 200  # characters
+_kept = functools.lru_cache(1024)(_understood)
 
 
 def _inference(segments: list[str]) -> Asked | None:

@@ -10,33 +10,41 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from interpool.handler.direct.application import Application
 
-HEAD_S = 20.0  # seconds within which a request's line and headers must have come
+REQUEST_S = 60.0  # seconds within which a request must have come, with its body
+LOOK_S = 10.0
 KEEP_ALIVE_S = 75
 MOST_CONNECTIONS = 10_000
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's own, which would wait for ever for a first request, and for the rest of its headers."""
+    """uvicorn's own, which would wait for ever for a first request, and for the rest of any."""
 
-    _head_timer: asyncio.TimerHandle | None = None
+    _begun: float | None = 0.0  # since when a request has been coming, by the loop's clock
+    _look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._head_timer = self.loop.call_later(HEAD_S, self._head_is_late)
+        self._begun = self.loop.time()
+        self._look = self.loop.call_later(LOOK_S, self._end_if_slow)
 
-    def on_headers_complete(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-        super().on_headers_complete()
+    def on_message_begin(self) -> None:
+        self._begun = self.loop.time()
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._begun = None
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+        if self._look is not None:
+            self._look.cancel()
         super().connection_lost(exc)
 
-    def _head_is_late(self) -> None:
-        self.transport.close()
+    def _end_if_slow(self) -> None:
+        if self._begun is not None and self.loop.time() - self._begun > REQUEST_S:
+            self.transport.close()
+        else:
+            self._look = self.loop.call_later(LOOK_S, self._end_if_slow)
 
 
 def server(application: Application, **settings: Any) -> uvicorn.Server:
