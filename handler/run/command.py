@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 
 import click
@@ -43,6 +45,8 @@ def run(
     if interpreters is not None:
         os.environ["INTERPOOL_INTERPRETERS"] = str(interpreters)
     try:
+        import uvloop
+
         from interpool.handler.direct.server import server
     except ImportError as error:
         raise ServeError(f"{error.name} is missing: pip install 'interpool[direct]'") from None
@@ -62,8 +66,21 @@ def run(
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     where = {"uds": uds} if uds else {"host": host, "port": port}
-    running = server(application(serving, limits), lifespan="on", **where)
-    running.run()
+    running = server(application(serving, limits), lifespan="off", **where)
+
+    async def serve() -> None:
+        async with serving.open():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, _heard)  # uvicorn has its own, and sends it again in the end
+            await running.serve()
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the archives' directories are removed
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(serve())
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if running.started else 5)  # an interpreter with torch in it ends safely with its process only
+    os._exit(0 if running.started else 1)  # with torch inside, the end of the process is the one safe end
+
+
+def _heard(_number: int, _frame: object) -> None:
+    """The server has ended for it."""
