@@ -23,7 +23,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
-        return sorted({*super().list_commands(ctx), *self._archiver()})
+        return sorted({*super().list_commands(ctx), "run", *self._archiver()})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Note whether errors are to be JSON: before what may be wrong with the subcommand's own options."""
@@ -33,6 +33,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of that name."""
         own = super().get_command(ctx, cmd_name)
+        if cmd_name == "run":  # needs the extra `direct`
+            from interpool.handler.run.command import run
+
+            return run
         if own is None:
             ctx.obj = _server_side()
         return own or self._archiver().get(cmd_name)

@@ -63,6 +63,8 @@ variable                        default         meaning
 ``INTERPOOL_LOG_FILES``         ``5``           how many earlier ones are kept
 ``INTERPOOL_START_AHEAD``       ``1``           ``1``: `interpool serve` starts the default pool's host
                                                 with the server; ``0``: its first worker does
+``INTERPOOL_DIRECT_ADDRESS``    none            where the default pool answers HTTP itself: ``HOST:PORT``, or
+                                                ``unix:PATH``; see docs/direct.md
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
@@ -248,6 +250,7 @@ class HostSettings(BaseModel):
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
     self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
     stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
+    direct_address: str = Field(default="", alias="INTERPOOL_DIRECT_ADDRESS")
     log: Literal["text", "json"] = Field(default="text", alias="INTERPOOL_LOG")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", alias="INTERPOOL_LOG_LEVEL"

@@ -117,10 +117,12 @@ class to_worker:  # noqa: N801 - a context manager
         stdout: the worker's.
         stderr: likewise.
         model: the call's; its threads from earlier calls print here, too, unless it is None.
+        notes: whether TorchServe's own lines of a request are printed; only its frontend reads them.
     """
 
-    def __init__(self, stdout: int, stderr: int, model: object = None) -> None:
+    def __init__(self, stdout: int, stderr: int, model: object = None, notes: bool = True) -> None:
         self.model = model
+        self.notes = notes
         self.lines = (_Lines(stdout), _Lines(stderr))
         self.is_loading = False  # see loading()
         self.requests: Collection[str] = ()  # ids of those that the call answers
@@ -152,6 +154,8 @@ class to_worker:  # noqa: N801 - a context manager
 
     def hold(self, data: bytes) -> bool:
         """Print whole lines that have time until the call's end, if that is likely to be soon."""
+        if not self.notes:
+            return True
         stdout = self.lines[0]
         return stdout.hold(data) if time.monotonic() - self._began < YOUNG_S else stdout.write(data)
 

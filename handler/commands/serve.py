@@ -18,6 +18,7 @@ from interpool.handler.torchserve import HOME_VARIABLE, running_frontend
 from interpool.native.upstream.requirements import pip_install
 
 START_AHEAD = "INTERPOOL_START_AHEAD"
+DIRECT_ADDRESS = "INTERPOOL_DIRECT_ADDRESS"
 
 # What the torchserve command does.
 _START = "from ts.model_server import start; sys.exit(start())"
@@ -34,7 +35,8 @@ def serve(ctx: click.Context) -> None:
 
     `interpool serve --foreground --model-store DIR` serves until it is interrupted. Without
     --foreground it returns when the server listens, which goes on in the background until
-    `interpool serve --stop`; with --no-wait it returns at once.
+    `interpool serve --stop`; with --no-wait it returns at once. With --direct HOST:PORT, or unix:PATH,
+    the pool answers HTTP there itself; see docs/direct.md.
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.frontend.doctor import java_path, missing_java
@@ -47,6 +49,7 @@ def serve(ctx: click.Context) -> None:
             "MODEL_STORE`, and name the .mar"
         )
     ctx.args = [argument for argument in ctx.args if argument != "--no-wait"]
+    _take_direct_address(ctx)
     if asked & {"--help", "-h"}:
         click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
     if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
@@ -88,6 +91,26 @@ def serve(ctx: click.Context) -> None:
         os.execv(command[0], command)
     else:
         _start_and_wait(command)
+
+
+def _take_direct_address(ctx: click.Context) -> None:
+    """Give ``--direct ADDRESS`` to the pool's host, by its environment."""
+    words = iter(ctx.args)
+    ctx.args = []
+    for word in words:
+        name, equals, address = word.partition("=")
+        if name == "--direct":
+            os.environ[DIRECT_ADDRESS] = address if equals else next(words, "")
+        else:
+            ctx.args.append(word)
+    if chosen := os.environ.get(DIRECT_ADDRESS):
+        from interpool.handler.direct.listening import Address
+
+        Address.of_text(chosen)
+        if missing := [
+            name for name in ("uvicorn", "uvloop", "aiohttp") if importlib.util.find_spec(name) is None
+        ]:
+            fail(f"the direct address needs {missing[0]}: pip install 'interpool[direct]'", NOT_SERVED)
 
 
 def _start_and_wait(command: list[str]) -> None:

@@ -87,7 +87,8 @@ class HostState(TypedDict):
         started: when it did, in seconds since 1970.
         interpreters: None until they have started.
         models: the directories of the models that have workers.
-        workers: all of them.
+        workers: TorchServe's.
+        beside: those of the direct address, each beside one of TorchServe's.
         served: the registered models, by directory.
         gone: those that were unregistered, by ``name/version``.
         memory: the host's, in bytes, by kind (``status.memory_of``).
@@ -104,6 +105,7 @@ class HostState(TypedDict):
     interpreters: PoolState | None
     models: list[str]
     workers: list[WorkerState]
+    beside: list[WorkerState]
     served: dict[str, ServedState]
     gone: dict[str, ServedState]
     memory: dict[str, int]

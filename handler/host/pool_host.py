@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -87,20 +88,31 @@ class PoolHost:
         pool: whose start is under way, or over.
         ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives, and leaves
             if that has another environment.
+        settings: of the host; by default the environment's.
+        lasting: it stays without workers, until ``leave``.
     """
 
     def __init__(
-        self, runtime_dir: Path, name: str, frontend_pid: int, pool: Pool, *, ahead: bool = False
+        self,
+        runtime_dir: Path,
+        name: str,
+        frontend_pid: int,
+        pool: Pool,
+        *,
+        ahead: bool = False,
+        settings: HostSettings | None = None,
+        lasting: bool = False,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._name = name
-        self._settings = HostSettings.of_environment()
+        self._settings = settings or HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
         self._traces = exporter_of_environment(self._server, name)
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
+        self._followers: set[socket.socket] = set()  # of the peers: who hears of workers
         self._ordinary = OrdinaryModels(runtime_dir)
         self._ending: set[Worker] = set()
         self._calls = CallWatch()
@@ -110,7 +122,7 @@ class PoolHost:
         self._apart: set[str] = set()  # models that have processes of their own from the beginning
         self._is_own = name.startswith(OWN_POOL)
         self._models = ServedModels()
-        self._patience_s = self._settings.idle_exit_s
+        self._patience_s = math.inf if lasting else self._settings.idle_exit_s
         self._idle_since = time.monotonic()
         self._pause_s = 0.0
         self._next_look = 0.0
@@ -153,6 +165,11 @@ class PoolHost:
         """Shut down on SIGTERM; for the main thread only."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def leave(self, reason: str) -> None:
+        """Have ``run`` return soon. Any thread."""
+        self._reason_to_leave = reason
+        self._wake()
 
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
@@ -265,6 +282,11 @@ class PoolHost:
         elif message == control.STACKS_REQUEST:
             _close_all(descriptors)
             self._answer_stacks(peer)
+        elif message == control.FOLLOW_REQUEST:
+            _close_all(descriptors)
+            self._followers.add(peer)
+            for each in self._workers.values():
+                self._tell_followers(each)
         elif message:
             try:
                 self._register(peer, message, descriptors)
@@ -324,7 +346,9 @@ class PoolHost:
                 for worker in self._all_workers():
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
-                        worker.started |= report.kind == "started"
+                        if report.kind == "started" and not worker.started:
+                            worker.started = True
+                            self._tell_followers(worker)
                         worker.note_load(report)
                         self._keeper.hurry()
                         if report.model:
@@ -345,6 +369,15 @@ class PoolHost:
         if self._traces is not None:
             exemplars = model.exemplars if model is not None else None
             self._traces.take(report.spans, exemplars, self._pool.time_bounds)
+
+    def _tell_followers(self, worker: Worker) -> None:
+        """Say that a worker of TorchServe's has its model."""
+        if worker.direct or not worker.started or worker.connection is None:
+            return
+        told = worker.for_followers()
+        for follower in list(self._followers):
+            if not control.send(follower, "worker", told, worker.stdio):
+                self._drop(follower)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -427,7 +460,7 @@ class PoolHost:
         if self._workers or self._ending or self._pool.is_starting or waits:
             self._idle_since = now
         # Who has connected may become a worker, or asks for the status, again and again for ever.
-        elif now - self._idle_since >= self._patience_s and not self._peers:
+        elif now - self._idle_since >= self._patience_s and not self._peers - self._followers:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if hopeless := self._pool.hopeless:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
@@ -503,7 +536,7 @@ class PoolHost:
     def _register(self, peer: socket.socket, message: bytes, descriptors: list[int]) -> None:
         try:
             registration = control.parse_registration(message)
-            if len(descriptors) != 2:
+            if len(descriptors) not in (2, 3):
                 lacks = self._limits.refusal(self._unserved)
                 raise WorkerRefused(lacks or "the worker passed no log descriptors")
             _require_model(registration.model_dir)
@@ -526,6 +559,11 @@ class PoolHost:
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
+        if registration.beside and not self._has_worker(registration.beside):
+            _close_all(descriptors)
+            control.send(peer, "gone")
+            self._drop(peer)
+            return
         # What is refused has no other worker to be left to: its load answers why.
         ordinary = not (shim.is_hermetic(registration.model_dir) or is_refused(registration.model_dir))
         if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
@@ -533,7 +571,7 @@ class PoolHost:
             control.send(peer, *elsewhere)
             self._drop(peer)
             return
-        stdout, stderr = descriptors
+        stdout, stderr, *stream = descriptors
         worker = Worker(
             peer,
             registration,
@@ -544,13 +582,16 @@ class PoolHost:
             self._reports_end.fileno(),
         )
         descriptors.clear()  # they are the worker's from now on
+        if stream:
+            worker.connect(stream[0])
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
         worker.traced = self._traces is not None
         worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
-        model.worker_began(registration.address)
+        if not registration.beside:
+            model.worker_began(registration.address)
         worker.model = model.name  # an earlier worker has heard under which it is registered
         self._pool.serves(registration.model_dir)
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
@@ -575,6 +616,10 @@ class PoolHost:
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
                 f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
+        if worker.is_connected():
+            control.send(worker.peer, "ready")
+            self._take_up(worker)
+            return
         try:
             listener = worker.listen()
         except WorkerRefused as error:
@@ -615,7 +660,8 @@ class PoolHost:
         self._take_reports()
         if self._workers.get(worker.peer) is not worker:
             return  # what they say has ended it: its model goes to processes of its own
-        if model := self._models.get(worker.registration.model_dir):
+        model = self._models.get(worker.registration.model_dir)
+        if model is not None and not worker.registration.beside:
             model.worker_ended(worker.registration.address, worker.told or why)
         self._unwatch(worker.peer)
         if worker.listener is not None:
@@ -623,6 +669,9 @@ class PoolHost:
         self._workers.pop(worker.peer, None)
         if worker.own_state or not any(self._lives_beside(worker, other) for other in self._workers.values()):
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
+        for other in self._workers.values():
+            if other.registration.beside == worker.registration.pid:
+                control.send(other.peer, "bye")  # it answers what it has, and ends
         if not worker.end():
             self._ending.add(worker)
             if not self._reason_to_leave:
@@ -630,6 +679,9 @@ class PoolHost:
 
     def _all_workers(self) -> tuple[Worker, ...]:
         return (*self._workers.values(), *self._ending, *self._lost)
+
+    def _has_worker(self, pid: int) -> bool:
+        return any(worker.registration.pid == pid for worker in self._workers.values())
 
     @property
     def _unserved(self) -> int:
@@ -639,6 +691,8 @@ class PoolHost:
     def _lives_beside(worker: Worker, other: Worker) -> bool:
         """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
         same = other.registration.model_dir == worker.registration.model_dir
+        if other.registration.beside and not worker.registration.beside:
+            return False  # it ends with one of TorchServe's
         return same and other is not worker and not control.has_ended(other.peer)
 
     def _end_stale_workers(self) -> None:
@@ -658,6 +712,7 @@ class PoolHost:
     def _drop(self, peer: socket.socket) -> None:
         self._unwatch(peer)
         self._peers.discard(peer)
+        self._followers.discard(peer)
         peer.close()
 
     # ---- status -----------------------------------------------------------------------------
@@ -679,7 +734,8 @@ class PoolHost:
         threading.Thread(target=answer, name="stacks", daemon=True).start()
 
     def _describe(self) -> HostState:
-        workers = [w.describe() for w in self._all_workers()]
+        workers = [w.describe() for w in self._all_workers() if not w.registration.beside]
+        beside = [w.describe() for w in self._all_workers() if w.registration.beside]
         return {
             "server": self._server,
             "pool": self._name,
@@ -689,6 +745,7 @@ class PoolHost:
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({worker["model_dir"] for worker in workers}),
             "workers": workers,
+            "beside": beside,
             "served": self._models.here(),
             "gone": self._models.gone(),
             "started": self._started,

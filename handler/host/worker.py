@@ -8,8 +8,10 @@ ordinary, it is *tried* between listening and connected (trial.py).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import json
 import os
 import socket
 import time
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest, startup_timeout
 from interpool.handler.errors import SettingsError, WorkerRefused
-from interpool.handler.frontend.shim import file_identity
+from interpool.handler.frontend.shim import ARGUMENT_SEPARATOR, file_identity
 from interpool.handler.host import control
 from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.models import End
@@ -50,6 +52,7 @@ class Worker:
     ordinary: bool  # its archive is
     most_answer_bytes: int = 0  # that TorchServe takes; 0 if nobody knows
     reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
+    direct: bool = False  # it was registered by the direct address, and not by a shim
     started: bool = False  # it has its model, and has said so to TorchServe
     told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
@@ -114,6 +117,18 @@ class Worker:
         self._enter("listening")
         return listener
 
+    def connect(self, stream: int) -> None:
+        """Take a connection that was passed with the registration, in the place of TorchServe's."""
+        self.direct = True
+        self.stream = socket.socket(fileno=stream)
+        self.stream.setblocking(True)
+
+    def is_connected(self) -> bool:
+        """Whether it came with a connection: then it is tried next, and nobody is listened for."""
+        if self.direct:
+            self._enter("tried")
+        return self.direct
+
     def accept(self) -> bool:
         """Take the frontend's connection; False if it is not there.
 
@@ -150,7 +165,7 @@ class Worker:
 
     def hand_over(self, reason: str) -> None:
         """Have the shim's process take the connection and become TorchServe's own worker."""
-        if self.stream is not None and control.send(self.peer, "stock", reason, self.stream):
+        if self.stream is not None and control.send(self.peer, "stock", reason, [self.stream.fileno()]):
             self._handed_over = True
 
     def token(self) -> WorkerToken:
@@ -174,6 +189,7 @@ class Worker:
             model_dir=self.registration.model_dir,
             unwatched=self.unwatched,
             most_answer_bytes=self.most_answer_bytes,
+            notes=not self.direct,
         )
 
     @property
@@ -187,6 +203,21 @@ class Worker:
         with contextlib.suppress(SettingsError):
             return startup_timeout(self.registration.model_dir) or LOAD_LIMIT_S
         return LOAD_LIMIT_S
+
+    def for_followers(self) -> str:
+        """What is needed to register a worker beside this one; see direct/followed.py."""
+        assert self.connection is not None
+        manifest = model_manifest(self.registration.model_dir)
+        return json.dumps(
+            {
+                "pid": self.registration.pid,
+                "model_dir": self.registration.model_dir,
+                "version": str(manifest.get("modelVersion") or "1.0"),
+                "metrics_config": self.registration.metrics_config,
+                "arguments": ARGUMENT_SEPARATOR.join(self.registration.arguments),
+                "load_command": base64.b64encode(self.connection.load_command).decode("ascii"),
+            }
+        )
 
     def be_called(self, name: str) -> None:
         """Take the name that its model is registered by, which TorchServe's load command says."""
@@ -269,6 +300,7 @@ class Worker:
             "address": self.registration.address,
             "state": self.state,
             "started": self.started,
+            "direct": self.direct,
             "seconds": round(time.monotonic() - self.since, 1),
         }
 

@@ -9,7 +9,7 @@ import pytest
 
 from interpool.handler import spans
 from interpool.handler.host import traces
-from interpool.handler.host.manager import SERVICE_MODULE, TRACED_MODULE
+from interpool.handler.host.service_entry import SERVICE_MODULE, TRACED_MODULE
 from interpool.handler.host.traces import Exemplars
 from interpool.handler.worker_reports import SPANS_LIMIT, Report
 from interpool.native import InterpreterManager
