@@ -25,7 +25,7 @@ class _Encoder(json.JSONEncoder):
 
 _encoder = _Encoder()
 
-Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "traces"]
+Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "traces", "device_lost"]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class Report:
     Attributes:
         kind: a model is being loaded, was loaded or could not be, in any interpreter; a worker is
             ready for requests, or ends because its model cannot be loaded, or by what its model
-            did (``sys.exit``, say); or its model has left traces that its neighbours would meet.
+            did (``sys.exit``, say); its model has left traces that its neighbours would meet; or the
+            process has lost its GPU while it served this worker.
         pid: of the worker's shim.
         interpreter: where, by number.
         seconds: how long the load took.
-        reason: why it failed, or ended; or what the traces are.
+        reason: why it failed, or ended; what the traces are; or what CUDA said.
         model: the name that the worker's model is registered by, "" if this report does not say.
     """
 
