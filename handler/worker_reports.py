@@ -20,7 +20,17 @@ SPANS_LIMIT = 40_000  # characters of spans in one report
 _MOST_BYTES = 1 << 18  # of a datagram: more than a socket's buffer takes
 
 
-Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "traces", "spans"]
+Kind = Literal[
+    "loading",
+    "loaded",
+    "load_failed",
+    "started",
+    "not_started",
+    "ended",
+    "traces",
+    "spans",
+    "device_lost",
+]
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,12 @@ class Report:
     Attributes:
         kind: a model is being loaded, was loaded or could not be, in any interpreter; a worker is
             ready for requests, or ends because its model cannot be loaded, or by what its model
-            did (``sys.exit``, say); or its model has left traces that its neighbours would meet; or spans of
-            OpenTelemetry's have ended.
+            did (``sys.exit``, say); its model has left traces that its neighbours would meet; spans of
+            OpenTelemetry's have ended; or the process has lost its GPU while it served this worker.
         pid: of the worker's shim.
         interpreter: where, by number.
         seconds: how long the load took.
-        reason: why it failed, or ended; or what the traces are.
+        reason: why it failed, or ended; what the traces are; or what CUDA said.
         model: the name that the worker's model is registered by, "" if this report does not say.
         spans: as ``handler.spans`` encodes them.
     """

@@ -48,6 +48,7 @@ from interpool.handler.backend.codec import Batch, receive_batch, request_ids, t
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
+from interpool.handler.backend.lost_devices import lost_device, note, noting
 from interpool.handler.backend.model import PackedModel
 from interpool.handler.backend.ordinary import OrdinaryModel
 from interpool.handler.backend.process_view import ProcessView, take_out
@@ -221,6 +222,8 @@ class WorkerService:
             try:
                 model = self._loaded_again()
             except _LoadError as error:
+                if _report_lost_device(token):
+                    return _refusal(requests, error.text, error.code), False
                 if token.ordinary:  # loaded in others: a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
                 return self._not_loaded(requests, error.text, error.code), not token.ordinary
@@ -237,6 +240,8 @@ class WorkerService:
             return self._interrupted(batch, error), True
         finally:
             view.leave()
+        if _report_lost_device(token):
+            return reply, False
         if model.ordinary and (refusals := take_refusals()):
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
@@ -282,6 +287,7 @@ class WorkerService:
             _report(token, "not_started", model=self.model_name)
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
+            _report_lost_device(token)
             return bytes(create_load_model_response(error.code, error.text)), False
         _report(token, "started", model=self.model_name)
         text = f"loaded model {self.model_name}"
@@ -334,6 +340,14 @@ def _report(
         print(ts_log_line(reason))
     seconds = 0.0 if began is None else time.monotonic() - began
     Report(kind, token.pid, interpreter_id() or 0, seconds, reason, model).send(token.reports)
+
+
+def _report_lost_device(token: WorkerToken) -> bool:
+    """Whether this process has lost its GPU; if so, the host leaves once the worker has its answer."""
+    reason = lost_device()
+    if reason:
+        _report(token, "device_lost", f"this process can use its GPU no more: {reason}")
+    return bool(reason)
 
 
 def _model_name(load_command: bytes) -> str:
@@ -439,6 +453,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             model.close()
             raise NotPoolable(conflict)
     except (Exception, SystemExit, _interpool.CallInterrupted) as error:
+        note(error)
         code = load_failure_code(error)
         failed = f"Model {name!r} could not be loaded"
         text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
@@ -451,6 +466,8 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began, model=name)
         raise _LoadError(code, "System out of memory" if code == 507 else text, unnamed=unnamed) from None
+    service: Any = model.service
+    service._entry_point = noting(service._entry_point)  # TorchServe's: it answers what this raises by itself
     _report(token, "loaded", began=began, model=name)
     found = _look(request.model_dir, token, thoroughly=True)
     return replace(model, traces=found.get(request.model_dir, ""))

@@ -36,6 +36,7 @@ class End(StrEnum):
     SHIM_GONE = "shim_gone"
     LOAD_FAILED = "load_failed"
     MODEL_EXIT = "model_exit"  # sys.exit() in the model's code, say
+    DEVICE_LOST = "device_lost"  # the process can use its GPU no more, by what this model did or another one
     GIVEN_UP = "given_up"  # a call of it was interrupted, and did not come back
     REPLACED = "replaced"
     REFUSED = "refused"
@@ -46,7 +47,7 @@ class End(StrEnum):
 
 
 # What an interpreter says of a worker that is about to end.
-TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT}
+TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT, "device_lost": End.DEVICE_LOST}
 
 
 @dataclass
@@ -99,7 +100,7 @@ class ServedModel:
         """A worker has ended, and another may come in its place."""
         self.worker_ends[why] += 1
         self._places[address] = time.monotonic()
-        if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.GIVEN_UP):
+        if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.DEVICE_LOST, End.GIVEN_UP):
             self._lost[address] = time.monotonic()
 
     def note(self, report: Report) -> None:

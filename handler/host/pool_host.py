@@ -41,6 +41,7 @@ from interpool.handler.errors import HostStartError, ServeError, SettingsError, 
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, log_lines, memory, relief
+from interpool.handler.host.apart import ModelsApart
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.failing import FailingInterpreters
@@ -68,12 +69,15 @@ MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
 KEEP_S = 3600.0
+LAST_ANSWER_S = 1.0  # that the worker has whose call found that the GPU is lost
 LOST_STEP = 10  # interpreters, after which the log says again how many are gone
 # Of interpreters that are gone, the memory stays. With more, a model that left traces before gets a process.
 MOST_LOST = 8
 # Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
 OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
+
+_NO_DEVICE = "this process can use its GPU no more, and the next one can"
 
 logger = logging.getLogger("interpool.host")
 
@@ -119,7 +123,7 @@ class PoolHost:
         self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
         self._lost_interpreters = 0
-        self._apart: set[str] = set()  # models that have processes of their own from the beginning
+        self._apart = ModelsApart(runtime_dir)
         self._is_own = name.startswith(OWN_POOL)
         self._models = ServedModels()
         self._patience_s = math.inf if lasting else self._settings.idle_exit_s
@@ -129,6 +133,8 @@ class PoolHost:
         self._next_keep = 0.0
         self._next_model_check = 0.0
         self._reason_to_leave = ""
+        self._server_is_gone = False
+        self._lost_device = 0.0  # when the process had lost its GPU, by time.monotonic()
         self._started = time.time()
         self._began = time.monotonic()
         self._survival = Survival()
@@ -221,6 +227,7 @@ class PoolHost:
         self._reason_to_leave = "SIGTERM"
 
     def _on_frontend_gone(self) -> None:
+        self._server_is_gone = True
         self._reason_to_leave = "TorchServe is gone"
 
     def _on_shim(self) -> None:
@@ -360,6 +367,8 @@ class PoolHost:
                             self._note_load(worker, report)
                         if report.kind == "traces":
                             self._isolate(worker, report.reason)
+                        if report.kind == "device_lost":
+                            self._lose_device(worker, report.reason)
 
     def _export(self, report: Report) -> None:
         """Export what an interpreter has traced."""
@@ -431,6 +440,20 @@ class PoolHost:
         logger.warning("%s %s: %s", worker.model, served, reason)
         worker.tell(f"interpool: this model {served}, as {reason}\n")
 
+    def _lose_device(self, worker: Worker, reason: str) -> None:
+        """Leave, as every model that uses the GPU fails here from now on; this worker answers first.
+
+        Its model is one of those that may have done it: from the next host on it has a process of its own.
+        """
+        if not self._is_own:
+            self._apart.remember(worker.registration.model_dir)
+        served = "" if self._is_own else f". {worker.model} is served by a process of its own from now on"
+        logger.error("a call of %s failed: %s%s", worker.model, reason, served)
+        worker.tell(f"interpool: {reason}{served}\n")
+        self._lost_device = self._lost_device or time.monotonic()
+        if worker.connection is None:  # nobody waits for its answer
+            self._survival.despair(_NO_DEVICE)
+
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
         if ended is None:
@@ -453,6 +476,8 @@ class PoolHost:
         self._ending.discard(worker)
         self._lost.discard(worker)
         worker.release()
+        if worker.told is End.DEVICE_LOST:
+            self._survival.despair(_NO_DEVICE)
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -465,6 +490,8 @@ class PoolHost:
         if hopeless := self._pool.hopeless:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
             self._reason_to_leave = f"no interpreter is left, and none starts: {hopeless}"
+        if self._lost_device and now - self._lost_device >= LAST_ANSWER_S:
+            self._survival.despair(_NO_DEVICE)
         self._end_calls()
         if now >= self._next_keep:
             self._next_keep = now + KEEP_S
@@ -481,7 +508,7 @@ class PoolHost:
             self._ordinary.forget_models()
             self._models.forget()
             self._failing.forget_gone()
-            self._apart = {each for each in self._apart if os.path.isdir(each)}
+            self._apart.forget_models()
             self._home.look()
             log_lines.look()
         self._pool.drop_ended_states()
@@ -786,7 +813,8 @@ class PoolHost:
         if self._traces is not None:
             attempt(self._traces.close, "the last traces could not be exported")
         if held >= 0:
-            shutil.rmtree(self._runtime_dir, ignore_errors=True)
+            if self._server_is_gone or not self._apart.remembers:
+                shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
         attempt(self._home.leave, "the server's home could not be removed")
 

@@ -127,8 +127,13 @@ def frontend() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def _host(directory: Path, frontend: subprocess.Popen[bytes], *, ahead: bool = False) -> Iterator[Path]:
-    """A host that runs in a thread; gives its runtime directory."""
+def _host(
+    directory: Path, frontend: subprocess.Popen[bytes], *, ahead: bool = False, is_last: bool = True
+) -> Iterator[Path]:
+    """A host that runs in a thread; gives its runtime directory.
+
+    ``is_last``: it leaves as its server ends; else it is to leave by itself, and its server lives.
+    """
     directory /= shim.instance_key(frontend.pid, "default")
     shim.make_private(str(directory))
     pool = Pool()
@@ -139,10 +144,11 @@ def _host(directory: Path, frontend: subprocess.Popen[bytes], *, ahead: bool = F
     try:
         yield directory
     finally:
-        frontend.kill()
+        if is_last:
+            frontend.kill()
         thread.join(60)
     assert not thread.is_alive()
-    assert not directory.exists()
+    assert directory.exists() != is_last
 
 
 @pytest.fixture
@@ -211,10 +217,10 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interpool.handler.host.pool_host.FILLING_TICK_S", 0.05)
 
 
-def _serve(runtime: Path, path: Path, model: Path) -> tuple[Shim, socket.socket, WorkerToken]:
+def _serve(runtime: Path, path: Path, model: Path, **fields: str) -> tuple[Shim, socket.socket, WorkerToken]:
     """A worker that TorchServe has connected to, and what the interpreters are told of it."""
     known = len(getattr(_Pool, "connections", []))
-    worker = Shim(runtime, f"unix:{path}", model)
+    worker = Shim(runtime, f"unix:{path}", model, **fields)
     assert worker.answer() == "ready"
     stream = connect(path)
     wait_for(lambda: len(_Pool.connections) > known, "the connection")
@@ -407,6 +413,50 @@ def test_a_model_that_left_traces_before_gets_a_process_once_many_interpreters_a
     assert new.answer() == "ready"
     for thing in (stream, worker, new):
         thing.close()
+
+
+@pytest.mark.usefixtures("quick_ticks", "pool")
+def test_a_host_that_lost_its_gpu_leaves_after_the_answer_and_the_next_one_serves_that_model_apart(
+    model: Path, tmp_path: Path, frontend: subprocess.Popen[bytes]
+) -> None:
+    _Pool.connections = []
+    other = new_model(tmp_path / "other")
+    (other / "weights").write_text("another archive")
+    said = "this process can use its GPU no more: CUDA error: device-side assert triggered"
+    with _host(tmp_path, frontend, is_last=False) as runtime:
+        worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+        neighbour, neighbours_stream, _ = _serve(runtime, tmp_path / ".s1", other, pid="1")
+        Report("device_lost", token.pid, 1, reason=said).send(token.reports)
+        assert "is served by a process of its own from now on" in os.read(worker.err[0], 1000).decode()
+        assert not _Pool.connections[0]["closed"]
+        _Pool.end(0)  # its answer is sent
+        for each in (worker, neighbour):
+            assert each.answer() == "bye"
+        _Pool.end(1)
+    with _host(tmp_path, frontend) as runtime:
+        again = Shim(runtime, f"unix:{tmp_path}/.s0", model)
+        assert again.answer() == f"pool\0{own_pool(model)}"
+        beside = Shim(runtime, f"unix:{tmp_path}/.s1", other)
+        assert beside.answer() == "ready"
+    for thing in (stream, neighbours_stream, worker, neighbour, again, beside):
+        thing.close()
+
+
+@pytest.mark.usefixtures("quick_ticks", "pool")
+def test_a_host_that_lost_its_gpu_waits_a_moment_for_the_answer_and_no_longer(
+    model: Path, tmp_path: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_host, "LAST_ANSWER_S", 0.2)
+    monkeypatch.setattr(pool_host, "LEAVE_TIMEOUT_S", 0.2)
+    _Pool.connections = []
+    with _host(tmp_path, frontend, is_last=False) as runtime:
+        worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+        Report("device_lost", token.pid, 1, reason="CUDA error: launch failure").send(token.reports)
+        assert worker.answer() == "bye"
+    _Pool.end(0)
+    stream.close()
+    worker.close()
+    shutil.rmtree(runtime)
 
 
 @pytest.mark.usefixtures("pool", "quick_ticks")
