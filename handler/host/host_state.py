@@ -30,6 +30,7 @@ class WorkerState(TypedDict):
         state: ``waiting``, ``listening``, ``connected``, ``ending`` or ``lost``.
         started: whether its model is loaded.
         seconds: since it is in that state.
+        direct: whether the direct address uses it.
     """
 
     pid: int
@@ -39,6 +40,7 @@ class WorkerState(TypedDict):
     state: str
     started: bool
     seconds: float
+    direct: bool
 
 
 class ServedState(TypedDict):
