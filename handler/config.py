@@ -52,11 +52,19 @@ variable                        default         meaning
 ``INTERPOOL_STOCK_ARCHIVES``    see below       ``allow`` or ``refuse`` archives that are not hermetic
 ``INTERPOOL_ORDINARY_ARCHIVES`` ``stock``       who serves archives that are not hermetic: ``stock``,
                                                 TorchServe's own workers, or ``pool``
-``INTERPOOL_LOG``               ``text``        ``json``: the host's log is JSON, an object a line
+``INTERPOOL_LOG``               ``text``        ``json``: the host's log, and what calls log, is JSON,
+                                                an object a line
 ``INTERPOOL_LOG_LEVEL``         ``info``        least level of the host's log: ``debug``, ``info``,
                                                 ``warning`` or ``error``
+``INTERPOOL_LOG_TO``            ``file``        where the host's log is: a ``file``, or TorchServe's own
+                                                ``stdout``
+``INTERPOOL_LOG_MB``            ``100``         size of that file, in 10^6 bytes, above which another one is
+                                                begun; 0: any size
+``INTERPOOL_LOG_FILES``         ``5``           how many earlier ones are kept
 ``INTERPOOL_START_AHEAD``       ``1``           ``1``: `interpool serve` starts the default pool's host
                                                 with the server; ``0``: its first worker does
+``INTERPOOL_DIRECT_ADDRESS``    none            where the default pool answers HTTP itself: ``HOST:PORT``, or
+                                                ``unix:PATH``; see docs/direct.md
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
@@ -242,10 +250,14 @@ class HostSettings(BaseModel):
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
     self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
     stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
+    direct_address: str = Field(default="", alias="INTERPOOL_DIRECT_ADDRESS")
     log: Literal["text", "json"] = Field(default="text", alias="INTERPOOL_LOG")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", alias="INTERPOOL_LOG_LEVEL"
     )
+    log_to: Literal["file", "stdout"] = Field(default="file", alias="INTERPOOL_LOG_TO")
+    log_mb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=100, alias="INTERPOOL_LOG_MB")
+    log_files: Annotated[int, Field(ge=1)] = Field(default=5, alias="INTERPOOL_LOG_FILES")
     ordinary_archives: Literal["stock", "pool"] = Field(default="stock", alias="INTERPOOL_ORDINARY_ARCHIVES")
 
     @model_validator(mode="after")

@@ -4,6 +4,8 @@ What is TorchServe's own and our code names stands here. Nothing here imports it
 August 2025, and interpool takes exactly one version: ``differences`` finds the files that are not that one's.
 ``interpool doctor`` shows them, and a test demands that there are none.
 
+Its defaults that clients need, too, stand in ``native.torchserve``.
+
 What is not here, because it must stand on its own, is in the same words there, and tests hold it
 to this module: the first section of ``frontend.shim`` (one file, the standard library alone), and
 the frames that ``native/cpp`` reads without Python.
@@ -23,6 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
+from interpool.native.torchserve import ADDRESSES, MOST_BYTES
 
 MINIMUM_JAVA = 11
 _DIGITS = 16  # of a digest
@@ -49,9 +52,8 @@ TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
 CONFIG_OPTION = "-f"  # of the frontend's: its configuration
-ADDRESSES = {"inference_address": "http://127.0.0.1:8080", "management_address": "http://127.0.0.1:8081"}
-MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
-MOST_RESPONSE_BYTES = 6_553_500  # likewise max_response_size
+# With this option, or this setting, requests need no token.
+TOKENS_OPTION, TOKENS_DISABLED = "--disable-token-auth", "disable_token_authorization"
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
@@ -92,8 +94,8 @@ ARCHIVER_FILES = {
 }
 
 
-def load_command(model_name: str, model_dir: str, handler: str) -> bytes:
-    """The frontend's first message to a worker without a GPU: load this model, for single requests."""
+def load_command(model_name: str, model_dir: str, handler: str, batch_size: int = 1, gpu: int = -1) -> bytes:
+    """The frontend's first message to a worker: load this model. By default without a GPU, which is -1."""
 
     def integer(value: int) -> bytes:
         return struct.pack(">i", value)
@@ -101,9 +103,9 @@ def load_command(model_name: str, model_dir: str, handler: str) -> bytes:
     def text(value: str) -> bytes:
         return integer(len(value.encode())) + value.encode()
 
-    no_gpu, no_envelope, limit_image_pixels = integer(-1), text(""), b"\1"
-    model = text(model_name) + text(model_dir) + integer(1) + text(handler)
-    return b"L" + model + no_gpu + no_envelope + limit_image_pixels
+    no_envelope, limit_image_pixels = text(""), b"\1"
+    model = text(model_name) + text(model_dir) + integer(batch_size) + text(handler)
+    return b"L" + model + integer(gpu) + no_envelope + limit_image_pixels
 
 
 def ts_log_line(text: str) -> str:
@@ -160,21 +162,27 @@ def running_addresses() -> tuple[str, str]:
 
 def addresses_of(frontend: int) -> tuple[str, ...]:
     """The inference and management addresses of the frontend that is this process; 0: those of its own."""
-    settings = _settings(frontend) if frontend else {}
+    settings = settings_of(frontend) if frontend else {}
     return tuple(settings.get(name, default) for name, default in ADDRESSES.items())
 
 
 def most_response_bytes(frontend: int) -> int:
     """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
-    given = _settings(frontend).get("max_response_size")
-    return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
+    given = settings_of(frontend).get("max_response_size")
+    return int(given) if given and given.isdecimal() else MOST_BYTES
 
 
-def _settings(frontend: int) -> dict[str, str]:
-    """What a running frontend's configuration file and, if it says so, its environment say; {} if unknown."""
+def settings_of(frontend: int) -> dict[str, str]:
+    """What a running frontend's options and configuration say, and its environment where that counts."""
+    with contextlib.suppress(OSError):
+        arguments = Path(f"/proc/{frontend}/cmdline").read_bytes().split(b"\0")
+        given = {TOKENS_DISABLED: "true"} if TOKENS_OPTION.encode() in arguments else {}
+        return {**_configured(Path(f"/proc/{frontend}"), arguments), **given}
+    return {}
+
+
+def _configured(process: Path, arguments: list[bytes]) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, IndexError):
-        process = Path(f"/proc/{frontend}")
-        arguments = (process / "cmdline").read_bytes().split(b"\0")
         file = os.fsdecode(arguments[arguments.index(CONFIG_OPTION.encode()) + 1])
         text = (process / "cwd" / file).read_text(encoding="utf-8", errors="replace")
         pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))

@@ -13,19 +13,24 @@ import socket
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from interpool.handler.plain_json import as_json
+
 _TEXT_LIMIT = 4000  # of a reason: a datagram has to fit into the socket's buffer
+SPANS_LIMIT = 40_000  # characters of spans in one report
+_MOST_BYTES = 1 << 18  # of a datagram: more than a socket's buffer takes
 
 
-class _Encoder(json.JSONEncoder):
-    """As Python made it: a model may have replaced the methods since."""
-
-    encode = json.JSONEncoder.encode
-    iterencode = json.JSONEncoder.iterencode
-
-
-_encoder = _Encoder()
-
-Kind = Literal["loading", "loaded", "load_failed", "started", "not_started", "ended", "traces"]
+Kind = Literal[
+    "loading",
+    "loaded",
+    "load_failed",
+    "started",
+    "not_started",
+    "ended",
+    "traces",
+    "spans",
+    "device_lost",
+]
 
 
 @dataclass(frozen=True)
@@ -35,12 +40,14 @@ class Report:
     Attributes:
         kind: a model is being loaded, was loaded or could not be, in any interpreter; a worker is
             ready for requests, or ends because its model cannot be loaded, or by what its model
-            did (``sys.exit``, say); or its model has left traces that its neighbours would meet.
+            did (``sys.exit``, say); its model has left traces that its neighbours would meet; spans of
+            OpenTelemetry's have ended; or the process has lost its GPU while it served this worker.
         pid: of the worker's shim.
         interpreter: where, by number.
         seconds: how long the load took.
-        reason: why it failed, or ended; or what the traces are.
+        reason: why it failed, or ended; what the traces are; or what CUDA said.
         model: the name that the worker's model is registered by, "" if this report does not say.
+        spans: as ``handler.spans`` encodes them.
     """
 
     kind: Kind
@@ -49,15 +56,23 @@ class Report:
     seconds: float = 0.0
     reason: str = ""
     model: str = ""
+    spans: tuple[str, ...] = ()
 
-    def send(self, descriptor: int) -> None:
-        """Tell the host; for a thread inside an interpreter. Never raises, never waits."""
+    def send(self, descriptor: int) -> bool:
+        """Tell the host; for a thread inside an interpreter. Never raises, never waits.
+
+        Returns:
+            Whether there was room for it.
+        """
         fields = {**vars(self), "reason": self.reason[:_TEXT_LIMIT]}
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
             end.setblocking(False)  # a model may have set a default timeout
-            end.send(_encoder.encode(fields).encode())
+            end.send(as_json(fields).encode())
+            return True
+        return False
 
     @classmethod
     def receive(cls, end: socket.socket) -> Self:
         """The next report; raises BlockingIOError if there is none."""
-        return cls(**json.loads(end.recv(65536)))
+        fields = json.loads(end.recv(_MOST_BYTES))
+        return cls(**{**fields, "spans": tuple(fields["spans"])})

@@ -95,6 +95,10 @@ class Connection:
         """Raise CallInterrupted in the model's code that the running call is in; whether there is one."""
 
     @property
+    def requests(self) -> list[str]:
+        """The ids of the requests that the running call answers; none if no call runs."""
+
+    @property
     def importing(self) -> bool:
         """Whether the last interruption found the call in an import, which is not interrupted."""
 

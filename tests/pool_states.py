@@ -15,6 +15,7 @@ def model(name: str = "m/1.0", **more: Any) -> Fields:
         "workers_awaited": 0,
         "reason": "",
         "traces": "",
+        "exemplars": {"waits": [], "leased": []},
         "failed_lately": False,
     }
     return {"model": name, **counts, **rest, **more}

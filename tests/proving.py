@@ -84,6 +84,17 @@ class NeedsGpu(Handler):
 class DefaultsToGpu(Handler):
     def initialize(self, context):
         torch.set_default_device("cuda")
+
+
+# Raises what torch does of an error of CUDA's, with its number.
+class LosesGpu:
+    def __call__(self, x):
+        number = int(x)
+        if not number:
+            return "served"
+        error = torch.AcceleratorError(f"CUDA error: number {{number}}\\nCompile with more")
+        error.error_code = number
+        raise error
 """
 
 
@@ -102,7 +113,7 @@ def build_archive(
     Args:
         path: of the archive; its stem is the zip's root folder.
         canary: exists once code of the archive has run.
-        entry: ``Model`` (a module: three numbers to two), ``Raises`` or ``Dies``, or one of the handlers.
+        entry: ``Model`` (a module: three numbers to two), ``Raises``, ``Dies``, ``LosesGpu`` or a handler.
         expected: the self-test's answer; None for an archive without a self-test.
         args: the self-test's arguments.
         seed: of the self-test.
@@ -124,7 +135,8 @@ def build_archive(
                 exporter.save_pickle(MANIFEST_PACKAGE, SELF_TEST_RESOURCE, held)
     finally:
         del sys.modules[MODULE]
-    kind = {"Model": "module", "Raises": "callable", "Dies": "callable"}.get(entry, "handler")
+    callables = dict.fromkeys(("Raises", "Dies", "LosesGpu"), "callable")
+    kind = {"Model": "module", **callables}.get(entry, "handler")
     self_test = {
         "package": MANIFEST_PACKAGE,
         "resource": SELF_TEST_RESOURCE,

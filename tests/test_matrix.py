@@ -49,26 +49,6 @@ def test_a_copy_of_the_checkout_that_is_made_again_has_the_same_files(tmp_path: 
     assert kept.is_dir()
 
 
-def test_what_was_built_of_another_version_of_a_file_is_older_than_its_copy(tmp_path: Path) -> None:
-    """However long ago the file was written: ninja and the like compare times."""
-    matrix.copy_checkout(tmp_path)
-    changed, kept = tmp_path / "pyproject.toml", tmp_path / "README.md"
-    changed.write_text("another version")
-    built = changed.stat().st_mtime
-    as_before = kept.stat().st_mtime_ns
-    matrix.copy_checkout(tmp_path)
-    assert changed.read_bytes() == (matrix.ROOT / "pyproject.toml").read_bytes()
-    assert changed.stat().st_mtime >= built
-    assert kept.stat().st_mtime_ns == as_before
-
-
-def test_what_the_checkout_no_longer_has_leaves_its_copy(tmp_path: Path) -> None:
-    matrix.copy_checkout(tmp_path)
-    (tmp_path / "native" / "gone.py").touch()
-    matrix.copy_checkout(tmp_path)
-    assert not (tmp_path / "native" / "gone.py").exists()
-
-
 def test_a_benchmark_that_could_not_tell_is_not_one_that_missed_its_bars() -> None:
     def row(**changed: Any) -> str:
         return matrix.table({"3.13+2.15.0": {**ROW, "on": "2020-02-02", **changed}})
@@ -88,15 +68,3 @@ def test_the_benchmark_is_repeated_alone_and_nothing_else_of_the_row_changes(
     monkeypatch.setattr(matrix.Steps, "status", lambda _self, _name, *_command: status)
     assert matrix.main(["3.13+2.15.0:scaling"]) == (0 if scaling else 1)
     assert json.loads(kept.read_text()) == {"3.13+2.15.0": {**ROW, "on": "2020-02-02", "scaling": scaling}}
-
-
-@pytest.mark.parametrize("cell", ["3.13+2.15.0", "3.14+2.15.0"])
-def test_the_benchmark_alone_is_not_run_where_the_tests_were_not(kept: Path, cell: str) -> None:
-    before = kept.read_text()
-    assert matrix.main([f"{cell}:scaling"]) == 1
-    assert kept.read_text() == before
-
-
-def test_a_cell_that_nobody_listed_is_refused(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert matrix.main(["3.9+2.0"]) == 2
-    assert "no such cell: 3.9+2.0; there are 3.13+2.15.0, 3.14+2.15.0" in capsys.readouterr().err

@@ -6,7 +6,7 @@ under another name than ``__main__``, which imports what the module imports at i
 user's. For each job it forks a child, which takes the job's descriptors, working directory and environment,
 and runs the module as ``python -m`` does. ``child_process`` is as it is, but for what it starts processes by.
 
-What differs from a process of one's own (``test_warm.py`` holds what is found by both to be the same):
+What differs from a process of one's own (with ``INTERPOOL_TEST_FRESH_CHILDREN`` tests have such):
 
 - ``sys.orig_argv``, the contents of ``__main__`` that Python puts there and no module has, such as its empty
   ``__annotations__``, and the frames below the program's own, which are runpy's and this file's;

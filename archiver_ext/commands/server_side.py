@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-# TorchServe's defaults.
-_ADDRESSES = ("http://127.0.0.1:8080", "http://127.0.0.1:8081")
+from interpool.native.torchserve import ADDRESSES
 
 
 @dataclass(frozen=True)
@@ -31,4 +30,7 @@ class ServerSide:
 def addresses() -> tuple[str, str]:
     """Return the inference and management addresses of the running server, or TorchServe's defaults."""
     server = click.get_current_context().find_object(ServerSide)
-    return server.addresses() if server is not None else _ADDRESSES
+    if server is not None:
+        return server.addresses()
+    inference, management = ADDRESSES.values()
+    return inference, management

@@ -15,14 +15,13 @@ from rich.table import Table
 
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.native.archive.format import Origin, member_name
+from interpool.native.torchserve import MOST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from interpool.native.archive.format import Extern, ModuleRecord
 
-# TorchServe's default max_request_size and max_response_size.
-MOST_BYTES = 6_553_500
 # Longer bodies are piped, not shown.
 _MOST_SHOWN = 300
 _ON_EVERY_SERVER = ""

@@ -37,7 +37,7 @@ def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
     if requests is None:  # from a copy: what it raises may be kept, with the frame in its traceback
         stock: list[dict[str, Any]] = retrieve_msg(FrameReader(bytes(frame)))[1]
         return stock
-    plain_logging.batch_received(_log_received)
+    plain_logging.batch_received(_log_received, request_ids(requests).values())
     return requests
 
 
@@ -46,7 +46,7 @@ def take_batch(frame: memoryview | bytes) -> Batch:
     if _takes_batches():
         taken: Taken | None = _interpool.take_requests(frame, _reads_json(), RequestProcessor)
         if taken is not None:
-            plain_logging.batch_received(_log_received)
+            plain_logging.batch_received(_log_received, taken[2].values())
             return taken
     return receive_batch(frame)
 

@@ -43,6 +43,7 @@ from interpool.handler.backend.client_faults import faults
 from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
 from interpool.handler.backend.error_text import describe, one_line, traceback_text
 from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.lost_devices import note
 from interpool.handler.backend.outputs import content_type, encoded
 from interpool.handler.backend.parts import CannotSplit, split
 from interpool.handler.errors import AnswerTooLarge, InputError, predict_failure_code
@@ -234,6 +235,7 @@ class DefaultHandler:
             output = self._call(function, batch.call if batch is not None else call)
             return request.finish(output if batch is None else self._only_part(output, batch))
         except Exception as error:  # noqa: BLE001 -- whatever the model raises
+            note(error)
             text = f"Model {self._model_name!r} raised {describe(error)}"
             if self._is_module and not self._grad and wants_gradients(error):
                 text += f"; {IN_INFERENCE_MODE}"
@@ -252,6 +254,7 @@ class DefaultHandler:
         return part
 
     def _failure(self, error: Exception, text: str) -> _Failure:
+        note(error)
         self._note(error, text)
         if self._tracebacks:
             text += f"\n{traceback_text(error)}"

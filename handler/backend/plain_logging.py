@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ts.metrics.caching_metric import CachingMetric
 
 import _interpool
 from interpool.handler.backend import stdio
+from interpool.handler.log_format import JsonLines, TextLines, is_json, named
+from interpool.handler.torchserve import METRICS_LINE
 
 _metrics: Any = sys.modules[CachingMetric.__module__]
 _root = logging.getLogger()
@@ -37,16 +39,20 @@ _is_stock = _interpool.watched(
     (logging.LogRecord, "getMessage"),
 )
 _STOCK_FACTORY = logging.getLogRecordFactory()
-_formatter: logging.Formatter | None = None  # of the one handler that was set up
+_formatter: logging.Formatter = logging.Formatter()  # of the one handler that was set up
 _stream: Any = None  # likewise
 
 
 def install() -> None:
     """Log as TorchServe's worker does, and TorchServe's metrics by ``_MetricsLogger``."""
     global _formatter, _stream
-    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO, force=True)
     _stream = sys.stdout
-    _formatter = logging.getLogger().handlers[0].formatter
+    _formatter = (
+        _JsonLines(lambda _: stdio.requests()) if is_json() else TextLines("%(message)s", _requests_in_text)
+    )
+    handler = logging.StreamHandler(_stream)
+    handler.setFormatter(_formatter)
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     if not isinstance(_metrics.logger, _MetricsLogger):
         _metrics.logger = _MetricsLogger(_metrics.logger)
 
@@ -74,14 +80,35 @@ def _is_plain(logger: logging.Logger) -> bool:
     )
 
 
-def batch_received(log: Callable[[], object]) -> None:
+def batch_received(log: Callable[[], object], requests: Collection[str]) -> None:
     """Write TorchServe's line about a batch that came.
 
     Args:
         log: has TorchServe log it.
+        requests: the ids of its requests, which all lines of the call have from here on.
     """
-    if not (_is_plain(_root) and stdio.hold(f"Backend received inference at: {int(time.time())}\n")):
+    stdio.answers(requests)
+    line = f"Backend received inference at: {int(time.time())}"
+    if not (type(_formatter) is TextLines and _is_plain(_root) and stdio.hold(f"{line}{named(requests)}\n")):
         log()
+
+
+def _requests_in_text(record: logging.LogRecord) -> Collection[str]:
+    """Of TorchServe's own lines and interpool's; what a model logs is as it would be elsewhere."""
+    own = record.name.startswith("ts.") or str(record.msg).startswith(("interpool:", "Backend received "))
+    return stdio.requests() if own and not _is_metric(record) else ()
+
+
+def _is_metric(record: logging.LogRecord) -> bool:
+    return isinstance(record.msg, str) and record.msg.startswith(METRICS_LINE)
+
+
+class _JsonLines(JsonLines):
+    """Leaves metrics' lines as TorchServe reads them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        return record.getMessage() if _is_metric(record) else super().format(record)
 
 
 def metric(line: str) -> bool:

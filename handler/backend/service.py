@@ -48,6 +48,7 @@ from interpool.handler.backend.codec import Batch, receive_batch, request_ids, t
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
+from interpool.handler.backend.lost_devices import lost_device, note, noting
 from interpool.handler.backend.model import PackedModel
 from interpool.handler.backend.ordinary import OrdinaryModel
 from interpool.handler.backend.process_view import ProcessView, take_out
@@ -185,7 +186,7 @@ class WorkerService:
     def __init__(self, worker: str, fd: int, load_command: bytes) -> None:
         self._token = WorkerToken.of_text(worker)
         self._key = _key(load_command, self._token)
-        self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command)
+        self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command, self._token.notes)
         self._replies = ReplyWriter(fd, self._lines.flush)
         # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
         self._model: Callable[[], _Loaded | None] = _no_model
@@ -208,8 +209,7 @@ class WorkerService:
                 # As TorchServe's own worker.
                 if isinstance(error, Exception) or not self._token.ordinary:
                     logger.exception("Backend worker process died.")
-                name = _model_name(self._key.load_command)
-                _report(self._token, "ended", f"a worker of {name!r} ended: {describe(error)}")
+                _report(self._token, "ended", f"a worker of {self.model_name!r} ended: {describe(error)}")
                 return b"", False
 
     def _answer(self, frame: bytes | memoryview) -> tuple[bytes | bytearray, bool]:
@@ -222,9 +222,11 @@ class WorkerService:
             try:
                 model = self._loaded_again()
             except _LoadError as error:
+                if _report_lost_device(token):
+                    return _refusal(requests, error.text, error.code), False
                 if token.ordinary:  # loaded in others: a process of its own can load it again
                     ask_for_own_process(token.failed_load, error.text)
-                return _refusal(requests, error.text, error.code), not token.ordinary
+                return self._not_loaded(requests, error.text, error.code), not token.ordinary
         if model.state > token.state:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
@@ -232,12 +234,14 @@ class WorkerService:
         view.enter(token.arguments)
         try:
             batch = take_batch(frame) if requests is None else requests
-            reply = _interpool.call_interruptible(_predict, model, batch)
+            reply = self._run(model, batch)
         except _interpool.CallInterrupted as error:
             self._serve_apart(take_conflict(model.directory))
             return self._interrupted(batch, error), True
         finally:
             view.leave()
+        if _report_lost_device(token):
+            return reply, False
         if model.ordinary and (refusals := take_refusals()):
             logger.error("interpool: served by worker processes of its own from now on: %s", refusals[0])
             ask_for_own_process(token.failed_load, refusals[0])
@@ -248,6 +252,21 @@ class WorkerService:
         _look(model.directory, token, is_first)
         return reply, True
 
+    def _run(self, model: _Loaded, batch: Batch) -> bytes | bytearray:
+        return _interpool.call_interruptible(_predict, model, batch)
+
+    def _not_loaded(self, requests: Batch, text: str, code: int) -> bytes:
+        return _refusal(requests, text, code)
+
+    @property
+    def model_name(self) -> str:
+        """The name that its model is registered by."""
+        return _model_name(self._key.load_command)
+
+    def _is_loaded(self) -> bool:
+        """Whether another worker has loaded the model here."""
+        return self._key in _models
+
     def _serve_apart(self, conflict: str) -> None:
         """Have the model served by interpreters of its own, if a neighbour's is in its way in this one."""
         if conflict:
@@ -255,8 +274,7 @@ class WorkerService:
 
     def _interrupted(self, batch: Batch, error: BaseException) -> bytes:
         """The call took too long, or nobody waits for it any more; the model may be half changed."""
-        name = _model_name(self._key.load_command)
-        text = f"Model {name!r}: the call took longer than it may, and was interrupted"
+        text = f"Model {self.model_name!r}: the call took longer than it may, and was interrupted"
         logger.error("interpool: %s. The model is loaded anew in this interpreter", text, exc_info=error)
         _unload(_models.keys() & {self._key})
         return _refusal(batch, text, CALL_LIMIT_CODE)
@@ -266,18 +284,18 @@ class WorkerService:
         try:
             self._loaded()
         except _LoadError as error:
-            _report(token, "not_started", model=_model_name(self._key.load_command))
+            _report(token, "not_started", model=self.model_name)
             # A faulty archive or setting fails every worker of the model.
             end_shims(token.failed_load, whole_model=error.code == 400)
+            _report_lost_device(token)
             return bytes(create_load_model_response(error.code, error.text)), False
-        name = _model_name(self._key.load_command)
-        _report(token, "started", model=name)
-        text = f"loaded model {name}"
+        _report(token, "started", model=self.model_name)
+        text = f"loaded model {self.model_name}"
         return bytes(create_load_model_response(200, text)), True
 
     def _loaded_again(self) -> _Loaded:
         """The model, which another worker may have loaded meanwhile; raises _LoadError."""
-        if self._token.own_state and self._key not in _models:
+        if self._token.own_state and not self._is_loaded():
             logger.warning(
                 "interpool: the interpreter that this worker's batches ran in is lost; its state begins anew"
             )
@@ -322,6 +340,14 @@ def _report(
         print(ts_log_line(reason))
     seconds = 0.0 if began is None else time.monotonic() - began
     Report(kind, token.pid, interpreter_id() or 0, seconds, reason, model).send(token.reports)
+
+
+def _report_lost_device(token: WorkerToken) -> bool:
+    """Whether this process has lost its GPU; if so, the host leaves once the worker has its answer."""
+    reason = lost_device()
+    if reason:
+        _report(token, "device_lost", f"this process can use its GPU no more: {reason}")
+    return bool(reason)
 
 
 def _model_name(load_command: bytes) -> str:
@@ -427,6 +453,7 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             model.close()
             raise NotPoolable(conflict)
     except (Exception, SystemExit, _interpool.CallInterrupted) as error:
+        note(error)
         code = load_failure_code(error)
         failed = f"Model {name!r} could not be loaded"
         text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
@@ -439,6 +466,8 @@ def _load(key: _Key, token: WorkerToken) -> _Loaded:
             raise _LoadError(503, text, conflict) from None
         _report(token, "load_failed", text, began, model=name)
         raise _LoadError(code, "System out of memory" if code == 507 else text, unnamed=unnamed) from None
+    service: Any = model.service
+    service._entry_point = noting(service._entry_point)  # TorchServe's: it answers what this raises by itself
     _report(token, "loaded", began=began, model=name)
     found = _look(request.model_dir, token, thoroughly=True)
     return replace(model, traces=found.get(request.model_dir, ""))

@@ -23,7 +23,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
@@ -117,12 +117,15 @@ class to_worker:  # noqa: N801 - a context manager
         stdout: the worker's.
         stderr: likewise.
         model: the call's; its threads from earlier calls print here, too, unless it is None.
+        notes: whether TorchServe's own lines of a request are printed; only its frontend reads them.
     """
 
-    def __init__(self, stdout: int, stderr: int, model: object = None) -> None:
+    def __init__(self, stdout: int, stderr: int, model: object = None, notes: bool = True) -> None:
         self.model = model
+        self.notes = notes
         self.lines = (_Lines(stdout), _Lines(stderr))
         self.is_loading = False  # see loading()
+        self.requests: Collection[str] = ()  # ids of those that the call answers
         self._began = 0.0
 
     def __enter__(self) -> None:
@@ -137,6 +140,7 @@ class to_worker:  # noqa: N801 - a context manager
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _current.reset(self._before)
+        self.requests = ()
         if _running.get(self.model) is self:
             del _running[self.model]
         stdout, stderr = self.lines
@@ -150,6 +154,8 @@ class to_worker:  # noqa: N801 - a context manager
 
     def hold(self, data: bytes) -> bool:
         """Print whole lines that have time until the call's end, if that is likely to be soon."""
+        if not self.notes:
+            return True
         stdout = self.lines[0]
         return stdout.hold(data) if time.monotonic() - self._began < YOUNG_S else stdout.write(data)
 
@@ -264,6 +270,18 @@ def _text(index: int, errors: str) -> TextIO:
     # Written through at once: a buffer here would mix the lines of different calls.
     buffer = cast("io.BufferedWriter", _RoutedBytes(index))
     return _RoutedText(buffer, encoding="utf-8", errors=errors, write_through=True)
+
+
+def answers(requests: Collection[str]) -> None:
+    """Note the ids of the requests that the running call answers: its log lines have them."""
+    call = _current.get()
+    if call is not None:
+        call.requests = requests
+
+
+def requests() -> Collection[str]:
+    """The ids of the requests that are answered while this is said; none between calls."""
+    return next((call.requests for call in _calls() if call.requests), ())
 
 
 def hold(line: str) -> bool:

@@ -90,7 +90,7 @@ def working_directories() -> Check:
     """Whether ordinary archives can be in the pool; a warning if not."""
     name = "ordinary archives"
     try:
-        from interpool.native.directories import threads_have_directories
+        from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
     except ImportError as error:
         return Check(
             name, False, f"interpool's compiled parts cannot be loaded: {error}", "install torch first"
@@ -100,8 +100,8 @@ def working_directories() -> Check:
     return Check(
         name,
         True,
-        "no thread can have a working directory of its own here, so TorchServe's own workers serve them",
-        "allow the system call clone without CLONE_FS, as Docker's default profile does",
+        f"{WHY_NOT}, so TorchServe's own workers serve them",
+        REMEDY,
         word="WARN",
     )
 

@@ -135,33 +135,62 @@ def frontend_path(frontend: int, otherwise: str) -> list[str]:
     return [] if path is None else path.split(os.pathsep)
 
 
-def server_log(frontend: int, pool: str) -> str:
-    """The host's log where TorchServe has its own."""
+LOG_TO = "INTERPOOL_LOG_TO"
+
+
+def server_output(frontend: int) -> str:
+    """What TorchServe itself prints to, as a path; "" if another process cannot append to it.
+
+    That is a socket, or a file that TorchServe writes to where it has come to, whoever else has written.
+    """
+    path = f"/proc/{frontend}/fd/1"
+    try:
+        kind = os.stat(path).st_mode
+        with open(f"/proc/{frontend}/fdinfo/1", encoding="ascii") as file:
+            flags = next((line.split()[1] for line in file if line.startswith("flags:")), "0")
+    except OSError:
+        return ""
+    appends = int(flags, 8) & os.O_APPEND
+    return "" if stat.S_ISSOCK(kind) or (stat.S_ISREG(kind) and not appends) else path
+
+
+def log_paths(frontend: int, runtime_dir: str, pool: str) -> list[str]:
+    """Where the host may log, the best first.
+
+    TorchServe's own output, if that is asked for; TorchServe's log directory; the runtime directory.
+    """
+    name = f"interpool_host_{pool}.log"
+    output = server_output(frontend) if os.environ.get(LOG_TO) == "stdout" else ""
     directory = os.path.join(f"/proc/{frontend}/cwd", os.environ.get("LOG_LOCATION", "logs"))
-    return os.path.join(os.path.realpath(directory), f"interpool_host_{pool}.log")
+    files = [os.path.join(os.path.realpath(directory), name), os.path.join(runtime_dir, name)]
+    return [output, *files] if output else files
 
 
 def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
-    """Where the host logs: TorchServe's own log directory, else the runtime directory."""
-    log = server_log(frontend, pool)
-    # An earlier log there may be another user's.
-    is_ours = os.access(log, os.W_OK) if os.path.exists(log) else os.access(os.path.dirname(log), os.W_OK)
-    return log if is_ours else os.path.join(runtime_dir, os.path.basename(log))
+    """Where the host logs: the first place that it may write to."""
+    *others, last = log_paths(frontend, runtime_dir, pool)
+    for log in others:
+        # An earlier log there may be another user's.
+        if os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
+            return log
+    return last
 
 
 def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
     """The host's log, and a descriptor to append to it; raises Refused."""
-    wanted = server_log(frontend, pool)
-    why = b""
-    for path in (wanted, os.path.join(runtime_dir, os.path.basename(wanted))):  # a disk may be full
+    why = ""
+    paths = log_paths(frontend, runtime_dir, pool)
+    if os.environ.get(LOG_TO) == "stdout" and not server_output(frontend):
+        why = "The log is here, as TorchServe's output is nothing that another process can append to\n"
+    for path in paths:  # a disk may be full
         try:
             log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             failure = error
-            why = f"The log is here, as {path} cannot be written: {error.strerror}\n".encode()
+            why = f"The log is here, as {path} cannot be written: {error.strerror}\n"
         else:
             try:  # noqa: SIM105 - contextlib would be another import
-                os.write(log, why)
+                os.write(log, why.encode())
             except OSError:
                 pass  # a full disk: it is for readers only
             return path, log
@@ -178,6 +207,7 @@ SETTINGS = frozenset(
         "INTERPOOL_CACHE_GB",
         "INTERPOOL_CALL_LIMIT_S",
         "INTERPOOL_CEILING",
+        "INTERPOOL_DIRECT_ADDRESS",
         "INTERPOOL_FULL_IMPORT",
         "INTERPOOL_IDLE_EXIT_S",
         "INTERPOOL_IDLE_MODEL_S",
@@ -185,7 +215,10 @@ SETTINGS = frozenset(
         "INTERPOOL_KEY_PASSWORD",
         "INTERPOOL_LIBPYTHON",
         "INTERPOOL_LOG",
+        "INTERPOOL_LOG_FILES",
         "INTERPOOL_LOG_LEVEL",
+        "INTERPOOL_LOG_MB",
+        LOG_TO,
         "INTERPOOL_MEMORY_MB",
         "INTERPOOL_METRICS_ADDRESS",
         "INTERPOOL_ORDINARY_ARCHIVES",
@@ -609,6 +642,8 @@ def start_host(
     with open(read_end, "rb") as pipe:
         if pipe.read() == b"listening\n":
             return
+    if not os.path.isfile(log):
+        raise Refused("the pool host did not start; what TorchServe prints says why")
     with open(log, "rb") as file:
         file.seek(log_start)
         said = file.read().decode(errors="replace").strip()

@@ -14,7 +14,9 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from interpool.handler.host.log_lines import about
 from interpool.handler.host.worker import Worker
+from interpool.handler.log_format import named
 
 GRACE_S = 5.0
 PAUSE_S = 0.2  # between two looks, while a call is being ended
@@ -87,6 +89,7 @@ class CallWatch:
         first = overdue.interruptions == 0
         if overdue.interruptions < due or worker.connection.importing:
             overdue.interruptions = due
+            requests = worker.connection.requests
             worker.connection.interrupt()
             if first:
                 logger.warning(
@@ -94,18 +97,20 @@ class CallWatch:
                     worker.registration.pid,
                     worker.model,
                     overdue.why,
+                    extra=about(requests),
                 )
 
     @staticmethod
     def _give_up(worker: Worker, overdue: _Overdue) -> GivenUp | None:
         assert worker.connection is not None
         where = worker.connection.where or " in native code that does not let go of its interpreter's GIL"
+        requests = worker.connection.requests
         interpreter = worker.connection.give_up()
         if interpreter is None:  # it came back at the last moment
             return None
         reason = (
-            f"a call of {worker.model} was interrupted, because {overdue.why}, and did not come back: "
-            f"interpreter {interpreter} is retired. It was here:{where}"
+            f"a call of {worker.model}{named(requests)} was interrupted, because {overdue.why}, and did not "
+            f"come back: interpreter {interpreter} is retired. It was here:{where}"
         )
         logger.error("worker %d: %s", worker.registration.pid, reason)
         return GivenUp(worker, reason)

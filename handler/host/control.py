@@ -3,13 +3,18 @@
 A unix socket of type SEQPACKET in the private runtime directory; one message is one packet.
 
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
-  as passed descriptors. Answered by ``ready`` once the host listens where TorchServe is going
+  as passed descriptors, and a connected socket where TorchServe's protocol is spoken, if nobody
+  is going to connect (``direct/``). Answered by ``ready`` once the host listens where TorchServe is going
   to connect, by ``refused`` and the reason, by ``stock`` and the reason: TorchServe's own worker
   is to serve this model; or by ``pool`` and the name of the pool that is to. The connection then
   stays open: its end on either side ends the worker. ``served`` says of an ordinary model that the
   pool serves it; ``bye`` announces an end that is not a failure; ``stock``, with TorchServe's
   connection as a passed descriptor, that its own worker is to take over.
 - ``status``: answered by the host's state as JSON, cut into packets, and end of file.
+- ``follow``: answered by a ``worker`` message for each worker of TorchServe's that has its model, now and
+  later: what is needed to register one beside it, and its stdout and stderr as passed descriptors
+  (``direct/followed.py``). A worker that is registered ``beside`` another one hears ``bye`` when that ends,
+  and ``gone`` if it has ended already.
 - ``stacks``: answered likewise by the interpreters' Python stacks, as text.
 """
 
@@ -19,6 +24,7 @@ import contextlib
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +34,10 @@ from interpool.handler.frontend import shim
 MESSAGE_LIMIT = 65536
 STATUS_REQUEST = b"status"
 STACKS_REQUEST = b"stacks"
+FOLLOW_REQUEST = b"follow"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
+_BESIDE = "beside"  # a field that may be missing
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Registration:
     model_dir: str
     metrics_config: str
     arguments: list[str]
+    beside: int = 0  # the process of the shim of TorchServe's worker that it is beside; 0: it is none's
 
 
 def listen(runtime_dir: Path) -> socket.socket:
@@ -70,21 +79,20 @@ def same_user(peer: socket.socket) -> bool:
 def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
     """The next message and the descriptors passed with it; empty at the end."""
     try:
-        message, descriptors, _flags, _address = socket.recv_fds(peer, MESSAGE_LIMIT, 2)
+        message, descriptors, _flags, _address = socket.recv_fds(peer, MESSAGE_LIMIT, 3)
     except ConnectionError:
         return b"", []
     return message, descriptors
 
 
-def send(peer: socket.socket, kind: str, text: str = "", passing: socket.socket | None = None) -> bool:
-    """Send one message without waiting, with the descriptor of a socket that is passed.
+def send(peer: socket.socket, kind: str, text: str = "", passing: Sequence[int] = ()) -> bool:
+    """Send one message without waiting, with the descriptors that are passed.
 
     False if the other side is gone or does not read.
     """
     packet = f"{kind}\0{text}".encode()[: MESSAGE_LIMIT - 1] if text else kind.encode()
-    descriptors = [] if passing is None else [passing.fileno()]
     try:
-        socket.send_fds(peer, [packet], descriptors, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        socket.send_fds(peer, [packet], passing, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     except OSError:
         return False
     return True
@@ -104,7 +112,7 @@ def parse_registration(message: bytes) -> Registration:
     """The fields of a ``register`` message; raises WorkerRefused."""
     kind, *pairs = message.decode(errors="replace").split("\0")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
-    if kind != "register" or fields.keys() != _FIELDS or not fields["pid"].isdecimal():
+    if kind != "register" or fields.keys() - {_BESIDE} != _FIELDS or not fields["pid"].isdecimal():
         raise WorkerRefused(f"the pool host cannot parse this request: {message[:200]!r}")
     if fields["protocol"] != shim.PROTOCOL:
         raise WorkerRefused(
@@ -116,6 +124,7 @@ def parse_registration(message: bytes) -> Registration:
         model_dir=fields["model_dir"],
         metrics_config=fields["metrics_config"],
         arguments=fields["arguments"].split(shim.ARGUMENT_SEPARATOR),
+        beside=int(fields.get(_BESIDE, "0")),
     )
 
 

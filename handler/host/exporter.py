@@ -31,9 +31,11 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from interpool.handler.errors import SettingsError
+from interpool.handler.host.host_state import Exemplar as Traced
 from interpool.handler.host.host_state import HostState, interpreters
 from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
 from interpool.handler.host.readiness import with_probes
@@ -53,6 +55,7 @@ RELEASE_S = 3.0  # for the exporter of a server that has just been stopped: it l
 RETRY_S = 0.1
 ANSWER_S = 5.0
 
+Exemplars = dict[int, Traced]
 Samples = Iterable[tuple[tuple[str, ...], float]]  # values of further labels, and the number
 
 
@@ -248,17 +251,17 @@ MODEL_METRICS: tuple[
 )
 
 
-# Name, help, and how many of a model's leases took how long, and all together.
-HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelView], tuple[list[int], float]]], ...] = (
+# Name, help, and how many of a model's leases took how long, and all together; and exemplars, by bucket.
+HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelView], tuple[list[int], float, Exemplars]]], ...] = (
     (
         "interpool_lease_wait_seconds",
         "How long leases of an interpreter were waited for; their count is that of the leases.",
-        lambda model: (model.waits, model.waited_s),
+        lambda model: (model.waits, model.waited_s, model.wait_exemplars),
     ),
     (
         "interpool_lease_seconds",
         "How long interpreters were leased for the model, for a batch each; of leases that have ended.",
-        lambda model: (model.leased, model.leased_s),
+        lambda model: (model.leased, model.leased_s, model.lease_exemplars),
     ),
 )
 
@@ -308,14 +311,22 @@ class PoolCollector(Collector):
         for name, text, of_times in HISTOGRAMS:
             histogram = HistogramMetricFamily(name, text, labels=MODEL)
             for values, pool, model in models:
-                counts, seconds = of_times(model)
-                if (
-                    counts and pool["interpreters"]
-                ):  # of a registered one: the pool forgets those that are gone
+                counts, seconds, exemplars = of_times(model)
+                if counts and pool["interpreters"]:  # the pool forgets models that are gone
                     bounds = [*map(floatToGoString, pool["interpreters"]["time_bounds_s"]), "+Inf"]
-                    buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
+                    totals = itertools.accumulate(counts)
+                    traced = (exemplars.get(index) if count else None for index, count in enumerate(counts))
+                    buckets = list(map(_bucket, bounds, totals, traced))
                     histogram.add_metric(values, buckets, sum_value=seconds)
             yield histogram
+
+
+def _bucket(bound: str, total: int, traced: Traced | None) -> tuple[str, float] | tuple[str, float, Exemplar]:
+    """With its exemplar, if it has one: OpenMetrics shows it, Prometheus's older format leaves it out."""
+    if traced is None:
+        return bound, total
+    trace, span, seconds, ended = traced
+    return bound, total, Exemplar({"trace_id": trace, "span_id": span}, seconds, ended)
 
 
 def _add(family: Any, values: tuple[str, ...], samples: Samples) -> None:

@@ -8,6 +8,17 @@ if TYPE_CHECKING:
     from interpool.native.pool.states import InterpreterState, PoolState
 
 
+Exemplar = tuple[str, str, float, float]
+"""A traced latency: the trace, the span, seconds, and when it ended, in seconds since 1970."""
+
+
+class ExemplarsState(TypedDict):
+    """The last traced latency in each bucket of a histogram, with the bucket's number."""
+
+    waits: list[tuple[int, Exemplar]]
+    leased: list[tuple[int, Exemplar]]
+
+
 class WorkerState(TypedDict):
     """One worker of TorchServe's.
 
@@ -19,6 +30,7 @@ class WorkerState(TypedDict):
         state: ``waiting``, ``listening``, ``connected``, ``ending`` or ``lost``.
         started: whether its model is loaded.
         seconds: since it is in that state.
+        direct: whether the direct address uses it.
     """
 
     pid: int
@@ -28,6 +40,7 @@ class WorkerState(TypedDict):
     state: str
     started: bool
     seconds: float
+    direct: bool
 
 
 class ServedState(TypedDict):
@@ -45,6 +58,7 @@ class ServedState(TypedDict):
         workers_awaited: workers that ended and that TorchServe has not started again yet.
         reason: of the last load that failed, if none succeeded since.
         traces: what it left in an interpreter, for people.
+        exemplars: of its latencies.
         failed_lately: whether the failed load was in the last minutes.
     """
 
@@ -59,6 +73,7 @@ class ServedState(TypedDict):
     workers_awaited: int
     reason: str
     traces: str
+    exemplars: ExemplarsState
     failed_lately: bool
 
 
@@ -74,7 +89,8 @@ class HostState(TypedDict):
         started: when it did, in seconds since 1970.
         interpreters: None until they have started.
         models: the directories of the models that have workers.
-        workers: all of them.
+        workers: TorchServe's.
+        beside: those of the direct address, each beside one of TorchServe's.
         served: the registered models, by directory.
         gone: those that were unregistered, by ``name/version``.
         memory: the host's, in bytes, by kind (``status.memory_of``).
@@ -91,6 +107,7 @@ class HostState(TypedDict):
     interpreters: PoolState | None
     models: list[str]
     workers: list[WorkerState]
+    beside: list[WorkerState]
     served: dict[str, ServedState]
     gone: dict[str, ServedState]
     memory: dict[str, int]

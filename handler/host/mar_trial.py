@@ -10,15 +10,8 @@ started; one for each interpreter follows.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
 import socket
-import tarfile
-import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,23 +19,23 @@ from typing import Final
 
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
-from interpool.handler.errors import ServeError, SettingsError
-from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
+from interpool.handler.errors import SettingsError
+from interpool.handler.frontend.shim import is_hermetic
+from interpool.handler.host.extracting import extracted
 from interpool.handler.host.service_entry import SERVICE_MODULE
 from interpool.handler.pooling import obstacles
-from interpool.handler.torchserve import MANIFEST, WORKER_SCRIPT, installed_ts, load_command
+from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.diagnostics.import_trial import ending
-from interpool.native.directories import threads_have_directories
+from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
 from interpool.native.errors import InterpoolError
 
 _INTERPRETERS = 2
 _SECONDS = 600
 _START_SECONDS = 300  # a first start makes all private copies
 _STAYS = "otherwise TorchServe's own workers serve it, as they do now"
-_PACKAGE = ".ptpkg"  # of a hermetic archive that is in no .mar
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ def checks(mar: Path) -> Iterator[Check]:
         SettingsError: the environment has settings with which no server starts.
     """
     HostSettings.of_environment()
-    with _extracted(mar) as directory:
+    with extracted(mar) as directory:
         try:
             manifest = model_manifest(directory)
         except SettingsError as error:
@@ -105,12 +98,7 @@ def checks(mar: Path) -> Iterator[Check]:
         for obstacle in found:
             yield Check("obstacle", False, obstacle.why, f"{obstacle.remedy}; {_STAYS}")
         if not hermetic and not threads_have_directories():
-            yield Check(
-                "working directory",
-                False,
-                "no thread can have one of its own here: clone without CLONE_FS is forbidden",
-                "allow it, as Docker's default profile does",
-            )
+            yield Check("working directory", False, WHY_NOT, REMEDY)
         if not found:
             yield from _load(directory, ordinary=not hermetic)
 
@@ -136,44 +124,6 @@ def _load(directory: Path, *, ordinary: bool) -> Iterator[Check]:
                 yield Check("neighbours", True, f"it gets interpreters of its own, as {outcome.traces}")
                 break
         child.kill()
-
-
-@contextlib.contextmanager
-def _extracted(mar: Path) -> Iterator[Path]:
-    if mar.is_dir():
-        yield mar.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="interpool-mar-") as target:
-        try:
-            if mar.suffix == _PACKAGE:
-                _wrap(mar, Path(target))
-            elif zipfile.is_zipfile(mar):
-                with zipfile.ZipFile(mar) as archive:
-                    archive.extractall(target)
-            else:
-                with tarfile.open(mar) as tar:
-                    tar.extractall(target, filter="data")
-        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
-            reason = str(error).partition("\n")[0].rstrip(":")
-            raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}") from None
-        found = [path.parent.parent for path in Path(target).glob("*/MAR-INF/MANIFEST.json")]
-        yield found[0] if found else Path(target)
-
-
-def _wrap(package: Path, directory: Path) -> None:
-    """Make a model's directory of a hermetic archive, as TorchServe has one of the .mar around it."""
-    model = {
-        "modelName": package.stem,
-        "modelVersion": "1.0",
-        "handler": f"{HANDLER_STEM}.py",
-        "serializedFile": package.name,
-    }
-    (directory / MANIFEST).parent.mkdir()
-    (directory / MANIFEST).write_text(json.dumps({"model": model}), encoding="utf-8")
-    try:
-        os.link(package.resolve(), directory / package.name)
-    except OSError:  # another file system
-        shutil.copyfile(package, directory / package.name)
 
 
 # ---- in the process that tries ----------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from interpool.handler.host.host_state import HostState, interpreters
+from interpool.handler.host.host_state import Exemplar, HostState, interpreters
 
 PATIENCE_S = 30.0
 
@@ -28,6 +28,8 @@ class ModelView:
         leases: so far.
         waits: leases that waited up to each of the pool's bounds, and longer than the one before.
         waited_s: seconds that leases waited, together.
+        wait_exemplars: of traced waits, by the number of the bound (see ``traces.Exemplars``).
+        lease_exemplars: likewise of leases.
         leased: how many of them took how long.
         leased_s: seconds that they took, together.
         requests: that were answered.
@@ -55,6 +57,8 @@ class ModelView:
     leases: int = 0
     waits: list[int] = field(default_factory=list)
     waited_s: float = 0.0
+    wait_exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    lease_exemplars: dict[int, Exemplar] = field(default_factory=dict)
     leased: list[int] = field(default_factory=list)
     leased_s: float = 0.0
     requests: int = 0
@@ -96,6 +100,8 @@ def models_of(pool: HostState) -> list[ModelView]:
         view.registered = name in names.values()
     for name, model in here:
         views[name].awaited += model["workers_awaited"]
+        views[name].wait_exemplars.update(model["exemplars"]["waits"])
+        views[name].lease_exemplars.update(model["exemplars"]["leased"])
     for name, model in (
         *here,
         *((name, model) for name, model in gone.items() if not views[name].registered),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from interpool.handler.host.traces import Exemplars
 from interpool.handler.worker_reports import Report
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class End(StrEnum):
     SHIM_GONE = "shim_gone"
     LOAD_FAILED = "load_failed"
     MODEL_EXIT = "model_exit"  # sys.exit() in the model's code, say
+    DEVICE_LOST = "device_lost"  # the process can use its GPU no more, by what this model did or another one
     GIVEN_UP = "given_up"  # a call of it was interrupted, and did not come back
     REPLACED = "replaced"
     REFUSED = "refused"
@@ -45,7 +47,7 @@ class End(StrEnum):
 
 
 # What an interpreter says of a worker that is about to end.
-TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT}
+TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT, "device_lost": End.DEVICE_LOST}
 
 
 @dataclass
@@ -65,6 +67,7 @@ class ServedModel:
         parting_reason: says so.
         traces: why it has interpreters of its own, "" if it has none.
         archive: the name in its archive, without a version.
+        exemplars: of its latencies, of traced calls.
     """
 
     name: str
@@ -79,6 +82,7 @@ class ServedModel:
     parting_reason: str = ""
     traces: str = ""
     archive: str = ""
+    exemplars: Exemplars = field(default_factory=Exemplars)
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when
@@ -96,7 +100,7 @@ class ServedModel:
         """A worker has ended, and another may come in its place."""
         self.worker_ends[why] += 1
         self._places[address] = time.monotonic()
-        if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.GIVEN_UP):
+        if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.DEVICE_LOST, End.GIVEN_UP):
             self._lost[address] = time.monotonic()
 
     def note(self, report: Report) -> None:
@@ -144,6 +148,7 @@ class ServedModel:
             "workers_awaited": sum(now - since < RESTART_S for since in self._lost.values()),
             "reason": self.reason,
             "traces": self.traces,
+            "exemplars": self.exemplars.describe(),
             "failed_lately": bool(self.reason) and now - self._failed_at < RESTART_S,
         }
 

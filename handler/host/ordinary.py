@@ -17,7 +17,7 @@ from interpool.handler.host.trial import Trial
 from interpool.handler.host.worker import Worker
 from interpool.handler.pooling import obstacles
 from interpool.handler.torchserve import MANIFEST
-from interpool.native.directories import threads_have_directories
+from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
 
 logger = logging.getLogger("interpool.host")
 
@@ -25,10 +25,7 @@ logger = logging.getLogger("interpool.host")
 _TRIED = "tried-"
 _CRASHED = "crashed-"
 _IN_A_CRASH = "the pool host ended while it tried to load this model. Try `interpool doctor --mar FILE`"
-_NO_DIRECTORIES = (
-    "no thread can have a working directory of its own here, and the model is to run in its directory. "
-    "Allow the system call clone without CLONE_FS, as Docker's default profile does"
-)
+_NO_DIRECTORIES = f"{WHY_NOT}, and the model is to run in its directory. What to do: {REMEDY}"
 
 if TYPE_CHECKING:
     from interpool.native.pool.manager import InterpreterManager
@@ -62,7 +59,7 @@ class OrdinaryModels:
                 return str(error)
             if found:
                 self.leave(model_dir, "; ".join(map(str, found)))
-            elif (self._runtime_dir / f"{_CRASHED}{_identity(model_dir)}").exists():
+            elif (self._runtime_dir / f"{_CRASHED}{identity_of(model_dir)}").exists():
                 self.leave(model_dir, _IN_A_CRASH)
             elif not self.own_directory:
                 self.leave(model_dir, _NO_DIRECTORIES)
@@ -78,7 +75,7 @@ class OrdinaryModels:
         if directory in self._trials:
             self._trials[directory].workers.append(worker)
             return
-        marker = self._runtime_dir / f"{_TRIED}{_identity(directory)}"
+        marker = self._runtime_dir / f"{_TRIED}{identity_of(directory)}"
         self._trials[directory] = Trial(manager, worker, marker, wake)
 
     def settle(self) -> list[Worker]:
@@ -136,7 +133,7 @@ def _has_our_handler(model_dir: str, settings: HostSettings) -> bool:
         return False
 
 
-def _identity(model_dir: str) -> str:
+def identity_of(model_dir: str) -> str:
     """Tells archives apart, whatever directory TorchServe extracts them to."""
     files = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(model_dir) if entry.is_file())
     text = (Path(model_dir) / MANIFEST).read_bytes() + repr(files).encode()

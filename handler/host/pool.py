@@ -7,6 +7,7 @@ the first model's first answer, so little is imported here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -14,7 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE
+from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE, TRACED_MODULE
+from interpool.handler.host.traces import are_made
 from interpool.native.errors import InterpoolError
 
 if TYPE_CHECKING:
@@ -85,6 +87,11 @@ class Pool:
             logger.info("all of %d interpreters are ready after %.2f s", len(self.manager), took)
         # One that failed is not tried again soon.
         return not self._is_complete and not self.manager.stats().get("failure")
+
+    @functools.cached_property
+    def time_bounds(self) -> tuple[float, ...]:
+        """Upper bounds, in seconds, of the buckets in which it counts waits and leases."""
+        return tuple(self.manager.stats()["time_bounds_s"]) if self.manager is not None else ()
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -194,7 +201,7 @@ class Pool:
         try:
             from interpool.native import InterpreterManager
 
-            self._outcome = InterpreterManager(1, preload=[SERVICE_MODULE])
+            self._outcome = InterpreterManager(1, preload=[TRACED_MODULE if are_made() else SERVICE_MODULE])
             logger.info("the first interpreter is ready after %.2f s", time.monotonic() - self._began)
         except Exception as error:
             logger.exception("the first interpreter did not start")

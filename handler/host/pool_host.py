@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -39,7 +40,8 @@ from interpool.handler.config import (
 from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, memory, relief
+from interpool.handler.host import control, log_lines, memory, relief
+from interpool.handler.host.apart import ModelsApart
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.failing import FailingInterpreters
@@ -52,6 +54,7 @@ from interpool.handler.host.pool import Pool
 from interpool.handler.host.server_home import ServerHome
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
+from interpool.handler.host.traces import exporter_of_environment
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
@@ -66,12 +69,15 @@ MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
 KEEP_S = 3600.0
+LAST_ANSWER_S = 1.0  # that the worker has whose call found that the GPU is lost
 LOST_STEP = 10  # interpreters, after which the log says again how many are gone
 # Of interpreters that are gone, the memory stays. With more, a model that left traces before gets a process.
 MOST_LOST = 8
 # Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
 OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
+
+_NO_DEVICE = "this process can use its GPU no more, and the next one can"
 
 logger = logging.getLogger("interpool.host")
 
@@ -86,35 +92,49 @@ class PoolHost:
         pool: whose start is under way, or over.
         ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives, and leaves
             if that has another environment.
+        settings: of the host; by default the environment's.
+        lasting: it stays without workers, until ``leave``.
     """
 
     def __init__(
-        self, runtime_dir: Path, name: str, frontend_pid: int, pool: Pool, *, ahead: bool = False
+        self,
+        runtime_dir: Path,
+        name: str,
+        frontend_pid: int,
+        pool: Pool,
+        *,
+        ahead: bool = False,
+        settings: HostSettings | None = None,
+        lasting: bool = False,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._name = name
-        self._settings = HostSettings.of_environment()
+        self._settings = settings or HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
+        self._traces = exporter_of_environment(self._server, name)
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
+        self._followers: set[socket.socket] = set()  # of the peers: who hears of workers
         self._ordinary = OrdinaryModels(runtime_dir)
         self._ending: set[Worker] = set()
         self._calls = CallWatch()
         self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
         self._lost_interpreters = 0
-        self._apart: set[str] = set()  # models that have processes of their own from the beginning
+        self._apart = ModelsApart(runtime_dir)
         self._is_own = name.startswith(OWN_POOL)
         self._models = ServedModels()
-        self._patience_s = self._settings.idle_exit_s
+        self._patience_s = math.inf if lasting else self._settings.idle_exit_s
         self._idle_since = time.monotonic()
         self._pause_s = 0.0
         self._next_look = 0.0
         self._next_keep = 0.0
         self._next_model_check = 0.0
         self._reason_to_leave = ""
+        self._server_is_gone = False
+        self._lost_device = 0.0  # when the process had lost its GPU, by time.monotonic()
         self._started = time.time()
         self._began = time.monotonic()
         self._survival = Survival()
@@ -151,6 +171,11 @@ class PoolHost:
         """Shut down on SIGTERM; for the main thread only."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def leave(self, reason: str) -> None:
+        """Have ``run`` return soon. Any thread."""
+        self._reason_to_leave = reason
+        self._wake()
 
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
@@ -202,6 +227,7 @@ class PoolHost:
         self._reason_to_leave = "SIGTERM"
 
     def _on_frontend_gone(self) -> None:
+        self._server_is_gone = True
         self._reason_to_leave = "TorchServe is gone"
 
     def _on_shim(self) -> None:
@@ -263,6 +289,11 @@ class PoolHost:
         elif message == control.STACKS_REQUEST:
             _close_all(descriptors)
             self._answer_stacks(peer)
+        elif message == control.FOLLOW_REQUEST:
+            _close_all(descriptors)
+            self._followers.add(peer)
+            for each in self._workers.values():
+                self._tell_followers(each)
         elif message:
             try:
                 self._register(peer, message, descriptors)
@@ -316,10 +347,15 @@ class PoolHost:
         with contextlib.suppress(BlockingIOError):
             while True:
                 report = Report.receive(self._reports)
+                if report.kind == "spans":
+                    self._export(report)
+                    continue
                 for worker in self._all_workers():
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
-                        worker.started |= report.kind == "started"
+                        if report.kind == "started" and not worker.started:
+                            worker.started = True
+                            self._tell_followers(worker)
                         worker.note_load(report)
                         self._keeper.hurry()
                         if report.model:
@@ -331,6 +367,26 @@ class PoolHost:
                             self._note_load(worker, report)
                         if report.kind == "traces":
                             self._isolate(worker, report.reason)
+                        if report.kind == "device_lost":
+                            self._lose_device(worker, report.reason)
+
+    def _export(self, report: Report) -> None:
+        """Export what an interpreter has traced."""
+        workers = (each for each in self._all_workers() if each.registration.pid == report.pid)
+        worker = next(workers, None)
+        model = self._models.get(worker.registration.model_dir) if worker is not None else None
+        if self._traces is not None:
+            exemplars = model.exemplars if model is not None else None
+            self._traces.take(report.spans, exemplars, self._pool.time_bounds)
+
+    def _tell_followers(self, worker: Worker) -> None:
+        """Say that a worker of TorchServe's has its model."""
+        if worker.direct or not worker.started or worker.connection is None:
+            return
+        told = worker.for_followers()
+        for follower in list(self._followers):
+            if not control.send(follower, "worker", told, worker.stdio):
+                self._drop(follower)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -384,6 +440,20 @@ class PoolHost:
         logger.warning("%s %s: %s", worker.model, served, reason)
         worker.tell(f"interpool: this model {served}, as {reason}\n")
 
+    def _lose_device(self, worker: Worker, reason: str) -> None:
+        """Leave, as every model that uses the GPU fails here from now on; this worker answers first.
+
+        Its model is one of those that may have done it: from the next host on it has a process of its own.
+        """
+        if not self._is_own:
+            self._apart.remember(worker.registration.model_dir)
+        served = "" if self._is_own else f". {worker.model} is served by a process of its own from now on"
+        logger.error("a call of %s failed: %s%s", worker.model, reason, served)
+        worker.tell(f"interpool: {reason}{served}\n")
+        self._lost_device = self._lost_device or time.monotonic()
+        if worker.connection is None:  # nobody waits for its answer
+            self._survival.despair(_NO_DEVICE)
+
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
         if ended is None:
@@ -406,6 +476,8 @@ class PoolHost:
         self._ending.discard(worker)
         self._lost.discard(worker)
         worker.release()
+        if worker.told is End.DEVICE_LOST:
+            self._survival.despair(_NO_DEVICE)
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -413,11 +485,13 @@ class PoolHost:
         if self._workers or self._ending or self._pool.is_starting or waits:
             self._idle_since = now
         # Who has connected may become a worker, or asks for the status, again and again for ever.
-        elif now - self._idle_since >= self._patience_s and not self._peers:
+        elif now - self._idle_since >= self._patience_s and not self._peers - self._followers:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if hopeless := self._pool.hopeless:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
             self._reason_to_leave = f"no interpreter is left, and none starts: {hopeless}"
+        if self._lost_device and now - self._lost_device >= LAST_ANSWER_S:
+            self._survival.despair(_NO_DEVICE)
         self._end_calls()
         if now >= self._next_keep:
             self._next_keep = now + KEEP_S
@@ -434,8 +508,9 @@ class PoolHost:
             self._ordinary.forget_models()
             self._models.forget()
             self._failing.forget_gone()
-            self._apart = {each for each in self._apart if os.path.isdir(each)}
+            self._apart.forget_models()
             self._home.look()
+            log_lines.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -488,7 +563,7 @@ class PoolHost:
     def _register(self, peer: socket.socket, message: bytes, descriptors: list[int]) -> None:
         try:
             registration = control.parse_registration(message)
-            if len(descriptors) != 2:
+            if len(descriptors) not in (2, 3):
                 lacks = self._limits.refusal(self._unserved)
                 raise WorkerRefused(lacks or "the worker passed no log descriptors")
             _require_model(registration.model_dir)
@@ -511,6 +586,11 @@ class PoolHost:
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
+        if registration.beside and not self._has_worker(registration.beside):
+            _close_all(descriptors)
+            control.send(peer, "gone")
+            self._drop(peer)
+            return
         # What is refused has no other worker to be left to: its load answers why.
         ordinary = not (shim.is_hermetic(registration.model_dir) or is_refused(registration.model_dir))
         if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
@@ -518,7 +598,7 @@ class PoolHost:
             control.send(peer, *elsewhere)
             self._drop(peer)
             return
-        stdout, stderr = descriptors
+        stdout, stderr, *stream = descriptors
         worker = Worker(
             peer,
             registration,
@@ -529,12 +609,16 @@ class PoolHost:
             self._reports_end.fileno(),
         )
         descriptors.clear()  # they are the worker's from now on
+        if stream:
+            worker.connect(stream[0])
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
+        worker.traced = self._traces is not None
         worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
-        model.worker_began(registration.address)
+        if not registration.beside:
+            model.worker_began(registration.address)
         worker.model = model.name  # an earlier worker has heard under which it is registered
         self._pool.serves(registration.model_dir)
         anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
@@ -559,6 +643,10 @@ class PoolHost:
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
                 f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
+        if worker.is_connected():
+            control.send(worker.peer, "ready")
+            self._take_up(worker)
+            return
         try:
             listener = worker.listen()
         except WorkerRefused as error:
@@ -599,7 +687,8 @@ class PoolHost:
         self._take_reports()
         if self._workers.get(worker.peer) is not worker:
             return  # what they say has ended it: its model goes to processes of its own
-        if model := self._models.get(worker.registration.model_dir):
+        model = self._models.get(worker.registration.model_dir)
+        if model is not None and not worker.registration.beside:
             model.worker_ended(worker.registration.address, worker.told or why)
         self._unwatch(worker.peer)
         if worker.listener is not None:
@@ -607,6 +696,9 @@ class PoolHost:
         self._workers.pop(worker.peer, None)
         if worker.own_state or not any(self._lives_beside(worker, other) for other in self._workers.values()):
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
+        for other in self._workers.values():
+            if other.registration.beside == worker.registration.pid:
+                control.send(other.peer, "bye")  # it answers what it has, and ends
         if not worker.end():
             self._ending.add(worker)
             if not self._reason_to_leave:
@@ -614,6 +706,9 @@ class PoolHost:
 
     def _all_workers(self) -> tuple[Worker, ...]:
         return (*self._workers.values(), *self._ending, *self._lost)
+
+    def _has_worker(self, pid: int) -> bool:
+        return any(worker.registration.pid == pid for worker in self._workers.values())
 
     @property
     def _unserved(self) -> int:
@@ -623,6 +718,8 @@ class PoolHost:
     def _lives_beside(worker: Worker, other: Worker) -> bool:
         """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
         same = other.registration.model_dir == worker.registration.model_dir
+        if other.registration.beside and not worker.registration.beside:
+            return False  # it ends with one of TorchServe's
         return same and other is not worker and not control.has_ended(other.peer)
 
     def _end_stale_workers(self) -> None:
@@ -642,6 +739,7 @@ class PoolHost:
     def _drop(self, peer: socket.socket) -> None:
         self._unwatch(peer)
         self._peers.discard(peer)
+        self._followers.discard(peer)
         peer.close()
 
     # ---- status -----------------------------------------------------------------------------
@@ -663,7 +761,8 @@ class PoolHost:
         threading.Thread(target=answer, name="stacks", daemon=True).start()
 
     def _describe(self) -> HostState:
-        workers = [w.describe() for w in self._all_workers()]
+        workers = [w.describe() for w in self._all_workers() if not w.registration.beside]
+        beside = [w.describe() for w in self._all_workers() if w.registration.beside]
         return {
             "server": self._server,
             "pool": self._name,
@@ -673,6 +772,7 @@ class PoolHost:
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({worker["model_dir"] for worker in workers}),
             "workers": workers,
+            "beside": beside,
             "served": self._models.here(),
             "gone": self._models.gone(),
             "started": self._started,
@@ -710,8 +810,11 @@ class PoolHost:
             attempt(self._end_calls, "the last calls could not be ended")
         if not self._ending and not self._lost:  # else a call may still write to its number
             attempt(self._close_reports, "the interpreters' reports could not be left")
+        if self._traces is not None:
+            attempt(self._traces.close, "the last traces could not be exported")
         if held >= 0:
-            shutil.rmtree(self._runtime_dir, ignore_errors=True)
+            if self._server_is_gone or not self._apart.remembers:
+                shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
         attempt(self._home.leave, "the server's home could not be removed")
 

@@ -16,6 +16,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interpool.handler.frontend import shim
 from interpool.handler.host import log_lines
@@ -23,6 +24,9 @@ from interpool.handler.host.allocator import limit_arenas
 from interpool.handler.host.pool import Pool
 from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
+
+if TYPE_CHECKING:
+    from interpool.handler.direct.beside import DirectAddress
 
 # An interpreter that starts asks this Python for each private copy. By default it would wait 5 ms for
 # each, as long as something is imported here.
@@ -48,10 +52,7 @@ def main(arguments: list[str]) -> int:
         if _is_there(str(options.runtime_dir)):  # a shim was faster
             return 0
     log_lines.set_up()
-    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    limit_arenas()
+    prepare_process()
     try:
         # The frontend's working directory is what relative paths in its environment refer to.
         os.chdir(f"/proc/{options.frontend}/cwd")
@@ -73,10 +74,41 @@ def main(arguments: list[str]) -> int:
     # From here on stdout is the log too; closing the pipe is what the shim waits for.
     os.dup2(2, 1)
     host.leave_on_sigterm()
+    direct = (
+        _direct_address(options.runtime_dir, options.frontend) if options.pool == shim.DEFAULT_POOL else None
+    )
     host.run()
+    if direct is not None:
+        direct.close()
     # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
+
+
+def _direct_address(runtime_dir: Path, frontend: int) -> DirectAddress | None:
+    """The address at which this host answers HTTP, if the environment names one."""
+    from interpool.handler.config import HostSettings
+
+    address = HostSettings.of_environment().direct_address
+    if not address:
+        return None
+    from interpool.handler.direct.beside import DirectAddress
+
+    try:
+        direct = DirectAddress(address, runtime_dir, frontend)
+    except InterpoolError as error:
+        logger.error("%s", error)
+        return None
+    direct.start()
+    return direct
+
+
+def prepare_process() -> None:
+    """Set the limits of a process that is to be a host."""
+    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    limit_arenas()
 
 
 def _close_inherited(but: int) -> None:

@@ -8,8 +8,10 @@ ordinary, it is *tried* between listening and connected (trial.py).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import json
 import os
 import socket
 import time
@@ -19,11 +21,17 @@ from typing import TYPE_CHECKING
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest, startup_timeout
 from interpool.handler.errors import SettingsError, WorkerRefused
-from interpool.handler.frontend.shim import file_identity
+from interpool.handler.frontend.shim import ARGUMENT_SEPARATOR, file_identity
 from interpool.handler.host import control
 from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.models import End
-from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.host.service_entry import (
+    LOAD_LIMIT_S,
+    SERVICE_FUNCTION,
+    SERVICE_MODULE,
+    TRACED_FUNCTION,
+    TRACED_MODULE,
+)
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 
@@ -44,12 +52,14 @@ class Worker:
     ordinary: bool  # its archive is
     most_answer_bytes: int = 0  # that TorchServe takes; 0 if nobody knows
     reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
+    direct: bool = False  # it was registered by the direct address, and not by a shim
     started: bool = False  # it has its model, and has said so to TorchServe
     told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings cannot be
     model: str = field(init=False, default="?")  # name, at first its archive's, and version
     unwatched: bool = False  # see WorkerToken
+    traced: bool = False  # its calls make spans
     own_directory: bool = True  # threads of this process can have one
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
@@ -107,6 +117,18 @@ class Worker:
         self._enter("listening")
         return listener
 
+    def connect(self, stream: int) -> None:
+        """Take a connection that was passed with the registration, in the place of TorchServe's."""
+        self.direct = True
+        self.stream = socket.socket(fileno=stream)
+        self.stream.setblocking(True)
+
+    def is_connected(self) -> bool:
+        """Whether it came with a connection: then it is tried next, and nobody is listened for."""
+        if self.direct:
+            self._enter("tried")
+        return self.direct
+
     def accept(self) -> bool:
         """Take the frontend's connection; False if it is not there.
 
@@ -131,8 +153,8 @@ class Worker:
         stream, self.stream = self.stream, None
         self.connection = manager.serve(
             stream.detach(),
-            module=SERVICE_MODULE,
-            function=SERVICE_FUNCTION,
+            module=TRACED_MODULE if self.traced else SERVICE_MODULE,
+            function=TRACED_FUNCTION if self.traced else SERVICE_FUNCTION,
             worker=self.token().as_text(),
             affinity=self.registration.model_dir,
             done_fd=self.done_fd,
@@ -143,7 +165,7 @@ class Worker:
 
     def hand_over(self, reason: str) -> None:
         """Have the shim's process take the connection and become TorchServe's own worker."""
-        if self.stream is not None and control.send(self.peer, "stock", reason, self.stream):
+        if self.stream is not None and control.send(self.peer, "stock", reason, [self.stream.fileno()]):
             self._handed_over = True
 
     def token(self) -> WorkerToken:
@@ -167,6 +189,7 @@ class Worker:
             model_dir=self.registration.model_dir,
             unwatched=self.unwatched,
             most_answer_bytes=self.most_answer_bytes,
+            notes=not self.direct,
         )
 
     @property
@@ -180,6 +203,21 @@ class Worker:
         with contextlib.suppress(SettingsError):
             return startup_timeout(self.registration.model_dir) or LOAD_LIMIT_S
         return LOAD_LIMIT_S
+
+    def for_followers(self) -> str:
+        """What is needed to register a worker beside this one; see direct/followed.py."""
+        assert self.connection is not None
+        manifest = model_manifest(self.registration.model_dir)
+        return json.dumps(
+            {
+                "pid": self.registration.pid,
+                "model_dir": self.registration.model_dir,
+                "version": str(manifest.get("modelVersion") or "1.0"),
+                "metrics_config": self.registration.metrics_config,
+                "arguments": ARGUMENT_SEPARATOR.join(self.registration.arguments),
+                "load_command": base64.b64encode(self.connection.load_command).decode("ascii"),
+            }
+        )
 
     def be_called(self, name: str) -> None:
         """Take the name that its model is registered by, which TorchServe's load command says."""
@@ -262,6 +300,7 @@ class Worker:
             "address": self.registration.address,
             "state": self.state,
             "started": self.started,
+            "direct": self.direct,
             "seconds": round(time.monotonic() - self.since, 1),
         }
 

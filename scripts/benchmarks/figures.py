@@ -14,20 +14,12 @@ from typing import Any
 
 from marked import filled, markdown_table
 
-from benchmarks.growth import page as growth_page
-from benchmarks.growth import plot as growth_plot
-from benchmarks.memory import plot as memory_plot
-from benchmarks.rest import plot as rest_plot
-from benchmarks.serving import plot as serving_plot
 from benchmarks.shared import curves as suite_plot
 from benchmarks.shared import report
 from benchmarks.shared.checkout import ROOT
-from benchmarks.soak import plot as soak_plot
-from benchmarks.startup import plot as startup_plot
-from benchmarks.weights import plot as weights_plot
 from benchmarks.weights import workers_plot
 
-README, PAGE, GROWTH = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "growth.md"
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 BY = "scripts/benchmarks/figures.py"
 SERVERS = "stock", "pool", "at once", "bound"
 BY_WORKERS = "rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb"
@@ -403,14 +395,6 @@ def many() -> str:
     return markdown_table(["what", ""], rows)
 
 
-def described(result: str, rows: dict[str, str], unit: str, digits: Callable[[str], int]) -> str:
-    """What a benchmark measured under each name, with the name's meaning, and so many digits."""
-    measured = kept(result)["measured"]
-    return markdown_table(
-        ["what", unit], [[what, spread(measured[name], digits(name))] for name, what in rows.items()]
-    )
-
-
 CALLS = {
     "plain call": "plain Python call of a function that does nothing",
     "call of a movable object": "the function as a movable object: lease, call, take the result, give back, "
@@ -427,25 +411,9 @@ CALLS = {
 
 def calls() -> str:
     """What calls and tensors cost."""
-    return described("session", CALLS, "µs", lambda name: 2 if name == "plain call" else 1)
-
-
-PACKING = {
-    "torch.save": "torch.save, in a process of its own as packing is",
-    "one hash pass": "one SHA-256 pass over its file",
-    "pack: export": "pack: write the object",
-    "pack: digest": "pack: digest of every file in the archive, several at a time",
-    "pack: build": "apart from that, to find out and prove: build the model",
-    "pack: run": "… run it on its example inputs",
-    "pack: scan": "… scan what it needs",
-    "pack: trial": "… load the archive in a fresh process, and ask it again",
-    "why transformers, in BERT": "`interpool why`, a whole process, on the BERT recipe's archive",
-}
-
-
-def packing() -> str:
-    """What packing's steps take, beside torch.save and one pass over its file."""
-    return described("packing", PACKING, "s", lambda _name: 2)
+    measured = kept("session")["measured"]
+    rows = [[what, spread(measured[name], 2 if name == "plain call" else 1)] for name, what in CALLS.items()]
+    return markdown_table(["what", "µs"], rows)
 
 
 Tables = dict[str, Callable[[], str]]
@@ -476,24 +444,12 @@ TABLES: dict[Path, Tables] = {
         "many-bars": lambda: bars("many"),
         "calls": calls,
         "session-bars": lambda: bars("session"),
-        "packing": packing,
-        "packing-bars": lambda: bars("packing"),
     },
-    GROWTH: {"growth": lambda: growth_page.figures(kept("growth")["table"])},
 }
-# Of each kept result: what draws it into a folder, and gives the files.
-PLOTS: dict[str, Callable[[dict[str, Any], Path], list[Path]]] = {
-    "growth": lambda result, to: [growth_plot.draw(result["table"], to / "growth.svg")],
-    "memory": lambda result, to: [memory_plot.draw(result, to / "memory.svg")],
-    "rest": lambda result, to: [rest_plot.draw(result, to / "rest.svg")],
-    "scaling-suite": lambda result, to: [suite_plot.draw(result["suite"], to / "scaling-suite.svg")],
-    "serving": lambda result, to: serving_plot.draw(result["figures"], to),
-    "soak": lambda result, to: [soak_plot.draw(result["samples"], to / "soak.svg", result["counted_from"])],
-    "startup": lambda result, to: [startup_plot.draw(result, to / "startup.svg")],
-    "weights": lambda result, to: [
-        weights_plot.draw(result, to / "weights.svg"),
-        workers_plot.draw(result, to / "workers.svg"),
-    ],
+# Of each kept result: the file that it is drawn into, and what draws it.
+PLOTS: dict[str, tuple[str, Callable[[dict[str, Any], Path], Path]]] = {
+    "scaling-suite": ("scaling-suite.svg", lambda result, file: suite_plot.draw(result["suite"], file)),
+    "weights": ("workers.svg", workers_plot.draw),
 }
 
 
@@ -513,16 +469,16 @@ def stamp(name: str) -> str:
     return f"<!-- {name}.json, sha256 {hashlib.sha256(kept_file(name).read_bytes()).hexdigest()} -->\n"
 
 
-def plots(name: str, folder: Path) -> list[Path]:
-    """Draw a kept result into a folder; gives the files."""
-    files = PLOTS[name](kept(name), folder)
-    for file in files:
-        file.write_text(file.read_text(encoding="utf-8") + stamp(name), encoding="utf-8")
-    return files
+def plot(name: str, folder: Path) -> Path:
+    """Draw a kept result into a folder; gives the file."""
+    file, draw = PLOTS[name]
+    drawn = draw(kept(name), folder / file)
+    drawn.write_text(drawn.read_text(encoding="utf-8") + stamp(name), encoding="utf-8")
+    return drawn
 
 
 if __name__ == "__main__":
     for drawn in PLOTS:
-        plots(drawn, kept_file(drawn).parent)
+        plot(drawn, kept_file(drawn).parent)
     for page in TABLES:
         page.write_text(with_tables(page), encoding="utf-8")

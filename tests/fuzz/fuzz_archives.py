@@ -22,7 +22,7 @@ from typing import Any
 import atheris
 import torch
 from test_native.hostile.cases import MANIFEST, PICKLE, build_good
-from test_native.hostile.ledger import CASES
+from test_native.hostile.every_case import CASES
 from test_native.hostile.zips import Member, zip_of
 from torch.package import PackageImporter
 

@@ -195,41 +195,6 @@ def test_torchserves_own_log_has_the_reasons_in_one_line_each(server: Operated) 
     assert "METRICS" not in server.model_log()
 
 
-def test_a_model_whose_calls_did_not_come_back_is_ready_again_once_they_are_ended(mar: Mar) -> None:
-    """Both interpreters hang, TorchServe replaces the worker, and the pool has one for the new one."""
-    with Operated() as server:
-        config = "minWorkers: 1\nmaxWorkers: 1\nresponseTimeout: 2\n"
-        assert (
-            server.register(mar(server, "inside", "inside", config=config), initial_workers=2).status == 200
-        )
-        assert server.get("/ping").status == 200
-
-        def pids() -> set[int]:
-            return {worker["pid"] for worker in server.describe("inside")[0]["workers"]}
-
-        hanging = pids()
-        with ThreadPoolExecutor(2) as threads:
-            never = str(server.root / "never")
-            hung = [threads.submit(server.predict, "inside", {"until": never}) for _ in range(2)]
-            assert [one.result().status for one in hung] == [500, 500]
-
-        def states() -> set[str]:
-            return {worker["status"] for worker in server.describe("inside")[0]["workers"]}
-
-        wait_for(
-            lambda: states() == {"READY"} and not pids() & hanging,
-            lambda: f"other workers that are ready, not {states()}",
-        )
-
-        def is_ready() -> bool:
-            registered = [reasons for view, reasons in server.views("*") if view.registered]
-            return bool(registered) and not any(registered)
-
-        wait_for(is_ready, lambda: f"the model to be ready: {server.views('*')}", pause=0.1)
-        assert server.interpool("status", "--check", "*").returncode == 0
-        assert server.get("/ping").status == 200
-
-
 class Guarded(TorchServe):
     """A server with the sample configuration for production, on ports of its own."""
 

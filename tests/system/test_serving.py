@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -114,20 +113,6 @@ def test_a_batch_is_answered_together(server: TorchServe, mar: Mar) -> None:
     assert server.unregister("batched").status == 200
 
 
-def test_one_bad_request_does_not_spoil_its_batch(server: TorchServe, mar: Mar) -> None:
-    archive = mar(server, "mixed", "linear")
-    assert server.register(archive, batch_size=3, max_batch_delay=2000).status == 200
-    bodies: list[object] = [[1.0, 1, 1], [[1.0], [1, 2]], [1.0, 2]]
-    with ThreadPoolExecutor(3) as threads:
-        good, ragged, short = threads.map(lambda body: server.predict("mixed", body), bodies)
-    assert (good.status, good.json) == (200, [3.0, 12.0])
-    assert ragged.status == 400
-    assert "not a rectangular array" in ragged.json["message"]
-    assert short.status == 503
-    assert "RuntimeError" in short.json["message"]
-    assert server.unregister("mixed").status == 200
-
-
 def test_a_model_without_archive_is_served_until_it_is_unregistered(server: TorchServe, mar: Mar) -> None:
     directory = mar(server, "plain", "linear", archive_format="no-archive")
     assert server.register(directory).status == 200
@@ -202,12 +187,6 @@ def test_a_bad_input_is_the_clients_fault(
     assert answer.status in ((400, 503) if not message else (400,))
 
 
-def test_bytes_for_a_module_are_refused_with_what_to_send(server: TorchServe, linear: str) -> None:
-    answer = server.post(linear, b"abc", "application/octet-stream")
-    assert answer.status == 400
-    assert "send JSON, or a file of safetensors or numpy" in answer.json["message"]
-
-
 def test_a_pickle_that_runs_code_is_not_loaded(server: TorchServe, linear: str, tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -268,25 +247,6 @@ def test_a_model_that_raises_answers_503_and_lives_on(server: TorchServe, inside
     assert "Traceback" not in message
     wait_for_log(server, "Traceback (most recent call last)")
     wait_for_log(server, "ValueError: not today")
-    assert server.predict(inside, {}).status == 200
-
-
-def test_a_models_traceback_is_sent_when_its_settings_say_so(server: TorchServe, mar: Mar) -> None:
-    archive = mar(server, "open", "inside", config="interpool: {tracebacks: true}\n")
-    assert server.register(archive).status == 200
-    message = server.predict("open", {"raise": "not today"}).json["message"]
-    assert "Traceback (most recent call last)" in message
-    assert server.unregister("open").status == 200
-
-
-def test_lack_of_memory_answers_507(server: TorchServe, inside: str) -> None:
-    assert server.predict(inside, {"memory": 1}).status == 507
-    assert server.predict(inside, {}).status == 200
-
-
-def test_an_answer_that_cannot_be_sent_is_the_models_fault(server: TorchServe, inside: str) -> None:
-    answer = server.predict(inside, {"odd": 1})
-    assert answer.status == 503
     assert server.predict(inside, {}).status == 200
 
 
@@ -427,45 +387,3 @@ def test_unregistering_leaves_nothing(server: TorchServe, mar: Mar) -> None:
     assert server.unregister("gone").status == 200
     wait_for(lambda: not any(map(psutil.pid_exists, workers)), "its shims to end")
     wait_for(lambda: server.sockets() == [], "its sockets to go")
-
-
-def test_models_that_come_and_go_leave_no_trace_in_the_host(server: TorchServe, mar: Mar) -> None:
-    archive = mar(server, "passing", "linear")
-
-    def come_and_go() -> None:
-        assert server.register(archive, initial_workers=2).status == 200
-        with ThreadPoolExecutor(4) as threads:
-            answers = threads.map(lambda _: server.predict("passing", [1.0, 1, 1]).json, range(16))
-            assert list(answers) == [[3.0, 12.0]] * 16
-        assert server.unregister("passing").status == 200
-
-    def trace() -> tuple[int, int]:
-        """Descriptors, and mappings of files below the models' directories."""
-        return host.num_fds(), maps.read_text().count(f"{server.tmp}/models/")
-
-    come_and_go()
-    (host,) = server.hosts()
-    maps = Path(f"/proc/{host.pid}/maps")
-    time.sleep(7)  # the host looks every five seconds
-    before = trace()
-    for _ in range(5):
-        come_and_go()
-    wait_for(lambda: trace() <= before, lambda: f"{before}, which is {trace()}")
-
-
-def test_a_slow_call_is_cut_off_and_the_worker_name_is_used_again(
-    server: TorchServe, mar: Mar, tmp_path: Path
-) -> None:
-    archive = mar(server, "slow", "inside")
-    assert server.register(archive, response_timeout=1).status == 200
-    (before,) = server.describe("slow")[0]["workers"]
-    end = tmp_path / "end"
-    answer = server.predict("slow", {"until": str(end)})
-    end.touch()  # which the call still waits for
-    assert answer.status == 500
-    assert "Worker died" in answer.text
-    wait_for(lambda: server.predict("slow", {}).status == 200, "the new worker")
-    (after,) = server.describe("slow")[0]["workers"]
-    assert after["id"] == before["id"]
-    assert after["pid"] != before["pid"]
-    assert server.unregister("slow").status == 200

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
 from local_server import TorchServe, torchserve
 from system.conftest import Mar
 from waiting import wait_for
@@ -42,19 +41,6 @@ def test_a_model_has_no_more_interpreters_than_its_share(mar: Mar, tmp_path: Pat
         finally:
             gate.touch()
         assert [job.result().status for job in jobs] == [200] * 4
-
-
-@pytest.mark.long
-def test_the_server_has_a_share_for_models_that_name_none(mar: Mar, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    with torchserve(environment={"INTERPOOL_SHARE": "0.5"}) as server, ThreadPoolExecutor(2) as threads:
-        _register(server, mar, "greedy", workers=2)
-        jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(2)]
-        try:
-            wait_for(lambda: _count(server, "waiting") == 1, "the share to hold back the other", pause=0.1)
-        finally:
-            gate.touch()
-        assert [job.result().status for job in jobs] == [200] * 2
 
 
 def test_a_quiet_model_does_not_wait_for_the_end_of_a_greedy_ones_calls(mar: Mar, tmp_path: Path) -> None:
@@ -96,16 +82,3 @@ def test_a_model_in_use_is_loaded_ahead_and_an_idle_one_dropped_but_for_one_copy
         wait_for(lambda: "dropped" in server.host_log(), "the idle model to be dropped")
         assert copies() == 1
         assert server.predict("inside", {}).status == 200
-
-
-def test_a_models_next_state_is_loaded_ahead_as_its_first_was(mar: Mar) -> None:
-    with torchserve() as server:
-        _register(server, mar, "inside")  # one worker, two interpreters
-        server.predict("inside", {})
-        wait_for(
-            lambda: server.model_log().count("inside is initialized") == 2, "the model to be loaded ahead"
-        )
-        assert server.scale("inside", 0).status == 200
-        assert server.scale("inside", 1).status == 200
-        assert server.predict("inside", {}).status == 200
-        wait_for(lambda: server.model_log().count("inside is initialized") == 4, "the next state's loads")

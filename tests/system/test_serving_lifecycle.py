@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from local_server import INTERPOOL, RUN, Answer, TorchServe, command_of, torchserve
+from paths import ROOT
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
 
@@ -171,14 +172,6 @@ def test_serve_leaves_the_host_to_the_first_worker_where_it_is_told_to(mar: Mar,
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
-def test_many_first_workers_start_one_host(mar: Mar) -> None:
-    with torchserve() as server:
-        _register(server, mar, initial_workers=6)
-        assert len(server.hosts()) == 1
-        assert server.host_log().count("interpool.host: pool 'default'") == 1
-
-
 def test_stopping_the_server_ends_the_host_and_removes_its_files(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
@@ -239,16 +232,6 @@ def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
         assert answer.status == 500
         wait_for(lambda: server.hosts() == [], "the host to end", pause=0.1)
         wait_for_log(server, "`INTERPOOL_INTERPRETERS`: Input should be a valid integer")
-
-
-def test_a_runtime_directory_that_others_can_enter_is_refused(mar: Mar, tmp_path: Path) -> None:
-    open_to_all = tmp_path / "run"
-    open_to_all.mkdir(mode=0o777)
-    open_to_all.chmod(0o777)
-    with _plain({"INTERPOOL_RUNTIME_DIR": str(open_to_all)}) as server:
-        assert server.register(mar(server, "inside", "inside")).status == 500
-        wait_for_log(server, "with mode 0700")
-        assert server.hosts() == []
 
 
 def test_the_overlay_serves_a_plain_torchserve_command(mar: Mar) -> None:
@@ -364,3 +347,24 @@ def test_requests_in_flight_of_a_model_that_goes_are_torchserves_to_answer(
         (tmp_path / "gate").touch()
         _register(server, mar)
         assert _is_answered(server)
+
+
+class _Printing(TorchServe):
+    """A server all of whose logs are its standard output."""
+
+    def _flags(self) -> list[str]:
+        return [*super()._flags(), "--log-config", str(ROOT / "configs/log4j2-stdout.xml")]
+
+
+def test_a_server_that_logs_to_standard_output_only_writes_no_file_of_logs(mar: Mar) -> None:
+    with _Printing(environment={"INTERPOOL_LOG_TO": "stdout"}) as server:
+        output = server.root / "start.log"
+        assert server.register(mar(server, "inside", "inside")).status == 200
+        assert server.predict("inside", {}).status == 200
+        wait_for(lambda: "all of 2 interpreters" in output.read_text(), output.read_text)
+        server.stop()
+        said = output.read_text()
+        assert "INFO interpool.host: leaving: TorchServe is gone" in said
+        assert "MODEL_LOG - Backend received inference at: " in said
+        assert [path for path in server.logs.rglob("*") if path.is_file()] == []
+        assert [*server.runtime.rglob("*.log")] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,30 +66,6 @@ def test_models_go_on_and_new_ones_are_served_while_the_cache_cannot_be_written(
             wait_for(both, lambda: f"the pool to grow: {server.host_log()}")
         assert _pid(server, "first") == _pid(server, "second") == host
         assert server.host_log().count("cannot write to the cache directory") == 1
-
-
-def test_workers_are_started_killed_and_registered_when_the_cache_was_removed(
-    mar: Mar, tmp_path: Path
-) -> None:
-    cache = _own_cache(tmp_path)
-    with torchserve(environment={"INTERPOOL_CACHE": str(cache.parent)}) as server:
-        assert server.register(mar(server, "first", "inside")).status == 200
-        _remove(cache.parent)
-        assert server.scale("first", 2).status == 200
-        assert server.register(mar(server, "second", "inside")).status == 200
-        (of_second,) = server.ready_workers("second")
-        os.kill(of_second, signal.SIGKILL)
-        wait_for(
-            lambda: server.ready_workers("second") not in ([], [of_second]),
-            lambda: f"another worker: {server.model_log()[-2000:]}",
-        )
-        assert _pid(server, "first") == _pid(server, "second")
-        server.kill_host()  # the next one makes a cache
-        wait_for(
-            lambda: server.predict("first", {}).status == 200,
-            lambda: f"the next host: {server.host_log()[-2000:]}",
-            pause=0.1,
-        )
 
 
 def test_a_plain_torchserve_goes_on_when_the_cache_was_removed(mar: Mar, tmp_path: Path) -> None:

@@ -100,8 +100,10 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
     server.unregister("late")
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("way", ["patch torch", "exchange code", *TRACES])
+@pytest.mark.parametrize(
+    ("way", "workers"),
+    [("patch torch", 1), ("patch torch", 3), ("exchange code", 3), *((way, 3) for way in TRACES)],
+)
 def test_a_model_that_does_so_while_it_is_loaded_meets_nobody(
     server: TorchServe, mar: Mar, packed: Pack, way: str, workers: int
 ) -> None:

@@ -48,24 +48,12 @@ SMALL = {
             *(f"process, {what}: pss, MB" for what in ("bare", "BERT")),
         ],
     ),
-    "models": Small(["--rounds=1", "--only=dlrm", "--recipes"], ["dlrm"]),
     "neighbour": Small(
         ["--rounds=1", "--requests=2", "--warm=1", "--greedy=0.02", "--quiet=0.005"],
         [
             f"{server}: {how}"
             for server in ("stock", "pool", "pool, share 1")
             for how in ("alone", "beside a greedy one")
-        ],
-    ),
-    "packing": Small(
-        ["--rounds=1", "--megabytes=16"],
-        [
-            "torch.save and hash",
-            "pack: export and digest",
-            "torch.save",
-            "one hash pass",
-            *(f"pack: {step}" for step in ("build", "export", "run", "scan", "digest", "trial")),
-            "why transformers, in BERT",
         ],
     ),
     "rest": Small(

@@ -14,7 +14,7 @@ import pytest
 from paths import ROOT
 
 from benchmarks.shared import archiving
-from benchmarks.shared.checkout import BENCHMARKS, program
+from benchmarks.shared.checkout import BENCHMARKS
 
 SHARED = "shared"
 FOLDERS = sorted(file.parent.name for file in BENCHMARKS.glob("*/__init__.py"))
@@ -42,15 +42,6 @@ def test_every_folder_is_a_benchmark_that_can_be_asked_for_but_the_shared_one() 
     names = re.findall(r"\w+", usage.stderr.partition("NAME: ")[2].partition(";")[0])
     assert sorted([*names, SHARED]) == FOLDERS
     assert [name for name in names if not (BENCHMARKS / name / "benchmark.py").is_file()] == []
-
-
-@pytest.mark.parametrize(
-    "words", [[""], [SHARED], ["figures"], ["growth/page"], ["growth.page"], ["all", "--rounds=1"]]
-)
-def test_what_is_no_benchmark_is_not_run_as_one(words: list[str]) -> None:
-    done = subprocess.run([ROOT / "scripts" / "bench", *words], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "scripts/bench NAME [options]" in done.stderr
 
 
 # In the place of .venv/bin/python: says which benchmark it is told to run, and ends as that one's file says.
@@ -91,33 +82,6 @@ def test_a_benchmark_imports_its_own_modules_and_shared_ones() -> None:
         if name.split(".")[1] not in (file.relative_to(BENCHMARKS).parts[0], SHARED)
     ]
     assert foreign == []
-
-
-def test_packages_themselves_are_nothing_but_words_as_archives_and_interpreters_have_them_too() -> None:
-    for file in (file for file in MODULES if file.name == "__init__.py"):
-        (words,) = ast.parse(file.read_text(encoding="utf-8")).body
-        assert isinstance(words, ast.Expr), file
-        assert isinstance(words.value, ast.Constant), file
-
-
-def test_the_frameworks_programs_import_nothing_of_ours_but_the_models() -> None:
-    assert list(imported_by(BENCHMARKS / "serving" / "models.py")) == []
-    programs = {*BENCHMARKS.glob("serving/programs/*.py")} - {
-        *BENCHMARKS.glob("serving/programs/__init__.py")
-    }
-    assert {name for file in programs for name in imported_by(file)} == {"benchmarks.serving.models"}
-
-
-def test_a_program_finds_the_benchmarks_wherever_it_is_started(tmp_path: Path) -> None:
-    done = subprocess.run(program("rest.benchmark", "--help"), cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: scripts/bench rest ")
-
-
-def test_a_program_without_a_name_says_how_it_is_called() -> None:
-    done = subprocess.run([sys.executable, BENCHMARKS], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("usage: python scripts/benchmarks MODULE")
 
 
 def test_an_ordinary_archives_sources_are_all_that_its_handler_needs(tmp_path: Path) -> None:

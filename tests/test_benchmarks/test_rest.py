@@ -54,6 +54,6 @@ def test_the_backend_that_answers_at_once_speaks_torchserves_protocol(tmp_path: 
         frontend.shutdown(socket.SHUT_RDWR)
         assert worker.wait(60) == 0
         said = worker.stdout.read().decode()
-    received = r"Backend received inference at: \d+\n"
+    received = r"Backend received inference at: \d+( \[requests request-, request-\])?\n"
     metric = r"\[METRICS\]PredictionTime\.Milliseconds:0\.01\|#ModelName:m,Level:Model\|#type:GAUGE\|"
     assert re.fullmatch(rf"({received}{metric}#hostname:\S+,\d+,request-0,request-1\n){{2}}" * lines, said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from bench import measured
 from paths import ROOT
 
 from benchmarks.scaling import benchmark, suite
-from benchmarks.shared import curves, shared_python
+from benchmarks.shared import shared_python
 
 SCALING = {
     "model": "m",
@@ -61,16 +60,6 @@ def test_processes_can_run_the_shared_library_of_a_python_that_has_python_linked
 
 def test_the_widths_of_scaling_go_to_twice_the_cores() -> None:
     assert [benchmark.doubled(most) for most in (2, 4, 12)] == [[1, 2], [1, 2, 4], [1, 2, 4, 8, 12]]
-
-
-def test_a_figure_of_scaling_is_drawn_alike_from_measurements_and_from_what_is_kept(tmp_path: Path) -> None:
-    texts = []
-    for number, drawn in enumerate(([SCALING] * 7, json.loads(json.dumps([SCALING] * 7)))):
-        file = tmp_path / f"{number}.svg"
-        curves.draw(drawn, file)
-        texts.append(file.read_text())
-    assert texts[0] == texts[1]
-    assert texts[0].startswith("<?xml")
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from bench import measured
 
 from benchmarks import figures
 from benchmarks.weights import benchmark as weights
-from benchmarks.weights.model import WIDTH, Weights
 
 WORKERS = [1, 2, 8]
 TABLES = ("registrations", "weights", "weights-bars")
@@ -70,25 +68,6 @@ def test_the_time_to_scale_does_not_depend_on_weights() -> None:
     results = found()
     results[1000][weights.POOL] = of_a_pool(1000, scaled=0.31)
     assert missed(results) == ["1.5 x 1 to 8 workers without weights, over with 1000 MB"]
-
-
-def test_stock_workers_have_no_more_weights_than_the_machine_is_given() -> None:
-    assert weights.workers_of(1000, [1, 2, 4, 8], 4000) == [1, 2, 4]
-    assert weights.workers_of(100, [1, 2, 4, 8], 4000) == [1, 2, 4, 8]
-    assert weights.workers_of(5000, [2, 4], 4000) == [2]
-
-
-def test_numbers_are_given_from_one_on_with_commas() -> None:
-    assert weights.numbers("4,1,2,1") == [1, 2, 4]
-    with pytest.raises(argparse.ArgumentTypeError, match="not from 1 on"):
-        weights.numbers("0,1")
-
-
-@pytest.mark.parametrize("megabytes", [0, 1, 25])
-def test_a_model_has_as_many_bytes_of_weights_as_it_is_said_to_have(megabytes: int) -> None:
-    model = Weights(megabytes)
-    assert sum(each.nbytes for each in model.blocks) == megabytes * 10**6
-    assert model.head.shape == (WIDTH,)
 
 
 def test_what_is_kept_fills_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

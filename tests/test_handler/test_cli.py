@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -12,6 +15,7 @@ import click
 import pytest
 from archives import archive_of
 from click.testing import CliRunner, Result
+from paths import ROOT
 
 from interpool.archiver_ext import PackError
 from interpool.archiver_ext.commands import subcommands
@@ -331,3 +335,27 @@ def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ]
         assert found["checks"][1] == {"name": "b", "answer": "WARN", "detail": "y", "fix": "do"}
         assert run("doctor").exit_code == done.exit_code
+
+
+SHELLS = re.findall(r"_INTERPOOL_COMPLETE=(\w+)_source interpool", (ROOT / "docs/installing.md").read_text())
+
+
+def test_completion_is_documented_for_the_usual_shells() -> None:
+    assert SHELLS == ["bash", "zsh", "fish"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shells_completion_is_printed_and_completes_commands_and_options(shell: str) -> None:
+    def complete(instruction: str, words: str = "", at: str = "1") -> str:
+        environment = {**os.environ, "_INTERPOOL_COMPLETE": f"{shell}_{instruction}"}
+        asked = {"COMP_WORDS": words, "COMP_CWORD": words.rsplit(maxsplit=1)[-1] if shell == "fish" else at}
+        code = "import sys; from interpool.handler.cli import main; main(prog_name='interpool')"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**environment, **asked}, capture_output=True, text=True
+        )
+        assert done.stderr == ""
+        return done.stdout
+
+    assert f"_INTERPOOL_COMPLETE={shell}_complete" in complete("source", "interpool")
+    assert "doctor" in complete("complete", "interpool do")
+    assert "--watch" in complete("complete", "interpool status --wa", "2")

@@ -6,8 +6,6 @@ import ast
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -116,17 +114,6 @@ def test_no_name_in_a_manifest_leads_out_of_the_models_directory(tmp_path: Path,
         assert f"{model}/MAR-INF/MANIFEST.json: its {key} {name!r}" in said
         assert "Put the file into the model's directory" in said
         assert load_failure_code(caught.value) == 400
-
-
-def test_names_below_the_directory_are_taken_and_so_are_links_that_stay_there(tmp_path: Path) -> None:
-    model = _named(tmp_path / "model", configFile="conf/now.yaml", handler="deep/handler.py:handle")
-    (model / "conf").mkdir()
-    (model / "conf" / "of_today.yaml").write_text("interpool: {pool: mine}")
-    (model / "conf" / "now.yaml").symlink_to("of_today.yaml")
-    linked = tmp_path / "linked"  # as TorchServe has a no-archive model
-    linked.symlink_to(model)
-    assert ModelSettings.of_model(linked).pool == "mine"
-    assert not is_refused(linked)
 
 
 def test_the_environment_configures_the_host() -> None:
@@ -279,14 +266,6 @@ def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_maximum(
 def test_a_pool_of_nobodys_choice_has_room_to_grow() -> None:
     cores = len(os.sched_getaffinity(0))
     assert HostSettings.of_environment({}).pool_size(None) == (cores, min(256, 4 * cores))
-
-
-def test_as_a_program_it_prints_the_pool(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "interpool.handler.config", str(tmp_path)]
-    _model(tmp_path, "interpool: {pool: own}")
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "own\n"
-    (tmp_path / "config.yaml").write_text("interpool: {poll: own}")
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
 
 
 def test_the_sample_configuration_is_valid_and_shows_every_setting(tmp_path: Path) -> None:

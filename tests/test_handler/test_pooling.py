@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler.errors import SettingsError
 from interpool.handler.pooling import obstacles
 
 
@@ -128,17 +127,7 @@ def test_settings_that_need_a_process_are_found(model: Path, configuration: str,
     assert word in found
 
 
-def test_settings_that_say_no_are_no_obstacle(model: Path) -> None:
-    said = "asyncCommunication: false\nparallelType: none\nuseVenv: false\ninterpool:\n  pool: a"
-    assert reasons(model, configuration=said) == []
-
-
 def test_one_of_torchserves_own_handlers_has_no_obstacles(model: Path) -> None:
     manifest = {"model": {"modelName": "m", "handler": "image_classifier"}}
     (model / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
     assert obstacles(model) == []
-
-
-def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"MANIFEST\.json is not a TorchServe manifest"):
-        obstacles(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,9 +46,9 @@ def build_operators() -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=240)
 
 
-def answer_from_source(folders: dict[str, Path]) -> None:
-    """Have a stock process for each recipe write its answer to its folder."""
-    words = [word for name, folder in folders.items() for word in (STORE / name, SPEC, folder)]
+def answer_from_source(sources: list[tuple[Path, str, Path]]) -> None:
+    """Have a stock process for each source's root and SPEC write its answer to its folder."""
+    words = [word for source in sources for word in source]
     command = [sys.executable, "-P", "-W", "ignore", SUPPORT / "stock_answer.py", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -61,20 +60,8 @@ def answer_from_archives(jobs: list[tuple[Path, Path]]) -> list[list[Any]]:
     Args:
         jobs: archives, and the folders with the stock answers.
     """
-    described = [{"archive": str(archive), "stock": str(folder), "root": ""} for archive, folder in jobs]
+    described = [{"archive": str(archive), "stock": str(folder)} for archive, folder in jobs]
     command = [sys.executable, "-W", "ignore", SUPPORT / "packaged_answer.py", json.dumps(described)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return [each["differences"] for each in json.loads(done.stdout.splitlines()[-1])]
-
-
-def run_in(recipe: str, code: str) -> Any:
-    """Run ``code``, which prints one line of JSON, where the recipe's modules can be imported."""
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    # One thread: several that wait for each other take long beside other work.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=STORE / recipe, env=environment, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -33,6 +34,7 @@ from test_model_store.recipes import (
 
 from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.inspect.inspection import inspect_archive
+from interpool.archiver_ext.verify.verification import verify_archive
 
 REST = tuple(name for name in INTERNED if name not in FEW)
 SLOW = ("bert", *REST)
@@ -127,7 +129,7 @@ def test_two_interpreters_answer_at_once_as_the_sources_do(
         each.mkdir()
     wrong = folders.pop("wrong")
     archives = {name: packed(name).output for name in names}
-    answer_from_source(folders)
+    answer_from_source([(STORE / name, SPEC, folder) for name, folder in folders.items()])
     answer = torch.load(folders[one] / "answer.pt")
     next(tensors(answer["expected"])).view(-1)[1] += 1e-3
     torch.save(answer, wrong / "answer.pt")
@@ -136,6 +138,30 @@ def test_two_interpreters_answer_at_once_as_the_sources_do(
     assert dict(zip(names, found, strict=True)) == {name: [[], []] for name in names}
     # Another answer would have been told from the right one.
     assert ["Mismatched elements: 1 / " in line for lines in told for line in lines] == [True, True]
+
+
+THIRD_PARTY = STORE / "third_party"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(file.stem for file in THIRD_PARTY.glob("*.py")))
+def test_a_model_of_an_installed_package_answers_as_its_source_does(name: str, tmp_path: Path) -> None:
+    """Of a package that nobody wrote for interpool, where it can be imported: see docs/models.md."""
+    imported = [sys.executable, "-P", "-W", "ignore", "-c", f"import {name}"]
+    done = subprocess.run(
+        imported,
+        cwd=THIRD_PARTY,
+        env={**os.environ, "PYTHONPATH": str(THIRD_PARTY)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    (folder := tmp_path / "stock").mkdir()
+    answer_from_source([(THIRD_PARTY, f"{name}:build", folder)])
+    report = pack(f"{name}:build", tmp_path / f"{name}.ptpkg", root=THIRD_PARTY)
+    verify_archive(report.output)
+    assert answer_from_archives([(report.output, folder)]) == [[[], []]]
 
 
 def reference(name: str) -> list[dict[str, Any]]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import resource
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,13 +149,6 @@ def test_a_child_that_raises_ends_though_it_has_a_thread_that_does_not() -> None
     assert "\nLookupError: of its own\n" in caught.value.stderr
 
 
-def test_the_error_can_be_pickled() -> None:
-    error = ChildError("ended", -11, "said")
-    copy = pickle.loads(pickle.dumps(error))
-    assert vars(copy) == vars(error)
-    assert (str(copy), copy.signal) == ("ended", "SIGSEGV")
-
-
 def test_a_killed_child_is_told_with_the_signal() -> None:
     error = failure("kill")
     assert str(error) == "was killed by SIGKILL"
@@ -187,38 +178,6 @@ def test_a_child_that_has_given_its_results_runs_its_exit_functions(
     assert sorted(capfd.readouterr().err.splitlines()) == ["printed", "printed by C"]
 
 
-def test_what_a_c_library_does_at_the_end_of_a_process_is_not_waited_for() -> None:
-    started = time.monotonic()
-    run(PROGRAM, Job("never end in C"))
-    assert time.monotonic() - started < 25
-
-
-def test_exit_functions_that_never_end_are_limited_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    started = time.monotonic()
-    run(PROGRAM, Job("never end in Python"))
-    assert time.monotonic() - started < 25
-    said = "working gave its results; its exit functions did not end within 2 s, and it was killed"
-    assert [record.getMessage() for record in caplog.records] == [said]
-
-
-def test_a_child_that_goes_on_after_its_results_is_killed_and_told(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(child_process, "_END_SECONDS", 0.2)
-    run(PROGRAM, Job("go on"))
-    said = "working gave its results, and is killed: it did not end within 0.2 s"
-    assert [record.getMessage() for record in caplog.records] == [said]
-
-
-def test_a_child_of_which_nothing_more_is_wanted_can_be_killed(caplog: pytest.LogCaptureFixture) -> None:
-    started = time.monotonic()
-    with start(PROGRAM, Job("go on")) as child:
-        child.result()
-        child.kill()
-    assert time.monotonic() - started < 25
-    assert caplog.records == []
-
-
 def test_the_end_of_a_child_is_seen_though_its_own_child_lives_on(tmp_path: Path) -> None:
     error = failure("leave a child", tmp_path / "pid")
     assert (error.returncode, str(error)) == (3, "ended with status 3 and no answer")
@@ -233,13 +192,3 @@ def test_a_thread_that_never_ends_does_not_keep_a_child() -> None:
         leave()
     """
     assert subprocess.run([sys.executable, "-c", source], timeout=120, check=False).returncode == 0
-
-
-def test_a_result_of_another_type_is_refused() -> None:
-    assert str(failure("lie")) == "gave a result that has 1 where said is text"
-
-
-def test_a_program_that_is_not_there_is_told() -> None:
-    with pytest.raises(ChildError, match="ended with status 1") as caught:
-        run(Program("no_such_program", Job, Result), Job("echo"), capture_stderr=True)
-    assert f"{sys.executable}: No module named no_such_program" in caught.value.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import pickle
 from typing import Any
 
 import pytest
@@ -119,20 +118,6 @@ def test_a_chain_of_errors_arrives_whole(session: InterpreterSession) -> None:
     assert "direct cause" in caught.value.traceback
 
 
-def test_a_class_outside_of_builtins_is_named_with_its_module(session: InterpreterSession) -> None:
-    with pytest.raises(RemoteError) as caught:
-        session.global_("json", "loads")("{")
-    assert caught.value.type_name == "json.decoder.JSONDecodeError"
-
-
-def test_an_error_can_be_pickled(session: InterpreterSession) -> None:
-    with pytest.raises(RemoteError) as caught:
-        session.global_("builtins", "int")("x")
-    copy = pickle.loads(pickle.dumps(caught.value))
-    assert str(copy) == str(caught.value)
-    assert copy.type_name == "ValueError"
-
-
 @pytest.mark.parametrize(
     ("module", "name", "type_name"),
     [
@@ -148,13 +133,6 @@ def test_a_global_that_is_not_there_is_an_error(
     with pytest.raises(RemoteError) as caught:
         session.global_(module, name)
     assert caught.value.type_name == type_name
-
-
-def test_calling_what_cannot_be_called_is_an_error(session: InterpreterSession) -> None:
-    with pytest.raises(RemoteError, match="'int' object is not callable"):
-        session.from_value(1)()
-    with pytest.raises(RemoteError, match="takes 0 positional arguments but 1 was given"):
-        Code(session, "def f(): pass")["f"](1)
 
 
 def test_a_class_of_errors_of_interpools_own_raised_inside_is_not_mistaken(

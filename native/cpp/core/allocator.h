@@ -9,8 +9,8 @@ namespace interpool {
 // was ever freed, up to 32 MiB and twice that. A process that reads its weights from a file frees such
 // blocks on the way; a pool maps them, and would stay at 128 KiB.
 //
-// Any thread, any time. Whoever has told malloc what to do (mallopt, MALLOC_*_, GLIBC_TUNABLES) has turned
-// that off, and keeps what they said; another malloc takes no notice.
+// Any thread, any time. A program that sets its own parameters (mallopt, MALLOC_*_, GLIBC_TUNABLES) has
+// turned that off, and keeps what they said; another malloc takes no notice.
 void keep_freed_memory();
 
 }  // namespace interpool

@@ -17,19 +17,22 @@ void AnsweredRequests::add(const Ids& ids) {
 }
 
 void AnsweredRequests::remove(const Ids& ids) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& id : ids) {
-      const auto found = has_ended_.find(id);
-      if (found != has_ended_.end() && !found->second) {
-        has_ended_.erase(found);
-      }
-    }
-  }
-  changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  erase(ids);
 }
 
-void AnsweredRequests::leave(Ids ids) {
+// With `mutex_` held.
+void AnsweredRequests::erase(const Ids& ids) {
+  for (const std::string& id : ids) {
+    const auto found = has_ended_.find(id);
+    if (found != has_ended_.end() && !found->second) {
+      has_ended_.erase(found);
+      changed_.notify_all();
+    }
+  }
+}
+
+void AnsweredRequests::end(Ids ids) {
   {
     const std::lock_guard lock(mutex_);
     for (std::string& id : ids) {
@@ -47,8 +50,10 @@ void AnsweredRequests::leave(Ids ids) {
   changed_.notify_all();
 }
 
-bool AnsweredRequests::repeats(const std::vector<std::string_view>& ids, std::chrono::milliseconds patience) {
+bool AnsweredRequests::repeats(const std::vector<std::string_view>& ids, const Ids& before,
+                               std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
+  erase(before);
   Where found = where(ids);
   if (found == Where::kLiving) {
     changed_.wait_for(lock, patience, [&] {

@@ -31,18 +31,21 @@ class AnsweredRequests {
 
   // They are about to be answered on a connection that lives.
   void add(const Ids& ids);
-  // Their connection goes on, or ended before the answer was sent.
+  // Their answer could not be sent, or was not read.
   void remove(const Ids& ids);
   // Their connection has ended. The last kKept such are kept: one may wait long in a model's queue.
-  void leave(Ids ids);
+  void end(Ids ids);
 
-  // Whether one of them was answered on a connection that has ended. Waits for a while for the end of one
-  // that lives: TorchServe closes it first, but the word of that may come later than the request.
-  bool repeats(const std::vector<std::string_view>& ids, std::chrono::milliseconds patience = kPatience);
+  // A connection has its next message, which asks for `ids`: TorchServe has taken in the answers to
+  // `before`. Whether one of `ids` was answered on a connection that has ended. Waits for a while for the end
+  // of one that lives: TorchServe closes it first, but that may be seen later than the request.
+  bool repeats(const std::vector<std::string_view>& ids, const Ids& before = {},
+               std::chrono::milliseconds patience = kPatience);
 
   static constexpr size_t kKept = 4096;
 
  private:
+  void erase(const Ids& ids);
   enum class Where { kNowhere, kLiving, kEnded };
   struct Hash {
     using is_transparent = void;
@@ -51,7 +54,7 @@ class AnsweredRequests {
 
   Where where(const std::vector<std::string_view>& ids) const;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<std::string, bool, Hash, std::equal_to<>>
       has_ended_;                  // by id: whether its connection has

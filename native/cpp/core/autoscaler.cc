@@ -3,7 +3,7 @@
 // parks what is not needed, replaces what was retired.
 //
 // All of it runs on one thread, so no two interpreters are started at once, and none
-// on a request's way. It holds no GIL, and `mutex_` only where it says so.
+// on a request's way. It holds no GIL, and `mutex_` only if a comment says so.
 #include <pthread.h>
 #include <sched.h>
 

@@ -39,8 +39,8 @@ inline void require_positive(const char* what, double count) {
   }
 }
 
-// When so many seconds from now are over; at once where they are negative. Throws ArgumentError, which calls
-// them `what`, where they are no number.
+// So many seconds from now, or now if they are negative. Throws ArgumentError, which calls
+// them `what`, if they are no number.
 inline Clock::time_point after(const char* what, double count) {
   if (std::isnan(count)) {
     throw ArgumentError(std::string(what) + " is a number of seconds, not " + number_text(count));

@@ -8,7 +8,7 @@ namespace interpool {
 // tables. So all interpreters, of any process, share them; addresses, symbols and the loader's
 // list of libraries stay as they were, as the template has the same sections.
 //
-// Where a page cannot be shared, the copy keeps its own, at the cost of its memory.
+// If a page cannot be shared, the copy keeps its own, at the cost of its memory.
 // Any thread, whatever runs in the library meanwhile; holds no lock but the kernel's.
 void share_code_pages(void* handle) noexcept;
 

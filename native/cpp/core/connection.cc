@@ -1,30 +1,20 @@
 #include "connection.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include "../seam/reported.h"
 #include "../seam/thread.h"
-#include "deadline.h"
+#include "clock.h"
 #include "model_thread.h"
 #include "otf_frames.h"
 
 namespace interpool {
 namespace {
-
-// So that a call which was given up, and computes for ever, takes no time from those that serve.
-void leave_spare_time_to(int thread) {
-  const sched_param none{};
-  static_cast<void>(sched_setscheduler(thread, SCHED_IDLE, &none));
-}
 
 void report(const Service& service, const char* what) {
   std::fprintf(stderr, "interpool: connection of %s closed: %s\n", service.affinity.c_str(), what);
@@ -61,59 +51,70 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
   }
 }
 
-// An interpreter while a message is answered, which is given back before the answer is written.
+// An interpreter, and the model's thread there, while a message is answered. It is given back before the
+// answer is written.
 class Connection::Lease {
  public:
-  Lease(Connection& connection, Interpreter& interpreter)
-      : connection_(connection), interpreter_(interpreter) {
-    const std::lock_guard lock(connection_.mutex_);
-    connection_.running_ = Running{&interpreter, new_call_number(), Clock::now(), 0};
-    call_ = connection_.running_->call;
-    connection_.where_.clear();
+  Lease(Connection& connection, const RequestIds& requests)
+      : connection_(connection), interpreter_(connection.acquire()) {
+    try {
+      if (!connection_.service_.pinned) {
+        thread_ = ModelThread::of(interpreter_, connection_.service_.affinity);
+      }
+      call_ = std::make_shared<WatchedCall>(interpreter_);
+    } catch (...) {
+      connection_.pool_->release(interpreter_);
+      throw;
+    }
+    const std::lock_guard lock(connection_.mutex_);  // from now on it may be given up
+    connection_.call_ = call_;
+    connection_.requests_ = &requests;
   }
   ~Lease() {
     {
       const std::lock_guard lock(connection_.mutex_);
-      if (!connection_.running_.has_value()) {
-        return;  // it was given up
-      }
-      connection_.running_.reset();
+      connection_.requests_ = nullptr;
     }
-    connection_.pool_->release(interpreter_);
+    if (call_->end()) {
+      connection_.pool_->release(interpreter_, answered_);
+    }
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  Interpreter& interpreter() const { return interpreter_; }
-  uint64_t call() const { return call_; }
-  // Whether the call goes on; it may have been given up already.
-  bool is_on(int thread) const {
-    const std::lock_guard lock(connection_.mutex_);
-    if (connection_.running_.has_value()) {
-      connection_.running_->thread = thread;
+  WatchedCall& call() const { return *call_; }
+  void count(Pool::Requests answered) { answered_ = answered; }
+  // On the thread that the model's calls run on.
+  template <typename Work>
+  void run(const Work& work) const {
+    if (thread_ != nullptr) {
+      thread_->run(work);
+    } else {
+      work();
     }
-    return connection_.running_.has_value();
   }
 
  private:
   Connection& connection_;
   Interpreter& interpreter_;
-  uint64_t call_ = 0;
+  std::shared_ptr<ModelThread> thread_;
+  std::shared_ptr<WatchedCall> call_;
+  Pool::Requests answered_;
 };
 
 void Connection::run() {
-  // Each step by itself: where one fails, as there is no memory, the others are still done.
+  // Each step by itself: if one fails for lack of memory, the others are still done.
   bool left_unread = false;
   reported([&] { left_unread = answer_all(); });
   reported([&] {
     if (left_unread) {
       AnsweredRequests::of_process().remove(answered_);
     } else {
-      AnsweredRequests::of_process().leave(std::move(answered_));
+      AnsweredRequests::of_process().end(std::move(answered_));
     }
   });
   if (home_.has_value()) {
-    reported([&] { pool_->leave(*home_); });
+    reported([&] { pool_->unsettle(*home_); });
   }
   release_services();
   {
@@ -130,16 +131,15 @@ void Connection::run() {
 
 // Whether TorchServe left anything unread of what was sent to it.
 bool Connection::answer_all() {
-  AnsweredRequests& all_answered = AnsweredRequests::of_process();
   FrameReader reader(fd_);
   try {
     while (const auto frame = reader.next()) {
-      all_answered.remove(std::exchange(answered_, {}));
       if (load_command_.empty()) {
         const std::lock_guard lock(mutex_);
         load_command_ = *frame;
       }
-      if (!answer({*frame, reader.memory()}, reader.request_ids())) {
+      const double received = in_seconds(Clock::now().time_since_epoch());
+      if (!answer({*frame, reader.memory(), received}, reader.request_ids())) {
         break;
       }
     }
@@ -147,7 +147,7 @@ bool Connection::answer_all() {
     report(service_, (error.what() + ("\n" + error.traceback_text)).c_str());
   } catch (const std::exception& error) {
     // An end of stream that close() caused is not reported.
-    if (!is_closing()) {
+    if (!closing_) {
       report(service_, error.what());
     }
   }
@@ -155,30 +155,22 @@ bool Connection::answer_all() {
 }
 
 bool Connection::answer(const Interpreter::Message& message, const RequestIds& ids) {
-  if (AnsweredRequests::of_process().repeats(ids)) {
+  if (AnsweredRequests::of_process().repeats(ids, std::exchange(answered_, {}))) {
     return refuse(ids);
   }
   Interpreter::Answer result;
   int rounds = 0;
   do {
-    const Lease lease(*this, this->lease());
-    Interpreter& interpreter = lease.interpreter();
-    if (is_closing()) {
+    Lease lease(*this, ids);
+    if (!closing_) {
+      lease.run([&] { result = answer_in(lease.call(), message); });
+    }
+    if (closing_) {
       return false;  // nobody waits for the answer
     }
-    if (service_.pinned) {
-      static_cast<void>(lease.is_on(static_cast<int>(syscall(SYS_gettid))));
-      result = answer_in(lease, message);
-    } else {
-      const auto thread = ModelThread::of(interpreter, service_.affinity);
-      if (!lease.is_on(thread->number())) {
-        // Its interpreter may have been retired before it had this thread.
-        ModelThread::forget(interpreter, service_.affinity);
-        return false;
-      }
-      thread->run([&] { result = answer_in(lease, message); });
-    }
-    if (result.elsewhere && ++rounds > kMostRounds) {
+    if (!result.elsewhere) {
+      lease.count({ids.size(), !is_success(result.bytes)});
+    } else if (++rounds > kMostRounds) {
       throw Error("a service that answers None has its interpreter retired, or serves its model elsewhere");
     }
   } while (result.elsewhere);
@@ -187,11 +179,7 @@ bool Connection::answer(const Interpreter::Message& message, const RequestIds& i
 
 bool Connection::send(const std::string& answer, const RequestIds& ids) {
   AnsweredRequests& all_answered = AnsweredRequests::of_process();
-  const bool success = is_success(answer);
-  if (!ids.empty()) {
-    pool_->count_requests(service_.affinity, ids.size(), !success);
-  }
-  if (success) {
+  if (is_success(answer)) {
     answered_.assign(ids.begin(), ids.end());
     // Before it is sent: as soon as TorchServe reads it, another worker may get them.
     all_answered.add(answered_);
@@ -213,15 +201,18 @@ bool Connection::refuse(const RequestIds& ids) {
   return send_all(fd_, failure(kRepeatedCode, kRepeated));
 }
 
-Interpreter::Answer Connection::answer_in(const Lease& lease, const Interpreter::Message& message) {
-  Interpreter& interpreter = lease.interpreter();
+Interpreter::Answer Connection::answer_in(WatchedCall& call, const Interpreter::Message& message) {
+  if (!call.begin()) {
+    return {};  // it was given up, and the interpreter retired
+  }
+  Interpreter& interpreter = call.interpreter();
   const Entered entered(interpreter);
   void*& service = services_[&interpreter];
   if (service == nullptr) {
     const Held factory(interpreter, interpreter.global(service_.module, service_.function));
     service = interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
   }
-  const Interruptible here(interpreter, lease.call(), /*shielded=*/true);
+  const Interruptible here(interpreter, call.number(), /*shielded=*/true);
   return interpreter.answer(service, message);
 }
 
@@ -241,7 +232,7 @@ void Connection::release_services() {
   services_.clear();
 }
 
-Interpreter& Connection::lease() {
+Interpreter& Connection::acquire() {
   // What a model has left in an interpreter of its own is its worker's, as in a process.
   while (service_.pinned || pool_->is_isolated(service_.affinity)) {
     if (!home_.has_value()) {
@@ -253,7 +244,7 @@ Interpreter& Connection::lease() {
     try {
       return pool_->acquire(service_.affinity, std::nullopt, home_);
     } catch (const InterpreterRetiredError&) {
-      pool_->leave(*home_);
+      pool_->unsettle(*home_);
       home_.reset();
     }
   }
@@ -268,60 +259,51 @@ void Connection::close() {
   }
 }
 
-bool Connection::is_closing() const {
+std::shared_ptr<WatchedCall> Connection::call() const {
   const std::lock_guard lock(mutex_);
-  return closing_;
+  return call_;
 }
 
 std::optional<double> Connection::running() const {
-  const std::lock_guard lock(mutex_);
-  return running_.has_value() ? std::optional(in_seconds(Clock::now() - running_->since)) : std::nullopt;
+  const auto last = call();
+  return last != nullptr ? last->running() : std::nullopt;
 }
 
 bool Connection::interrupt() {
-  const std::lock_guard lock(mutex_);
-  if (!running_.has_value()) {
+  const auto last = call();
+  if (last == nullptr || !last->running().has_value()) {
     return false;
   }
-  importing_ = false;
-  const auto told = [self = shared_from_this()](Interpreter::Interruption interruption) {
-    const std::lock_guard telling(self->mutex_);
-    self->where_ = std::move(interruption.where);
-    self->importing_ = !interruption.delivered;
-  };
-  running_->interpreter->interrupt(running_->call, told);
+  last->interrupt();
   return true;
 }
 
 bool Connection::importing() const {
-  const std::lock_guard lock(mutex_);
-  return importing_;
+  const auto last = call();
+  return last != nullptr && last->importing();
 }
 
 std::string Connection::where() const {
-  const std::lock_guard lock(mutex_);
-  return where_;
+  const auto last = call();
+  return last != nullptr ? last->where() : "";
 }
 
 std::optional<int> Connection::give_up() {
-  Interpreter* interpreter = nullptr;
-  int thread = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!running_.has_value()) {
-      return std::nullopt;
-    }
-    interpreter = running_->interpreter;
-    thread = running_->thread;
-    running_.reset();  // the thread has no lease any more
-    closing_ = true;
-    ::shutdown(fd_, SHUT_RDWR);
+  const auto last = call();
+  if (last == nullptr || !last->give_up()) {
+    return std::nullopt;
   }
-  if (thread != 0) {  // 0 would be this one
-    leave_spare_time_to(thread);
+  close();
+  pool_->retire(last->interpreter());
+  return last->interpreter().id();
+}
+
+std::vector<std::string> Connection::requests() const {
+  const std::lock_guard lock(mutex_);
+  if (requests_ == nullptr) {
+    return {};
   }
-  pool_->retire(*interpreter);
-  return interpreter->id();
+  return {requests_->begin(), requests_->end()};
 }
 
 bool Connection::alive() const {

@@ -1,6 +1,7 @@
 // One of TorchServe's worker connections, served by a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -11,8 +12,8 @@
 #include <vector>
 
 #include "answered_requests.h"
-#include "clock.h"
 #include "pool.h"
+#include "watched_call.h"
 
 namespace interpool {
 
@@ -31,8 +32,8 @@ struct Service {
 // The thread waits for a message without an interpreter and without any GIL, and
 // leases an interpreter only while one is being answered: by the model's own thread there, or by
 // this one if it is pinned, as the model is then loaded for it alone. `mutex_` guards what stands
-// below it, and orders shutdown against close of the descriptor; a leaf lock.
-class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connection> {
+// below it, and orders shutdown against close of the descriptor; it is a leaf lock.
+class INTERPOOL_PUBLIC Connection {
  public:
   // Takes `fd` over, also when it throws: ArgumentError for a share, std::system_error where no thread
   // starts. When all is over, writes a uint64 1 to `done_fd`, which the caller keeps open until then.
@@ -42,21 +43,17 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   // still waits for an interpreter is dropped, too. Any thread.
   void close();
 
-  // Seconds that the call which runs has taken, of those since its interpreter was leased; nullopt if
-  // none runs. Any thread.
-  std::optional<double> running() const;
-  // Raises CallInterrupted in the model's code that the running call is in, or as soon as it is in there.
-  // Returns at once; false if no call runs. Any thread, any GIL.
-  bool interrupt();
-  // The stack that the last call was at when it was interrupted; "" if it was not, or its GIL could not be
-  // had. Any thread.
+  // What WatchedCall says of the message's that is being answered, or was last. Any thread, any GIL, but
+  // for give_up().
+  std::optional<double> running() const;  // nullopt if none runs
+  bool interrupt();                       // false if none runs
   std::string where() const;
-  // Whether it was in an import, which is not interrupted: to be tried again. Any thread.
   bool importing() const;
-  // Leaves the running call to itself, as native code cannot be interrupted: its interpreter is retired,
-  // and the connection closed, which ends when the call does, if ever. Its thread gets what
-  // the processors have to spare. The interpreter's number; nullopt if no call runs. Any thread, no GIL.
+  // Leaves the running call to itself: its interpreter is retired, and the connection closed, which ends
+  // when the call does, if ever. The interpreter's number; nullopt if no call runs. Any thread, no GIL.
   std::optional<int> give_up();
+  // The ids of the requests that the running call answers; none if no call runs. Any thread.
+  std::vector<std::string> requests() const;
   bool alive() const;
   // Its first message, TorchServe's load command; "" before it came. Any thread.
   std::string load_command() const;
@@ -64,38 +61,31 @@ class INTERPOOL_PUBLIC Connection : public std::enable_shared_from_this<Connecti
   bool join(double timeout);
 
  private:
-  struct Running {
-    Interpreter* interpreter;
-    uint64_t call;  // for Interruptible
-    Clock::time_point since;
-    int thread;  // on which it runs, by the kernel's number
-  };
+  using RequestIds = std::vector<std::string_view>;
   class Lease;
 
   Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
   void run();
   bool answer_all();
-  using RequestIds = std::vector<std::string_view>;
   bool answer(const Interpreter::Message& message, const RequestIds& ids);
   bool send(const std::string& answer, const RequestIds& ids);
   bool refuse(const RequestIds& ids);
-  Interpreter::Answer answer_in(const Lease& lease, const Interpreter::Message& message);
-  Interpreter& lease();
+  Interpreter::Answer answer_in(WatchedCall& call, const Interpreter::Message& message);
+  Interpreter& acquire();
   void release_services();
-  bool is_closing() const;
+  std::shared_ptr<WatchedCall> call() const;
 
   const std::shared_ptr<Pool> pool_;
   const int fd_;
   const Service service_;
   const int done_fd_;
+  std::atomic<bool> closing_{false};  // written with `mutex_` held
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool open_ = true;
-  bool closing_ = false;
-  std::optional<Running> running_;
-  std::string where_;
-  bool importing_ = false;
-  std::string load_command_;  // written once, by the thread, which reads it without the lock
+  std::shared_ptr<WatchedCall> call_;       // the last one; null before the first
+  const RequestIds* requests_ = nullptr;    // of the running call; the thread's, while it runs
+  std::string load_command_;           // written once, by the thread, which reads it without the lock
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;
   std::map<Interpreter*, void*> services_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -10,31 +9,16 @@
 #include <string>
 
 #include "../seam/interpreter.h"
+#include "watched_call.h"
 
 namespace interpool {
-
-uint64_t new_call_number();  // for Interruptible
 
 // Runs one session's calls on a thread of their own, one after another, so that the
 // caller can come back from a call that does not. That thread is its model's, if it is for one. `mutex_`
 // guards all state and is a leaf lock. Any thread may call; it holds no GIL.
-class Deadline : public std::enable_shared_from_this<Deadline> {
+class Deadline {
  public:
-  // A call under way, for the work that makes it. `mutex_`, a leaf lock, guards `what_`.
-  class Call {
-   public:
-    explicit Call(uint64_t number) : number_(number) {}
-    uint64_t number() const { return number_; }  // for Interruptible
-    // What is called, for messages.
-    void set_what(std::string what);
-    std::string what() const;
-
-   private:
-    const uint64_t number_;
-    mutable std::mutex mutex_;
-    std::string what_;
-  };
-  using Work = std::function<void(Call&)>;
+  using Work = std::function<void(WatchedCall&)>;
 
   struct Limits {
     double call = 0;   // seconds that a call may take
@@ -63,16 +47,14 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   Deadline(Interpreter& interpreter, Limits limits, std::function<void()> given_up)
       : interpreter_(interpreter), limits_(limits), on_given_up_(std::move(given_up)) {}
   void loop();
-  bool interrupt(const std::shared_ptr<Job>& job, std::unique_lock<std::mutex>& lock);
-  [[noreturn]] void refuse() const;
+  void refuse_waiting();
+  InterpreterRetiredError retired() const;
 
   Interpreter& interpreter_;
   const Limits limits_;
   const std::function<void()> on_given_up_;
   mutable std::mutex mutex_;
-  std::condition_variable work_;     // for the thread
-  std::condition_variable changed_;  // for callers
-  int in_line_ = 0;                  // callers that wait for their call to begin
+  std::condition_variable work_;  // for the thread
   std::deque<std::shared_ptr<Job>> queue_;
   bool given_up_ = false;
   bool stopping_ = false;

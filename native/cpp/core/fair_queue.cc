@@ -5,11 +5,11 @@
 namespace interpool {
 namespace {
 
-constexpr size_t kRemembered = 1024;  // flows, before those are dropped of which there is nothing to say
-constexpr double kLeast = 1e-5;       // seconds that a lease counts, so that a flow of empty ones gets on
+constexpr size_t kRemembered = 1024;  // flows; beyond this, those without a state are dropped
+constexpr double kLeast = 1e-5;       // seconds that each lease counts, however short it was
 
-// That a flow may have had beyond the virtual time and still counts as behind: one that asks
-// for a little again and again is not taken for a greedy one.
+// Seconds by which a flow's tag may exceed the virtual time and the flow still counts as behind. So a flow
+// of many short leases is not taken for a greedy one.
 constexpr double kSlack = 0.005;
 
 }  // namespace
@@ -25,7 +25,7 @@ FairQueue::Flow& FairQueue::flow(const std::string& name) {
   return flows_.try_emplace(name, name).first->second;
 }
 
-// Flows that would start anew at the virtual time anyway.
+// Drops flows that would start at the virtual time anyway.
 void FairQueue::purge() {
   std::erase_if(flows_, [this](const auto& entry) {
     const Flow& flow = entry.second;
@@ -50,7 +50,7 @@ double FairQueue::tag_of(const Flow& flow, double now) const {
   return flow.tag + static_cast<double>(flow.running) * now - flow.began;
 }
 
-// Flows that are held back by themselves tell nothing of what others can have.
+// Flows that may have no more do not count: others need not wait for them.
 double FairQueue::virtual_time(const Flow& except, double now) const {
   std::optional<double> least;
   for (const Flow* flow : waiting_) {
@@ -82,7 +82,7 @@ bool FairQueue::is_behind(const Flow& flow, double now) const {
   return flow.behind || in_seconds(since) <= now;
 }
 
-// It wanted nothing until now, or was held back by its share: what it did not use is gone.
+// The flow wanted nothing until now, or was held back by its share: time that it did not use is lost.
 void FairQueue::enter(Flow& flow, double now) {
   virtual_time_ = virtual_time(flow, now);
   flow.tag += std::max(0.0, virtual_time_ - tag_of(flow, now));
@@ -101,7 +101,7 @@ void FairQueue::wait(Waiter& waiter, double now) {
   ++size_;
 }
 
-void FairQueue::leave(Waiter& waiter) {
+void FairQueue::stop_waiting(Waiter& waiter) {
   Flow& flow = waiter.flow;
   flow.waiters.remove(&waiter);
   --size_;
@@ -142,7 +142,7 @@ FairQueue::Flow* FairQueue::next(double now, const std::function<bool(const Flow
   double least = 0;
   for (Flow* flow : waiting_) {
     const double tag = tag_of(*flow, now);
-    // Of two that have had the same, the one that came first.
+    // If two have had the same, the one that came first.
     const bool sooner = best == nullptr || tag < least ||
                         (tag == least && flow->waiters.front()->since < best->waiters.front()->since);
     if (sooner && may(*flow)) {

@@ -6,17 +6,16 @@
 // extended to servers that work on several requests at once, SFQ(D) (Jin, Chase, Kaur:
 // "Interposed Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004):
 //
-// - A *flow* is all that is leased under one affinity: one model's batches. Leases without
-//   one are a flow, too. A flow's *tag* is the interpreter time that it has had. A lease
-//   counts while it runs, as nobody knows beforehand how long it will take.
+// - A *flow* is all leases under one affinity: one model's batches. Leases without an
+//   affinity are one flow. A flow's *tag* is the interpreter time that it has had. A lease
+//   counts while it runs, as its length is not known beforehand.
 // - The *virtual time* is the largest tag with which a lease has begun; as leases may be
 //   long, it goes on with those that run, up to the least tag of a flow that waits. A flow
-//   that comes back after a pause starts there: nobody saves up what he did not use.
+//   that comes back after a pause starts there: time that it did not use is not saved.
 // - Next is the flow with the smallest tag among those that wait and may have one more.
 //
 // So a flow that waits is passed at most once by each other flow that has had no more
-// than itself, and nobody waits for ever. What is not preempted still has to end: see
-// Pool on the reserve.
+// than itself, and no flow waits for ever. Leases are not preempted: see Pool on the reserve.
 #pragma once
 
 #include <chrono>
@@ -34,7 +33,7 @@
 
 namespace interpool {
 
-// Guarded by its owner's mutex: none of it calls anybody.
+// Guarded by its owner's mutex. It calls no other code.
 class FairQueue {
  public:
   struct Flow;
@@ -52,7 +51,7 @@ class FairQueue {
     const std::string name;
     size_t share = SIZE_MAX;  // the most leases that it may have at once
     size_t running = 0;
-    // Of interpreters that no other flow leases, and that it leases alone. None: it shares with others.
+    // Interpreters that this flow has to itself. None: it shares all with others.
     struct Own {
       size_t have = 0;
       size_t wanted = 1;
@@ -60,7 +59,7 @@ class FairQueue {
     std::optional<Own> own = {};
     std::list<Waiter*> waiters;  // in the order in which they came
 
-    // By what others' leases do not change.
+    // Whether it may have no more, whatever others give back.
     bool is_held_back() const { return running >= share || (own.has_value() && running >= own->have); }
 
    private:
@@ -77,13 +76,13 @@ class FairQueue {
   void forget(const std::string& name);
 
   void wait(Waiter& waiter, double now);
-  void leave(Waiter& waiter);          // granted, then after begin(); or not
+  void stop_waiting(Waiter& waiter);   // granted, then after begin(); or not
   void begin(Flow& flow, double now);  // a lease
   void end(Flow& flow, double began, double now);
 
-  // Has the flow no lease, and had no more than its fair part when it last came: its tag was
-  // hardly beyond the virtual time? Such a one is not made to wait for the end of others'
-  // leases, if that can be helped. So is one without a lease that has waited for kLongWait.
+  // Whether the flow has no lease, and either had no more than its fair part when it last came (its tag was
+  // hardly beyond the virtual time) or has waited for kLongWait. The pool grows for such a flow, so that it
+  // need not wait for the end of others' leases.
   static constexpr std::chrono::seconds kLongWait{5};
   bool is_behind(const Flow& flow, double now) const;
   // The flow whose turn it is, among those that wait and that `may` accepts.

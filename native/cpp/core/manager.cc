@@ -57,7 +57,7 @@ void InterpreterManager::limit(size_t count) {
 }
 
 void InterpreterManager::register_module_source(const std::string& name, const std::string& source) {
-  pool_->register_module_source(name, source);
+  pool_->module_sources().add(name, source);
 }
 
 Package InterpreterManager::load_package(const std::string& path) {

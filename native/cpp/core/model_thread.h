@@ -1,9 +1,12 @@
 // The thread on which a model's calls run in one interpreter.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
+#include <semaphore>
 #include <string>
+#include <utility>
 
 #include "../seam/interpreter.h"
 
@@ -11,8 +14,8 @@ namespace interpool {
 
 // Served models are written for a process whose one thread loads them and answers: what is bound to a
 // thread (a database's connection, thread-local data, the decimal module's context, numpy's error state)
-// is made in the load and used by calls. So each model has one thread in each interpreter, whoever
-// brings its requests, and no two models have the same.
+// is made in the load and used by calls. So each model has one thread in each interpreter, whichever
+// connection brings its requests, and no two models have the same.
 //
 // Started when first asked for; ends when it is forgotten, after what it was given to do. All
 // functions: any thread, no GIL.
@@ -32,8 +35,26 @@ class ModelThread {
   // After what it was given before. Returns at once; `work` must not throw.
   void post(std::function<void()> work);
   // The same, and waits for it; throws what it threw.
-  void run(const std::function<void()>& work);
-  int number() const;  // the kernel's
+  template <typename Work>
+  void run(const Work& work) {
+    struct {
+      const Work& work;
+      std::exception_ptr failure{};
+      std::binary_semaphore done{0};
+    } call{work};
+    post([&call] {  // one pointer: nothing is allocated for it
+      try {
+        call.work();
+      } catch (...) {
+        call.failure = std::current_exception();
+      }
+      call.done.release();
+    });
+    call.done.acquire();
+    if (call.failure) {
+      std::rethrow_exception(std::exchange(call.failure, nullptr));
+    }
+  }
 
  private:
   struct Queue;

@@ -17,8 +17,9 @@
 namespace interpool {
 namespace {
 
-// Guards the tables; a leaf lock. No other entry's package is locked under it: it might go there.
-std::mutex mutex;
+// Guards the tables; a leaf lock. Under it no weak_ptr of another entry is locked: that could be the last
+// reference, and run a destructor which takes this lock.
+std::mutex packages_mutex;
 
 using Key = std::pair<const Pool*, uint64_t>;
 
@@ -27,14 +28,14 @@ std::map<Key, std::weak_ptr<OpenPackage>>& table() {
   return *all;
 }
 
-// How many states of one file are open, those that go included until they have gone.
+// How many states of one file are open, until their destructors have run.
 std::map<std::pair<const Pool*, std::string>, size_t>& states() {
   static auto* const all = new std::map<std::pair<const Pool*, std::string>, size_t>;
   return *all;
 }
 
 bool is_open(const Key& key) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(packages_mutex);
   const auto found = table().find(key);
   return found != table().end() && !found->second.expired();
 }
@@ -54,7 +55,7 @@ std::shared_ptr<OpenPackage> OpenPackage::hold(const std::shared_ptr<Pool>& pool
 
 std::shared_ptr<OpenPackage> OpenPackage::known(const std::shared_ptr<Pool>& pool, const std::string& path,
                                                 std::shared_ptr<const Snapshot> snapshot) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(packages_mutex);
   auto& entry = table()[{pool.get(), snapshot->number}];
   auto package = entry.lock();
   if (!package) {
@@ -66,10 +67,10 @@ std::shared_ptr<OpenPackage> OpenPackage::known(const std::shared_ptr<Pool>& poo
 }
 
 OpenPackage::~OpenPackage() {
-  bool is_last = false;    // of its file's states: else what another has set would go
-  bool is_closed = false;  // else it was opened again meanwhile, and is the other's to close
+  bool is_last = false;    // of its file's states: else a newer state would lose its pool's settings
+  bool is_closed = false;  // else it was opened again meanwhile, and the other package closes it
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(packages_mutex);
     const auto count = states().find({pool_.get(), path_});
     is_last = --count->second == 0;
     if (is_last) {
@@ -86,8 +87,8 @@ OpenPackage::~OpenPackage() {
   }
   if (is_closed) {
     pool_->visit_leased([key = Key{pool_.get(), snapshot_->number}](Interpreter& interpreter) {
-      // It may have been opened again by now. So it is taken away first, and looked at then: who has opened
-      // it before may have it, and who opens it later gets another one.
+      // Another thread may have opened it again. So the interpreter withdraws it first, and then asks whether
+      // it is open: an opener from before keeps it, and a later one gets another importer.
       const auto tell = [&](const guest::Name& name, const std::vector<Value>& arguments) {
         const Held function(interpreter, interpreter.global(name.module, name.name));
         interpreter.release(interpreter.call(function.get(), arguments, {}, nullptr));

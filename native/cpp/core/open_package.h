@@ -17,7 +17,7 @@ class INTERPOOL_PUBLIC OpenPackage : public std::enable_shared_from_this<OpenPac
  public:
   // The file as it is now. Nothing in it has been looked at yet. Throws ArchiveError.
   static std::shared_ptr<OpenPackage> open(const std::shared_ptr<Pool>& pool, const std::string& path);
-  // A state of the file that somebody has open.
+  // A state of the file that is open already.
   static std::shared_ptr<OpenPackage> hold(const std::shared_ptr<Pool>& pool, const std::string& path,
                                            uint64_t snapshot);
   ~OpenPackage();

@@ -124,7 +124,7 @@ std::optional<std::string_view> FrameReader::next() {
   start_ += std::exchange(size_, 0);
   request_ids_.clear();
   const bool is_taken = buffer_.use_count() > 1;
-  std::atomic_thread_fence(std::memory_order_acquire);  // whoever had it has read what it wanted
+  std::atomic_thread_fence(std::memory_order_acquire);  // its last reader has read what it wanted
   if (start_ == end_) {
     start_ = end_ = 0;
     if (is_taken || capacity_ > kKept) {

@@ -13,8 +13,8 @@
 
 namespace interpool {
 
-// No batch of TorchServe's comes near it: a request is at most max_request_size, 6.5 MB unless somebody
-// raises it, and never more than Java's arrays and the protocol's lengths take, 2 GiB. So it is not derived
+// No batch of TorchServe's comes near it: a request is at most max_request_size, 6.5 MB unless it is
+// raised, and never more than Java's arrays and the protocol's lengths take, 2 GiB. So it is not derived
 // from settings, which the frontend's process has. What exceeds it is no protocol, or never ends.
 inline constexpr size_t kMostMessageBytes = size_t{16} << 30;
 

@@ -78,7 +78,7 @@ bool Pool::may_take(const Slot& slot, const Flow& flow, std::optional<int> only)
   if (flow.own.has_value() || limit_ >= active_) {
     return true;
   }
-  // Of those that can be leased: whoever was retired, or is parked, takes nobody's place.
+  // Retired and parked ones do not count.
   size_t before = 0;
   for (const Slot& one : slots_) {
     if (&one == &slot) {
@@ -152,7 +152,7 @@ void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
 }
 
 // What it becomes then, the caller says.
-void Pool::end_lease(Slot& slot) {
+void Pool::end_lease(Slot& slot, Requests answered) {
   const auto now = Clock::now();
   const auto served = slot.affinities.find(slot.flow->name);
   if (served != slot.affinities.end()) {
@@ -160,7 +160,10 @@ void Pool::end_lease(Slot& slot) {
   }
   // The model may have been forgotten meanwhile.
   if (const auto found = counters_.find(slot.flow->name); found != counters_.end()) {
-    found->second.leased.count(in_seconds(now - slot.leased_at));
+    LeaseCounters& counters = found->second;
+    counters.leased.count(in_seconds(now - slot.leased_at));
+    counters.requests += answered.count;
+    counters.failed += answered.failed ? answered.count : 0;
   }
   queue_.end(*slot.flow, seconds_of(slot.leased_at), seconds_of(now));
   slot.flow = nullptr;
@@ -192,7 +195,7 @@ void Pool::dispatch() {
     }
     const double waited = in_seconds(Clock::now() - chosen->since);
     take(*slot, chosen->flow, chosen->thread, waited);
-    queue_.leave(*chosen);
+    queue_.stop_waiting(*chosen);
     chosen->granted = slot;
     chosen->wake.notify_one();
   }
@@ -235,7 +238,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   std::unique_lock lock(mutex_);
   Flow& flow = queue_.flow(affinity);
   refuse_if_hopeless(flow, only);
-  // Whoever else waits for a certain one, or must not have more, is not passed over.
+  // If others of the flow wait, this one waits behind them.
   if (flow.waiters.empty() && (only.has_value() || may_have_more(flow))) {
     if (Slot* slot = free_slot(flow, only)) {
       take(*slot, flow, this_thread());
@@ -274,7 +277,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
       lock.lock();
       if (failure) {
         if (waiter.granted == nullptr) {
-          queue_.leave(waiter);
+          queue_.stop_waiting(waiter);
         } else {
           Slot& slot = *static_cast<Slot*>(waiter.granted);
           end_lease(slot);
@@ -297,18 +300,18 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
     try {
       refuse_if_hopeless(flow, only);
     } catch (...) {
-      queue_.leave(waiter);
+      queue_.stop_waiting(waiter);
       throw;
     }
     if (timeout.value_or(kForever) < kForever && Clock::now() >= deadline) {
-      queue_.leave(waiter);
+      queue_.stop_waiting(waiter);
       throw LeaseTimeoutError(why_none(flow, only, *timeout));
     }
   }
   return *static_cast<Slot*>(waiter.granted)->interpreter;
 }
 
-void Pool::release(Interpreter& interpreter) {
+void Pool::release(Interpreter& interpreter, Requests answered) {
   const std::optional<std::string> claimant = interpreter.take_claim();
   bool retires = interpreter.wants_to_retire();
   if (!retires) {
@@ -319,7 +322,7 @@ void Pool::release(Interpreter& interpreter) {
     }
     retires = has_lost_owner(*slot);
     if (!retires) {
-      end_lease(*slot);
+      end_lease(*slot, answered);
       slot->state = State::kFree;
       if (claimant.has_value()) {
         give_to(*slot, *claimant);
@@ -328,108 +331,22 @@ void Pool::release(Interpreter& interpreter) {
     }
   }
   if (retires) {
-    retire(interpreter);
+    retire(interpreter, answered);
     free_what_can_be_made_again({&interpreter});
   }
 }
 
-void Pool::give_to(Slot& slot, const std::string& owner) {
-  if (!slot.owner.empty()) {
-    return;
-  }
-  Flow& flow = isolated(owner);
-  --active_;
-  ++own_;
-  ++flow.own->have;
-  slot.owner = owner;
-  std::erase_if(slot.affinities, [&](const auto& entry) { return entry.first != owner; });
-  wake_all();  // somebody may wait for this very one
-  started_.notify_all();
-  if (options_.start == nullptr && active_ == 0) {
-    failure_ = "this pool starts none.";
-  } else if (options_.start != nullptr && !closed_) {
-    wake_autoscaler();
-  }
-}
-
-void Pool::enlist(Slot& slot, const std::string& owner) {
-  slot.state = State::kFree;
-  const auto found = queue_.flows().find(owner);
-  if (owner.empty() || found == queue_.flows().end() || !found->second.own.has_value()) {
-    ++active_;
-    return;
-  }
-  slot.owner = owner;
-  ++own_;
-  ++queue_.flow(owner).own->have;
-}
-
-bool Pool::has_lost_owner(const Slot& slot) const {
-  const auto found = queue_.flows().find(slot.owner);
-  return !slot.owner.empty() && (found == queue_.flows().end() || !found->second.own.has_value());
-}
-
-void Pool::lose(Slot& slot) {
-  if (slot.owner.empty()) {
-    --active_;
-  } else {
-    --own_;
-    if (!has_lost_owner(slot)) {
-      --queue_.flow(slot.owner).own->have;
-    }
-  }
-  slot.state = State::kRetired;
-  slot.interpreter->abandon();
-  slot.affinities.clear();
-}
-
-Pool::Flow& Pool::isolated(const std::string& affinity) {
-  Flow& flow = queue_.flow(affinity);
-  if (!flow.own.has_value()) {
-    flow.own.emplace();
-    ++owners_;
-  }
-  return flow;
-}
-
-void Pool::want_more(Flow& flow, size_t most) {
-  if (flow.own->have < most && flow.own->have < flow.share) {
-    flow.own->wanted = std::max(flow.own->wanted, flow.own->have + 1);
-  }
-  if (lacking() != nullptr && options_.start != nullptr && !closed_) {
-    wake_autoscaler();
-  }
-}
-
-bool Pool::is_isolated(const std::string& affinity) const {
-  if (owners_ == 0) {
-    return false;
-  }
-  const std::lock_guard lock(mutex_);
-  const auto found = queue_.flows().find(affinity);
-  return found != queue_.flows().end() && found->second.own.has_value();
-}
-
-void Pool::isolate(const std::string& affinity) {
-  if (affinity.empty()) {
-    throw ArgumentError("leases without an affinity cannot have interpreters of their own");
-  }
-  const std::lock_guard lock(mutex_);
-  isolated(affinity);
-  dispatch();
-}
-
-void Pool::retire(Interpreter& interpreter) {
+void Pool::retire(Interpreter& interpreter, Requests answered) {
   ModelThread::forget_all(interpreter);
   const std::lock_guard lock(mutex_);
   Slot* slot = slot_of(interpreter);
   if (slot == nullptr || slot->state != State::kLeased) {
     return;
   }
-  end_lease(*slot);
+  end_lease(*slot, answered);
   lose(*slot);
   dispatch();
-  wake_all();  // somebody may wait for this very one
+  wake_all();  // a caller may wait for this very one
   if (!options_.start) {
     failure_ = "this pool starts none.";
   } else if (!closed_) {
@@ -478,71 +395,6 @@ void Pool::set_share(const std::string& affinity, int64_t most) {
   const std::lock_guard lock(mutex_);
   queue_.flow(affinity).share = static_cast<size_t>(most);
   dispatch();
-}
-
-void Pool::register_module_source(const std::string& name, const std::string& source) {
-  const std::lock_guard lock(mutex_);
-  sources_[name] = source;
-}
-
-std::optional<Services::ModuleSource> Pool::module_source(const std::string& name, int interpreter) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = sources_.find(name);
-  if (found == sources_.end() || std::none_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-        return slot.interpreter->id() == interpreter && slot.state != State::kGivenUp;
-      })) {
-    return std::nullopt;
-  }
-  const auto next = sources_.upper_bound(name + ".");
-  return Services::ModuleSource{found->second, next != sources_.end() && next->first.starts_with(name + ".")};
-}
-
-std::optional<int> Pool::settle(const std::string& affinity, bool alone) {
-  std::unique_lock lock(mutex_);
-  if (is_filling() && growing_ == 0) {
-    wake_autoscaler();  // for want of a thread it may not run
-  }
-  Slot* best = nullptr;
-  started_.wait(lock, [&] {
-    best = nullptr;
-    Flow& flow = queue_.flow(affinity);
-    for (Slot& slot : slots_) {
-      if (is_active(slot) && may_take(slot, flow, std::nullopt) &&
-          (best == nullptr || slot.residents < best->residents)) {
-        best = &slot;
-      }
-    }
-    if (best != nullptr && best->residents == 0) {
-      return true;
-    }
-    if (!flow.own.has_value()) {
-      return !is_filling();
-    }
-    want_more(flow, alone ? SIZE_MAX : min_size_.load());
-    return flow.own->have >= flow.own->wanted || !may_start() || closed_;
-  });
-  if (best == nullptr) {
-    return std::nullopt;
-  }
-  ++best->residents;
-  return best->interpreter->id();
-}
-
-void Pool::leave(int interpreter) {
-  const std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) {
-    if (slot.interpreter->id() == interpreter) {
-      --slot.residents;
-    }
-  }
-}
-
-void Pool::count_requests(const std::string& affinity, size_t count, bool failed) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = counters_.find(affinity); found != counters_.end()) {  // else it was forgotten
-    found->second.requests += count;
-    found->second.failed += failed ? count : 0;
-  }
 }
 
 void Pool::introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder) {
@@ -604,41 +456,6 @@ bool Pool::is_closed() const {
   return closed_;
 }
 
-void Pool::forget(const std::string& affinity, std::optional<int> only) {
-  std::vector<Interpreter*> interpreters;
-  std::vector<Interpreter*> ended;
-  {
-    const std::lock_guard lock(mutex_);
-    for (Slot& slot : slots_) {
-      if (slot.state != State::kGivenUp && (!only.has_value() || slot.interpreter->id() == *only)) {
-        slot.affinities.erase(affinity);
-        interpreters.push_back(slot.interpreter);
-      }
-    }
-    if (!only.has_value()) {
-      const auto flow = queue_.flows().find(affinity);
-      owners_ -= flow != queue_.flows().end() && flow->second.own.has_value() ? 1 : 0;
-      counters_.erase(affinity);
-      queue_.forget(affinity);
-      for (Slot& slot : slots_) {
-        if (slot.state == State::kFree && has_lost_owner(slot)) {  // those that are leased: see release()
-          lose(slot);
-          ended.push_back(slot.interpreter);
-        }
-      }
-      dispatch();  // it has no share any more
-      started_.notify_all();
-    }
-  }
-  if (!ended.empty()) {
-    free_what_can_be_made_again(ended);
-  }
-  for (Interpreter* interpreter : interpreters) {
-    ModelThread::forget(*interpreter, affinity);
-    interpreter->forget_model(affinity, !only.has_value());
-  }
-}
-
 void Pool::tell_all(const std::string& module, const std::string& function, const Value& argument,
                     double patience) {
   {
@@ -666,102 +483,6 @@ void Pool::visit_leased(const std::function<void(Interpreter&)>& visit) {
     }
   }
   visit_each(interpreters, visit, 0);
-}
-
-std::vector<Pool::Status> Pool::status() const {
-  const std::lock_guard lock(mutex_);
-  const auto now = Clock::now();
-  std::vector<Status> all;
-  for (const Slot& slot : slots_) {
-    if (slot.state == State::kGivenUp) {
-      continue;
-    }
-    const double since = in_seconds(now - slot.leased_at);
-    Status& one = all.emplace_back(Status{slot.interpreter,
-                                          slot.state,
-                                          slot.leases,
-                                          {},
-                                          {},
-                                          slot.model,
-                                          slot.owner,
-                                          slot.thread,
-                                          since,
-                                          slot.holder});
-    for (const auto& [affinity, served] : slot.affinities) {
-      const bool is_served = slot.flow != nullptr && slot.flow->name == affinity;
-      one.affinities.push_back(affinity);
-      one.idle.push_back(is_served ? 0 : in_seconds(now - served));
-    }
-  }
-  return all;
-}
-
-std::map<std::string, Pool::ModelStatus> Pool::models() const {
-  const std::lock_guard lock(mutex_);
-  const auto now = Clock::now();
-  std::map<std::string, ModelStatus> all;
-  for (const auto& [model, counters] : counters_) {
-    all[model].counters = counters;
-  }
-  for (const auto& [name, flow] : queue_.flows()) {
-    if (flow.running == 0 && flow.waiters.empty() && all.count(name) == 0) {
-      continue;  // forgotten
-    }
-    ModelStatus& model = all[name];
-    model.running = flow.running;
-    model.waiting = flow.waiters.size();
-    model.share = flow.share == SIZE_MAX ? std::nullopt : std::optional(flow.share);
-    if (!flow.waiters.empty()) {
-      model.longest = in_seconds(now - flow.waiters.front()->since);
-    }
-  }
-  return all;
-}
-
-uint64_t Pool::failed_starts() const {
-  const std::lock_guard lock(mutex_);
-  return failed_starts_;
-}
-
-std::vector<int> Pool::instances() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<int> all;
-  for (const Slot& slot : slots_) {
-    if (!is_gone(slot)) {
-      all.push_back(slot.interpreter->id());
-    }
-  }
-  return all;
-}
-
-size_t Pool::size() const {
-  const std::lock_guard lock(mutex_);
-  return active_;
-}
-
-size_t Pool::reserve() const {
-  const std::lock_guard lock(mutex_);
-  return surplus();
-}
-
-size_t Pool::waiting() const {
-  const std::lock_guard lock(mutex_);
-  return queue_.size();
-}
-
-bool Pool::is_growing() const {
-  const std::lock_guard lock(mutex_);
-  return growing_ > 0;
-}
-
-bool Pool::is_idle() const {
-  const std::lock_guard lock(mutex_);
-  return leased_ + own_leased_ == 0 && growing_ == 0;
-}
-
-std::string Pool::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
 }
 
 }  // namespace interpool

@@ -21,10 +21,11 @@
 #include "clock.h"
 #include "fair_queue.h"
 #include "lease_counters.h"
+#include "module_sources.h"
 
 namespace interpool {
 
-// Whoever has leased an interpreter, for reports of what was not given back.
+// The holder of a lease, for reports of what was not given back.
 class INTERPOOL_PUBLIC Leaseholder {
  public:
   // The labels of the objects that it holds. Its interpreter is entered.
@@ -34,7 +35,7 @@ class INTERPOOL_PUBLIC Leaseholder {
   ~Leaseholder() = default;
 };
 
-// While it lives, its thread calls `look` now and then where it waits for a lease, under no lock: what
+// While it lives, its thread calls `look` now and then while it waits for a lease, under no lock. What
 // that throws ends the wait.
 class INTERPOOL_PUBLIC WatchedWait {
  public:
@@ -70,12 +71,12 @@ struct PoolOptions {
 // Any thread may call anything; callers hold no GIL, as acquire() blocks.
 // `mutex_` guards all state and is a leaf lock.
 //
-// It has no threads of its own, as long as it has what it needs. Where it may grow,
-// somebody waits for a lease, or an interpreter was retired, the *autoscaler* runs
-// (autoscaler.cc): one thread, which leaves once the pool is back at its minimum size.
+// As long as it has what it needs, it has no threads of its own. If it may grow and a caller waits, or an
+// interpreter was retired, the *autoscaler* runs (autoscaler.cc): one thread, which ends when the pool is
+// back at its minimum size.
 //
-// Those who wait are served fairly over models (fair_queue.h). Fairness of the order would
-// still let a model wait until somebody's call ends. So where the pool may grow, it keeps
+// Callers that wait are served fairly over models (fair_queue.h). With a fair order alone, a model would
+// still wait until another one's call ends. So if the pool may grow, it keeps
 // a *reserve*: interpreters above its *capacity*, which only those models may lease that
 // have none and had no more than their fair part lately. They run at once beside the
 // others, and the kernel divides the cores, as between processes. A pool of an exact size
@@ -97,21 +98,24 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
-  void release(Interpreter& interpreter);
+  // What a lease has answered, all of it by one batch.
+  struct Requests {
+    size_t count = 0;
+    bool failed = false;
+  };
+  void release(Interpreter& interpreter, Requests answered = {0, false});
 
   // Never leases this one again, and has another one started in its place. Called by the
   // leaseholder, who then does not release it.
-  void retire(Interpreter& interpreter);
+  void retire(Interpreter& interpreter, Requests answered = {0, false});
 
   // An interpreter for a caller that is to get the same one for `affinity` each time: the one that fewest
-  // such callers have, by number; nullopt if every one is lost. It is not parked before leave(). Waits where
-  // every one has such callers and more are on their way. Of interpreters that `affinity` has to itself,
-  // there are as many as such callers, and if the caller is not `alone` there, no more than the minimum size.
+  // such callers have, by number; nullopt if every one is lost. It is not parked before unsettle(). Waits
+  // where every one has such callers and more are on their way. Of interpreters that `affinity` has to
+  // itself, there are as many as such callers, and if the caller is not `alone` there, no more than the
+  // minimum size.
   std::optional<int> settle(const std::string& affinity, bool alone = true);
-  void leave(int interpreter);
-
-  // Of a batch that was answered for `affinity`.
-  void count_requests(const std::string& affinity, size_t count, bool failed);
+  void unsettle(int interpreter);
 
   // Who has leased it, until it is released.
   void introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder);
@@ -144,10 +148,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void isolate(const std::string& affinity);
   bool is_isolated(const std::string& affinity) const;
 
-  // What its interpreters import under that name, before anything else.
-  void register_module_source(const std::string& name, const std::string& source);
-  // nullopt also when `interpreter` is not of this pool.
-  std::optional<Services::ModuleSource> module_source(const std::string& name, int interpreter) const;
+  ModuleSources& module_sources() { return module_sources_; }
 
   // No longer prefers anybody for `affinity`: its model is gone, and with it its share, its
   // counters, its own interpreters, and the weights that interpreters share for it. Or gone in that one only:
@@ -155,7 +156,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void forget(const std::string& affinity, std::optional<int> only = std::nullopt);
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
-  // thread and beside whoever leases it. Waits at most `patience` seconds for all
+  // thread and beside its lease. Waits at most `patience` seconds for all
   // to be done; what it raises goes to stderr.
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);
@@ -191,6 +192,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::map<std::string, ModelStatus> models() const;
   uint64_t failed_starts() const;      // of interpreters, after the first ones
   std::vector<int> instances() const;  // the interpreters that may be leased, by number
+  bool has(int interpreter) const;     // and has not given it up
   size_t size() const;                 // free and leased, of those that have no owner
   size_t reserve() const;              // of these, above what any model may lease
   size_t waiting() const;
@@ -247,7 +249,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // All that it has are leased, or have residents: it should have one more, and `most` at most.
   void want_more(Flow& flow, size_t most);
   void take(Slot& slot, Flow& flow, int thread, double waited = 0);
-  void end_lease(Slot& slot);
+  void end_lease(Slot& slot, Requests answered = {0, false});
   Slot* free_slot_for(const Waiter& waiter);
   std::string why_none(const Flow& flow, std::optional<int> only, double timeout) const;
   // Gives free interpreters to those who wait and may have them, until nobody is left.
@@ -267,7 +269,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool anybody_waits() const;
   // When the pool should grow for a model that is behind and waits; max() if there is none.
   Clock::time_point reserve_due() const;
-  // What the capacity may grow to: where there are other models, the last one above the
+  // What the capacity may grow to. If there are other models, the last one above the
   // minimum size is the reserve's.
   size_t most_capacity() const;
   size_t known_models() const;  // that have leased, or may, under a name
@@ -288,6 +290,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
                                           std::function<void(Interpreter&)> freed = {});
 
   const PoolOptions options_;
+  ModuleSources module_sources_;  // has a lock of its own
   std::atomic<size_t> min_size_;  // written with `mutex_` held
   std::atomic<size_t> max_size_;  // likewise
   mutable std::mutex mutex_;
@@ -296,7 +299,6 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   uint64_t failed_starts_ = 0;
   FairQueue queue_;
   size_t limit_ = SIZE_MAX;
-  std::map<std::string, std::string> sources_;
   size_t active_;      // slots free or leased, here and in what follows of those without an owner
   size_t capacity_;    // how many may be leased to any caller; those above are the reserve
   size_t leased_ = 0;  // slots leased

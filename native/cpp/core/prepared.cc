@@ -40,7 +40,7 @@ std::string own_file() {
              : "";
 }
 
-// Without links; nothing where there is no such file. This and what follows is not std::filesystem's, as that
+// Without links; nothing if there is no such file. This and what follows is not std::filesystem's, as that
 // looks at files in a libstdc++ of GCC 9 or later, and wheels have to do with that of GCC 8.
 std::optional<std::string> resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> found(::realpath(path.c_str(), nullptr), &std::free);
@@ -152,7 +152,7 @@ std::vector<std::string> fields_of(const std::string& line) {
   return fields;
 }
 
-// A slot's number; nothing where the field is not one.
+// A slot's number; nothing if the field is not one.
 std::optional<int> slot_of(const std::string& field) {
   int slot = 0;
   const char* end = field.data() + field.size();

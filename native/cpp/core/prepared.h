@@ -19,7 +19,7 @@ namespace interpool {
 // says what to do.
 std::pair<Installation, Provisioner> read_prepared(const std::string& named);
 
-// Throws ProvisioningError where the process has loaded a libtorch from another folder: it can have one only.
+// Throws ProvisioningError if the process has loaded a libtorch from another folder: it can have one only.
 void require_no_other_torch(const std::string& torch_lib);
 
 }  // namespace interpool

@@ -47,7 +47,7 @@ Function find(void* handle, const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// Where the process is about to have as many mappings as it may: that, and what to do. An interpreter's
+// If the process has nearly as many mappings as it may have: that, and what to do. An interpreter's
 // libraries take some 300, and those of one that failed are gone again when this is asked.
 std::string why_no_room() {
   constexpr size_t kNeeded = 600;
@@ -147,7 +147,7 @@ void Process::prepare_from(const std::string& file) {
   require_no_other_torch(installation.torch_lib);
   if (prepare(std::move(installation), std::move(provisioner))) {
     // Before static destructors, which are registered earlier.
-    std::atexit([] { Process::get().leave(); });
+    std::atexit([] { Process::get().prepare_end(); });
   }
 }
 
@@ -192,7 +192,7 @@ bool Process::close_if_idle() {
   });
 }
 
-void Process::leave() {
+void Process::prepare_end() {
   if (left_.exchange(true)) {
     return;
   }
@@ -211,7 +211,7 @@ void Process::end(int status) {
     if (!get().is_forked() && get().close_if_idle()) {
       return;
     }
-    // Whoever reads from a terminal holds stdin's lock until there is a line: nobody waits for that.
+    // A thread that reads from a terminal holds stdin's lock until there is a line: it is not waited for.
     auto flushed = std::make_shared<std::promise<void>>();
     std::future<void> over = flushed->get_future();
     start_model_thread([flushed] {
@@ -260,8 +260,8 @@ void Process::loaded(void* handle) {
 
 std::optional<Services::ModuleSource> Process::module_source(const std::string& name, int slot) {
   for (const auto& pool : pools()) {
-    if (auto found = pool->module_source(name, slot)) {
-      return found;
+    if (pool->has(slot)) {
+      return pool->module_sources().find(name);
     }
   }
   return std::nullopt;

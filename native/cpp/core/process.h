@@ -31,8 +31,8 @@ struct Installation {
   std::string slot_library;              // libinterpool_slot.so
   std::string loader;                    // interpool/native/inside/loader.py
   std::vector<std::string> search_path;  // sys.path, for pools that name no other
-  std::string notes;                     // folder of what imports told, or ""
-  std::string home = {};                 // of a bundle's Python; "" where the executable leads to it
+  std::string notes;                     // folder of notes on imports, or ""
+  std::string home = {};                 // of a bundle's Python; "" if the executable leads to it
 };
 
 // Makes private copies; takes the host's GIL itself when it is Python.
@@ -79,7 +79,7 @@ class INTERPOOL_PUBLIC Process final : public Services {
   // Python, and sees to it that nothing is torn down under those that are
   // still at work. In a child that was forked off it does only the last. Nothing when called again.
   void remember(const std::shared_ptr<Pool>& pool);
-  void leave();
+  void prepare_end();
   std::vector<std::shared_ptr<Pool>> pools();
 
   // The host program's own Python behind the seam; its GIL is held by the caller.

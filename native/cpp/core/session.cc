@@ -134,7 +134,7 @@ auto Session::inside(const Work& work, const Args&... args) {
   using Result = decltype(work(*this, args...));
   auto result = std::make_shared<std::optional<Result>>();
   deadline_->run([self = shared_from_this(), result, work, caller = interpreter_.modes(),
-                  kept = std::tuple<Args...>(args...)](Deadline::Call& call) {
+                  kept = std::tuple<Args...>(args...)](WatchedCall& call) {
     const auto within_limit = [&] {
       const Interruptible here(self->interpreter_, call.number());
       return std::apply(
@@ -284,7 +284,7 @@ void Session::close() {
 }
 
 // The last handle may go on a thread that holds the host's GIL: then nobody waits here for the
-// interpreter's, which somebody else may hold for long. Objects that are left go on its main thread.
+// interpreter's, which another thread may hold for long. Objects that are left go on its main thread.
 void Session::give_back() {
   if (!open_.exchange(false)) {
     return;
@@ -309,7 +309,7 @@ void Session::give_back() {
 template <typename Objects>
 void Session::end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects) {
   try {
-    deadline.run([objects, &interpreter](Deadline::Call& call) {
+    deadline.run([objects, &interpreter](WatchedCall& call) {
       const Entered entered(interpreter);
       const Interruptible here(interpreter, call.number());
       call.set_what("the end of a session");

@@ -24,7 +24,7 @@ size_t rounded(size_t bytes, size_t unit) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// By write, not through a mapping: where there is no memory, that fails, and this is a signal.
+// By write, not through a mapping: if there is no memory, a write fails, but a store is a signal.
 void write_all(int fd, const char* data, size_t bytes, size_t offset) {
   while (bytes > 0) {
     const ssize_t count = ::pwrite(fd, data, std::min(bytes, kWrite), static_cast<off_t>(offset));

@@ -33,7 +33,7 @@ struct File {
 }
 
 // Beside the archive, where a copy may be a reflink and its pages can go back to
-// disk; in memory where the file system has no unnamed files.
+// disk; in memory if the file system has no unnamed files.
 int unnamed_file(const std::string& beside) {
   const auto folder = std::filesystem::path(beside).parent_path();
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -24,7 +24,7 @@ class Snapshots {
   // plain file.
   std::shared_ptr<const Snapshot> take(const std::string& path);
 
-  // The snapshot that `path` meant last, as long as somebody maps it, whatever has
+  // The snapshot that `path` meant last, as long as it is mapped, whatever has
   // become of the file since: all interpreters then have the same. Else take().
   std::shared_ptr<const Snapshot> open(const std::string& path);
 
@@ -38,7 +38,7 @@ class Snapshots {
 
   std::mutex mutex_;
   std::condition_variable copied_;
-  std::set<Identity> copying_;  // what somebody copies now
+  std::set<Identity> copying_;  // that a thread is copying
   uint64_t last_number_ = 0;
   std::map<Identity, std::weak_ptr<const Snapshot>> by_file_;
   std::map<std::string, std::weak_ptr<const Snapshot>> by_path_;

@@ -1,4 +1,4 @@
-// Work done in interpreters on their main threads, beside whoever leases them.
+// Work done in interpreters on their main threads, beside their leases.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,7 @@ namespace interpool {
 
 class ElfImage {
  public:
-  // `library`: a dlopen handle, which stays open. Throws c10::Error where it is none.
+  // `library`: a dlopen handle, which stays open. Throws c10::Error if it is none.
   explicit ElfImage(void* library);
 
   // Calls `visit(name, entry)` for every entry of its global offset table that stands for a

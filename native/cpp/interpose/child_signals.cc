@@ -4,13 +4,14 @@
 // which set its handler last would hear of its children's ends, and the others would wait for ever. A handler
 // that is called for another's child looks at its own children, finds that none has ended, and returns.
 //
-// So has it one set of flags. What becomes of those that an interpreter gives:
-// - SA_NOCLDSTOP: it hears of no stopped or continued child. If all want that, none is told at all.
+// The signal also has one set of flags in the process. Of those that an interpreter gives:
+// - SA_NOCLDSTOP: its handler is not called for stopped or continued children. If every interpreter gives
+//   it, the kernel sends no signal for them.
 // - SA_RESETHAND: its handler is called once.
-// - SA_ONSTACK: holds for all handlers if one wants it; it means something to threads with such a stack only.
-// - SA_NOCLDWAIT: refused, as the kernel would take every other interpreter's children's exit codes, too.
-// - SA_RESTART: always, or calls of others would be interrupted.
-// - SA_NODEFER, and a mask: all signals are blocked meanwhile, since others' handlers may need that.
+// - SA_ONSTACK: holds for all handlers if one interpreter gives it. Threads without such a stack ignore it.
+// - SA_NOCLDWAIT: refused, as the kernel would drop the exit codes of every other interpreter's children.
+// - SA_RESTART: always set, or calls of other interpreters would be interrupted.
+// - SA_NODEFER, and a mask: ignored. All signals are blocked meanwhile, as another handler may need that.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,15 +38,16 @@ std::array<std::atomic<Informed>, kMaxInterpreters> informed;
 std::array<std::atomic<int>, kMaxInterpreters> flags;
 std::atomic<int> places{1};
 
-// The process that all this holds for, once there is a handler. A child that has not called exec yet gives up
-// its parent's handlers one by one, and may share its parent's memory (vfork).
+// The process that the handlers are for; 0 before there is one. A child that has not called exec yet resets
+// its parent's handlers one by one, and after vfork it shares its parent's memory.
 std::atomic<pid_t> process{0};
 
-// A leaf lock, for those who set handlers.
-std::mutex mutex;
+// Held while a handler is set; a leaf lock.
+std::mutex handlers_mutex;
 std::map<InterpreterId, struct sigaction> dispositions;  // what they have set
 
-// Two signals that are pending become one, with what the first told: behind a stop, a child's end may hide.
+// Whether no child has ended. If two signals are pending, the kernel delivers one, with the first one's
+// information: a child may have ended after another one's stop.
 bool tells_of_a_stop_only(const siginfo_t& info) {
   if (info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED && info.si_code != CLD_TRAPPED) {
     return false;
@@ -95,7 +97,7 @@ bool has_handler(int place) {
 void keep(InterpreterId id, const struct sigaction& action) {
   flags[id].store(action.sa_flags, std::memory_order_release);
   const bool with_info = (action.sa_flags & SA_SIGINFO) != 0;
-  // One more call does no harm, and a signal that nobody hears does: first the new one.
+  // The new handler first: one call too many does no harm, a signal without a handler does.
   informed[id].store(with_info ? action.sa_sigaction : nullptr, std::memory_order_release);
   plain[id].store(!with_info && is_function(action) ? action.sa_handler : nullptr, std::memory_order_release);
   if (id >= places.load(std::memory_order_relaxed)) {
@@ -118,7 +120,7 @@ int flags_for_all() {
 
 // As sigaction, for one interpreter.
 int set(InterpreterId id, const struct sigaction* action, struct sigaction* old) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(handlers_mutex);
   struct sigaction now{};
   if (::sigaction(SIGCHLD, nullptr, &now) != 0) {
     return -1;

@@ -9,7 +9,7 @@
 namespace interpool {
 namespace {
 
-// Any thread, with or without a GIL. Throws c10::Error where the stub has no kernel for the device.
+// Any thread, with or without a GIL. Throws c10::Error if the stub has no kernel for the device.
 void* kernel_of_stub(at::native::DispatchStubImpl* stub, c10::DeviceType device, void* plain, void* avx512,
                      void* avx2) {
   if (device != c10::DeviceType::CPU) {

@@ -1,4 +1,4 @@
-// The process's environment, changed so that whoever reads it meanwhile reads a whole one.
+// The process's environment, changed so that a thread which reads it meanwhile reads a whole one.
 #pragma once
 
 #include "interpreters.h"

@@ -11,7 +11,7 @@
 namespace interpool {
 namespace {
 
-std::mutex mutex;  // guards writes to `routes` and `count`; a leaf lock
+std::mutex routes_mutex;  // guards writes to `routes` and `count`; a leaf lock
 std::array<std::atomic<const Route*>, kMaxInterpreters> routes;
 std::atomic<InterpreterId> count{0};  // one past the highest id in use
 
@@ -22,7 +22,7 @@ __attribute__((tls_model("initial-exec"))) thread_local bool has_states = false;
 constinit thread_local InterpreterId entered = kNone;
 
 void add_route(const Route& route) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(routes_mutex);
   // Replaced routes are leaked on purpose: readers take no lock.
   routes.at(static_cast<size_t>(route.id)).store(new Route(route), std::memory_order_release);
   if (route.id >= count.load(std::memory_order_relaxed)) {

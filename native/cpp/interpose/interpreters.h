@@ -1,6 +1,6 @@
 // Which interpreters live in this process, and which one a thread is in.
 //
-// Owner: the interposer library, one per process. Lock: `mutex` inside
+// Owner: the interposer library, one per process. Lock: `routes_mutex` inside
 // interpreters.cc guards the table of routes; readers on hot paths use the
 // published snapshot, which is never freed (routes only ever grow).
 #pragma once
@@ -35,7 +35,7 @@ struct Route {
   // torch.ops. Called with that interpreter's GIL held.
   PyObject* (*python_op)(const char* ns, const char* name, const char* overload) = nullptr;
   // Has the interpreter's Python register with torch what it left for later. Returns whether there was
-  // anything; throws c10::Error where that failed. On a thread that works for this interpreter.
+  // anything; throws c10::Error if that failed. On a thread that works for this interpreter.
   bool (*register_late)() = nullptr;
   // libtorch_python's own vtable, once that interpreter has loaded it.
   const c10::impl::PyInterpreterVTable* vtable = nullptr;
@@ -57,7 +57,7 @@ INTERPOOL_API void adopt_torch(InterpreterId id, c10::impl::PyInterpreter* inter
 // first slot loads libtorch_python; harmless when repeated.
 INTERPOOL_API void install_router();
 
-// The interpreter that the calling thread has entered; set by whoever takes a
+// The interpreter that the calling thread has entered; set by the code that takes a
 // slot's GIL for the thread. Returns what was set before.
 INTERPOOL_API InterpreterId enter_interpreter(InterpreterId id) noexcept;
 

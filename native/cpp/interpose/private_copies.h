@@ -12,7 +12,7 @@ namespace interpool {
 InterpreterId owner_of_code(const void* address) noexcept;
 
 // The file name of the original that this loaded library is a private copy of; of any other library, "".
-// A copy's own file may be nameless: it is in memory where the cache cannot be written.
+// A copy's own file may be nameless: it is in memory if the cache cannot be written.
 INTERPOOL_API std::string original_name(void* library);
 
 }  // namespace interpool

@@ -14,20 +14,22 @@
 namespace interpool {
 namespace {
 
-// One function pointer per interpreter. Lock-free: a slot is written by its own
+// One pointer per interpreter. Lock-free: its place is written by its own
 // interpreter while it imports torch and read by threads that are inside it.
-template <typename Function>
-class PerInterpreter {
+template <typename Pointer>
+class Hook {
  public:
-  void set(Function function) noexcept { cell(current_interpreter()).store(function); }
-  Function get() const noexcept { return cell(current_interpreter()).load(); }
+  void set(Pointer pointer) noexcept { place(current_interpreter()).store(pointer); }
+  Pointer get() const noexcept { return place(current_interpreter()).load(); }
 
  private:
-  std::atomic<Function>& cell(InterpreterId id) const noexcept { return cells_[static_cast<size_t>(id + 1)]; }
-  mutable std::array<std::atomic<Function>, kMaxInterpreters + 1> cells_{};
+  std::atomic<Pointer>& place(InterpreterId id) const noexcept {
+    return places_[static_cast<size_t>(id + 1)];
+  }
+  mutable std::array<std::atomic<Pointer>, kMaxInterpreters + 1> places_{};
 };
 
-PerInterpreter<torch::autograd::EngineStub> engines;
+Hook<torch::autograd::EngineStub> engines;
 torch::autograd::Engine* first_engine = nullptr;  // what stood before any slot; set once
 
 torch::autograd::Engine& engine_here() {
@@ -37,7 +39,7 @@ torch::autograd::Engine& engine_here() {
   return *first_engine;
 }
 
-PerInterpreter<torch::jit::PrintHandler> print_handlers;
+Hook<torch::jit::PrintHandler> print_handlers;
 
 void print_here(const std::string& text) {
   auto handler = print_handlers.get();
@@ -45,7 +47,7 @@ void print_here(const std::string& text) {
 }
 
 using Callstack = std::vector<torch::jit::StackEntry>;
-PerInterpreter<Callstack (*)()> callstacks;
+Hook<Callstack (*)()> callstacks;
 
 Callstack callstack_here() {
   auto function = callstacks.get();
@@ -53,7 +55,7 @@ Callstack callstack_here() {
 }
 
 using torch::jit::tracer::warn_fn_type;
-PerInterpreter<warn_fn_type> tracer_warnings;
+Hook<warn_fn_type> tracer_warnings;
 
 void tracer_warn_here(const std::string& text) {
   if (auto function = tracer_warnings.get()) {
@@ -62,10 +64,10 @@ void tracer_warn_here(const std::string& text) {
 }
 
 // prim::PythonOp: TorchScript's call back into Python.
-std::array<std::atomic<torch::jit::Operator*>, kMaxInterpreters + 1> python_ops;
+Hook<torch::jit::Operator*> python_ops;
 
 torch::jit::Operation python_op_here(const torch::jit::Node* node) {
-  auto* op = python_ops[static_cast<size_t>(current_interpreter() + 1)].load();
+  const auto* op = python_ops.get();
   TORCH_CHECK(op != nullptr,
               "interpool: TorchScript calls back into Python on a thread outside any interpreter");
   return op->getOperation(node);
@@ -104,7 +106,7 @@ INTERPOOL_API void registerOperator(Operator&& op) {
   const c10::Symbol symbol = c10::Symbol::fromQualString(op.schema().name());
   const bool first = known.insert(c10::toString(op.schema())).second;
   if (symbol == c10::prim::PythonOp) {
-    python_ops[static_cast<size_t>(current_interpreter() + 1)].store(new Operator(std::move(op)));
+    python_ops.set(new Operator(std::move(op)));
     if (first) {
       torch_symbols.register_operator(
           Operator(symbol, python_op_here, c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE));

@@ -69,7 +69,7 @@ std::shared_ptr<Description> open_again(int fd) {
   return file < 0 ? nullptr : std::make_shared<Description>(file);
 }
 
-// Null where the slot has no lock on the file and `make` is false, or where it cannot have any.
+// Null if the slot has no lock on the file and `make` is false, or if it cannot have any.
 std::shared_ptr<Description> description_of(const Key& key, int fd, bool make) {
   Table& known = table();
   const std::lock_guard lock(known.mutex);

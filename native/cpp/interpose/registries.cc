@@ -14,7 +14,7 @@
 namespace interpool {
 namespace {
 
-std::mutex mutex;  // guards the sets and the list below; a leaf lock
+std::mutex registries_mutex;  // guards the sets and the list below; a leaf lock
 
 std::set<std::string>& methods() {
   static auto* const all = new std::set<std::string>;
@@ -50,7 +50,7 @@ void construct(void* self, const std::string& ns, const std::string& name, std::
 }  // namespace
 
 std::vector<std::string> opaque_types_of(InterpreterId id) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registries_mutex);
   std::vector<std::string> names;
   for (const auto& [who, name] : opaque_types()) {
     if (who == id) {
@@ -96,7 +96,7 @@ INTERPOOL_API void ClassType::addMethod(torch::jit::Function* method) {
 namespace torch {
 
 INTERPOOL_API void registerCustomClassMethod(std::unique_ptr<jit::Function> method) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registries_mutex);
   if (methods().insert(method->qualname().qualifiedName()).second) {
     torch_symbols.register_class_method(std::move(method));
   } else {
@@ -108,7 +108,7 @@ namespace jit {
 
 INTERPOOL_API void registerOpaqueType(const std::string& name) {
   const InterpreterId id = current_interpreter();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registries_mutex);
   opaque_types().emplace(id, name);
   if (!isRegisteredOpaqueType(name)) {
     torch_symbols.register_opaque_type(name);
@@ -124,7 +124,7 @@ INTERPOOL_API void unregisterOpaqueType(const std::string&) {}
 namespace c10d::control_plane {
 
 INTERPOOL_API void registerHandler(const std::string& name, HandlerFunc function) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registries_mutex);
   // A host that imported torch first has registered its own, which was not seen here.
   const std::vector<std::string> known = getHandlerNames();
   if (std::find(known.begin(), known.end(), name) == known.end()) {

@@ -79,7 +79,7 @@ class Router final : public PyInterpreterVTable {
     here().dispatch(op, stack);
   }
   void reportErrorCallback(PyObject* callback, c10::DispatchKey key) const override {
-    // Kept once per operator, by whoever came last: another interpreter's callback
+    // Kept once per operator, by the interpreter that came last: another one's callback
     // could not run here.
     const Route* owner = live_owner(callback);
     if (owner != nullptr && owner->id == interpreter_here()) {

@@ -73,7 +73,7 @@ struct Settings {
   const std::array<at::Float32Precision, 9> born_precisions = precisions(context);
 };
 
-struct Cell {
+struct InterpreterSettings {
   std::mutex mutex;  // guards all below, and writes to the interpreter's place in `in_force`
   std::string model;
   std::shared_ptr<Settings> current;
@@ -85,27 +85,27 @@ struct Cell {
 // Read by most operators, without a lock.
 std::array<std::atomic<Settings*>, kMaxInterpreters> in_force;
 
-Cell& cell_of(InterpreterId id) {
-  static PerInterpreter<Cell> cells;
-  return cells.of(id, [] { return new Cell; });
+InterpreterSettings& settings_of(InterpreterId id) {
+  static PerInterpreter<InterpreterSettings> all;
+  return all.of(id, [] { return new InterpreterSettings; });
 }
 
-// The cell's lock is held.
-void retire(Cell& cell, std::shared_ptr<Settings> settings) noexcept {
-  settings->retired_before = std::move(cell.retired);
-  cell.retired = std::move(settings);
+// Its lock is held.
+void retire(InterpreterSettings& own, std::shared_ptr<Settings> settings) noexcept {
+  settings->retired_before = std::move(own.retired);
+  own.retired = std::move(settings);
 }
 
 // Frees what is retired, if nobody can be looking at it: an operator refers to a Context as long as it runs.
-// The cell's lock is held, and none of these is in force any more. That was written before the count is
+// Its lock is held, and none of these is in force any more. That was written before the count is
 // looked at here; a thread is counted before it reads what is in force. So if the count is zero, those who
 // had read it before have left, and those who come read what is in force now.
-void free_retired(Cell& cell, InterpreterId id) noexcept {
+void free_retired(InterpreterSettings& own, InterpreterId id) noexcept {
   if (anybody_at_work(id)) {
     return;
   }
-  while (cell.retired != nullptr) {
-    cell.retired = std::exchange(cell.retired->retired_before, nullptr);
+  while (own.retired != nullptr) {
+    own.retired = std::exchange(own.retired->retired_before, nullptr);
   }
 }
 
@@ -203,54 +203,54 @@ void install_settings() {
 }
 
 void use_settings(InterpreterId id, const std::string& model) {
-  Cell& cell = cell_of(id);
-  const std::lock_guard lock(cell.mutex);
-  if (cell.current != nullptr && model == cell.model) {
-    if (!model.empty() || (cell.current->untouched() && generator_seed(id) == cell.fresh_seed)) {
+  InterpreterSettings& own = settings_of(id);
+  const std::lock_guard lock(own.mutex);
+  if (own.current != nullptr && model == own.model) {
+    if (!model.empty() || (own.current->untouched() && generator_seed(id) == own.fresh_seed)) {
       return;
     }
   }
-  // What may lack memory comes first: where it throws, all is as it was.
+  // What may lack memory comes first: if it throws, nothing has changed.
   make_generator(id);
-  const auto known = model.empty() ? cell.models.end() : cell.models.find(model);
-  const auto next = known != cell.models.end() ? known->second : std::make_shared<Settings>();
+  const auto known = model.empty() ? own.models.end() : own.models.find(model);
+  const auto next = known != own.models.end() ? known->second : std::make_shared<Settings>();
   if (!model.empty()) {
-    cell.models.try_emplace(model, next);
+    own.models.try_emplace(model, next);
   }
   bool random = false;  // does the generator stand where no model has put it?
-  if (cell.current != nullptr) {
-    if (!cell.model.empty()) {
-      cell.current->generator = generator_state(id);
+  if (own.current != nullptr) {
+    if (!own.model.empty()) {
+      own.current->generator = generator_state(id);
     } else {
-      retire(cell, std::move(cell.current));
-      random = generator_seed(id) == cell.fresh_seed;
+      retire(own, std::move(own.current));
+      random = generator_seed(id) == own.fresh_seed;
     }
   }
-  cell.current = next;
-  in_force[static_cast<size_t>(id)].store(cell.current.get(), std::memory_order_release);
-  if (cell.current->generator.has_value()) {
-    set_generator_state(id, *cell.current->generator);
+  own.current = next;
+  in_force[static_cast<size_t>(id)].store(own.current.get(), std::memory_order_release);
+  if (own.current->generator.has_value()) {
+    set_generator_state(id, *own.current->generator);
   } else if (!random) {
-    cell.fresh_seed = reseed_generator(id);
+    own.fresh_seed = reseed_generator(id);
   }
-  cell.model = model;
-  free_retired(cell, id);
+  own.model = model;
+  free_retired(own, id);
 }
 
 void forget_settings(InterpreterId id, const std::string& model) {
-  Cell& cell = cell_of(id);
-  const std::lock_guard lock(cell.mutex);
-  const auto known = cell.models.find(model);
-  if (known == cell.models.end()) {
+  InterpreterSettings& own = settings_of(id);
+  const std::lock_guard lock(own.mutex);
+  const auto known = own.models.find(model);
+  if (known == own.models.end()) {
     return;
   }
-  if (known->second == cell.current) {
-    cell.model.clear();  // nobody's from the next lease on
+  if (known->second == own.current) {
+    own.model.clear();  // nobody's from the next lease on
   } else {
-    retire(cell, known->second);
+    retire(own, known->second);
   }
-  cell.models.erase(known);
-  free_retired(cell, id);
+  own.models.erase(known);
+  free_retired(own, id);
 }
 
 void enter_settings(InterpreterId id, ThreadSettings& outside) {

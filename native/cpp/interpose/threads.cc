@@ -105,7 +105,7 @@ void interpool::start_threads_apart(bool apart) {
   starts_apart = apart;
 }
 
-// std::thread's own start of one. Throws std::system_error where there are no more threads.
+// std::thread's own start of one. Throws std::system_error if the system has no more threads.
 extern "C" INTERPOOL_API void interpool_start_thread(std::thread* thread, std::thread::_State_ptr work,
                                                      void (*depend)()) asm("ip_" INTERPOOL_START_THREAD);
 

@@ -17,7 +17,7 @@
 namespace interpool {
 
 // Holds, for the host, an operator that interpreters have defined and the host has not;
-// none where there is no such. Throws where theirs has another schema.
+// none where there is no such. Throws if theirs has another schema.
 std::optional<c10::RegistrationHandleRAII> hold_definition_for_host(const c10::FunctionSchema& schema);
 
 // The same for a kernel of the same line of source. `debug`: "registered at FILE:LINE".

@@ -288,13 +288,13 @@ py::list open_lease_list(const Pool& pool, double patience) {
 void leave_host() {
   Process& process = Process::get();
   if (process.is_forked()) {
-    process.leave();
+    process.prepare_end();
     return;
   }
   Interpreter& host = process.host();
   {
     const WithoutHostGil free;
-    process.leave();
+    process.prepare_end();
     host.close();
   }
   HostGil::close();
@@ -414,8 +414,12 @@ PYBIND11_MODULE(_native, module) {
       .def("resize", &Pool::resize, py::arg("min_size"), py::arg("max_size"),
            py::call_guard<WithoutHostGil>())
       .def("limit", &Pool::limit, py::arg("count"), py::call_guard<WithoutHostGil>())
-      .def("register_module_source", &Pool::register_module_source, py::arg("name"), py::arg("source"),
-           py::call_guard<WithoutHostGil>())
+      .def(
+          "register_module_source",
+          [](Pool& pool, const std::string& name, const std::string& source) {
+            pool.module_sources().add(name, source);
+          },
+          py::arg("name"), py::arg("source"), py::call_guard<WithoutHostGil>())
       .def(
           "open_package",
           [](const std::shared_ptr<Pool>& pool, const std::string& path) {
@@ -544,6 +548,7 @@ The next need makes a new one, as the object was at first.)");
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())
       .def_property_readonly("alive", &Connection::alive)
       .def_property_readonly("running", &Connection::running)
+      .def_property_readonly("requests", &Connection::requests)
       .def("interrupt", &Connection::interrupt, py::call_guard<WithoutHostGil>())
       .def_property_readonly("importing", &Connection::importing)
       .def_property_readonly("where",

@@ -40,7 +40,7 @@ struct Snapshot {
 };
 
 // What a slot asks of the process it lives in. Called on threads that hold no
-// slot's GIL (the slot releases its own first), but where it says so.
+// slot's GIL (the slot releases its own first), unless they say otherwise.
 class Services {
  public:
   // Files to dlopen, in order, so that `path` is loaded for `slot`: private
@@ -83,7 +83,7 @@ class Services {
 struct StartOptions {
   int id = 0;                            // 0: attach to the host's running Python
   std::string executable;                // sys.executable, absolute
-  std::string home;                      // sys.prefix; "" where the executable leads to it
+  std::string home;                      // sys.prefix; "" if the executable leads to it
   std::vector<std::string> search_path;  // sys.path
   std::string symbol_prefix;             // of the Py* names in private copies
   std::string libpython;                 // the slot's copy; empty for the host
@@ -139,8 +139,8 @@ class Interpreter {
   // (the kernel's number of it, its name in Python or "", [frame, innermost first]).
   virtual Value stacks() = 0;
   // From here to end_interruptible(), on the same thread, interrupt(call) reaches the
-  // calling thread. `call` is unique in the process. `shielded`: only where the Python that is called
-  // lets it (`_interpool.call_interruptible`).
+  // calling thread. `call` is unique in the process. `shielded`: only in the Python code that is
+  // called through `_interpool.call_interruptible`.
   virtual void begin_interruptible(uint64_t call, bool shielded) = 0;
   virtual void end_interruptible(uint64_t call) noexcept = 0;
   // What answers a served connection's messages in here: `factory(worker, fd, load_command)`.
@@ -150,6 +150,7 @@ class Interpreter {
   struct Message {
     std::string_view bytes;
     std::shared_ptr<const void> memory;  // they lie in it
+    double received = 0;                 // by time.monotonic(): when the last of them was
   };
   struct Answer {
     std::string bytes;

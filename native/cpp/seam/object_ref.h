@@ -15,7 +15,7 @@ namespace interpool {
 }
 
 // The object, borrowed: good as long as the GIL is not released. The calling thread holds the GIL of
-// `interpreter`, which whoever releases a session's objects needs, too. Throws WrongInterpreterError,
+// `interpreter`, under which a session's objects are released. Throws WrongInterpreterError,
 // SessionClosedError.
 inline void* object_in(const ObjectRef& reference, int interpreter) {
   if (reference.interpreter != interpreter) {

@@ -18,7 +18,7 @@ class Once {
   using Clock = std::chrono::steady_clock;
 
   enum class Turn : uint8_t {
-    kDone,   // by somebody; `result` is what came of it
+    kDone,   // by another caller or before; `result` is what came of it
     kYours,  // the caller does it, and then calls end(), whatever happens
     kBusy,   // another was still working on it: ask again
   };
@@ -52,7 +52,7 @@ class Once {
   }
 
   // The turn of that number. Without a result it was not done: the next caller does it. Nothing if it has
-  // ended; a result counts, whoever has the turn by now.
+  // ended; a result counts, whichever caller has the turn by now.
   void end(const std::string& work, uint64_t number, const std::optional<std::string>& result) {
     {
       const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Memory that several interpreters map: what a slot offers of its storages, and where it finds equal ones.
+// Memory that several interpreters map: what a slot asks of the process for its storages.
 #pragma once
 
 #include <unistd.h>
@@ -13,8 +13,8 @@
 
 namespace interpool {
 
-// What a storage holds: its size, and a hash of all of it. Equal contents are very probably the
-// same, which who takes one for another makes sure of.
+// A storage's size, and a hash of its bytes. If two are equal, the bytes are very probably equal, too: the
+// caller compares them before it relies on that.
 struct Content {
   size_t bytes = 0;
   uint64_t hash = 0;
@@ -22,7 +22,7 @@ struct Content {
   auto operator<=>(const Content&) const = default;
 };
 
-// A storage that an interpreter would have elsewhere; `data` stays as it is meanwhile.
+// A storage that an interpreter wants to move to shared memory. Its bytes do not change meanwhile.
 struct Piece {
   const void* data = nullptr;
   Content content;
@@ -38,7 +38,7 @@ struct SharedPart {
 
   const int fd;
   size_t bytes = 0;                                // a whole number of pages
-  std::map<Content, std::vector<size_t>> offsets;  // several, where several storages are equal
+  std::map<Content, std::vector<size_t>> offsets;  // several if several storages are equal
 };
 
 // Where a piece lies.

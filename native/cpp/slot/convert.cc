@@ -43,7 +43,7 @@ class Reader {
       // changes the list.
       List list;
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
-        const Ref item(Py_NewRef(PyList_GET_ITEM(object, i)));
+        const Ref item = borrow(PyList_GET_ITEM(object, i));
         list.items.push_back(read(item.get(), depth + 1));
       }
       return {std::move(list)};
@@ -102,8 +102,8 @@ class Writer {
  public:
   explicit Writer(int interpreter) : interpreter_(interpreter) {}
 
-  Ref operator()(const None&) { return Ref(Py_NewRef(Py_None)); }
-  Ref operator()(bool value) { return Ref(PyBool_FromLong(value ? 1 : 0)); }
+  Ref operator()(const None&) { return borrow(Py_None); }
+  Ref operator()(bool value) { return steal(PyBool_FromLong(value ? 1 : 0)); }
   Ref operator()(int64_t value) { return checked(PyLong_FromLongLong(value)); }
   Ref operator()(const Integer& value) { return checked(PyLong_FromString(value.hex.c_str(), nullptr, 16)); }
   Ref operator()(double value) { return checked(PyFloat_FromDouble(value)); }
@@ -140,7 +140,7 @@ class Writer {
     return value.parameter ? wrap_parameter(tensor) : wrap_tensor(tensor);
   }
   Ref operator()(const ObjectRef& value) {
-    return Ref(Py_NewRef(static_cast<PyObject*>(object_in(value, interpreter_))));
+    return borrow(static_cast<PyObject*>(object_in(value, interpreter_)));
   }
 
   Ref write(const Value& value) { return std::visit(*this, value.data); }

@@ -31,7 +31,7 @@ std::unordered_map<PyObject*, Changes>& changes() {
   return *of_dicts;
 }
 
-// Called by whoever is about to change a dictionary; may run no Python code.
+// CPython calls it before it changes a dictionary. It may run no Python code.
 int count_change(PyDict_WatchEvent, PyObject* dict, PyObject*, PyObject*) {
   if (const auto found = changes().find(dict); found != changes().end()) {
     ++found->second.count;

@@ -1,5 +1,5 @@
-// When a dictionary has changed: CPython numbers the states of each up to 3.13, and later tells whoever
-// watches. All of it needs this interpreter's GIL.
+// When a dictionary has changed: CPython up to 3.13 numbers the states of each; from 3.14 on it calls
+// watchers of it. All of it needs this interpreter's GIL.
 #pragma once
 
 #include <cstdint>

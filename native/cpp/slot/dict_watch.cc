@@ -50,14 +50,14 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
       PyErr_Format(PyExc_TypeError, "a dict or a class can be watched, and no %s", Py_TYPE(owner)->tp_name);
       return nullptr;
     }
-    DictVersion version{Ref(Py_NewRef(dict))};
+    DictVersion version{borrow(dict)};
     const uint64_t seen = version.now();
     Watched& watched = watch->emplace_back(Watched{std::move(version), seen, {}});
     PyObject *name = nullptr, *value = nullptr;
     Py_ssize_t position = 0;
     while (values != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
       if (PyUnicode_CheckExact(name) != 0 && is_code(value)) {
-        watched.bindings.push_back({Ref(Py_NewRef(name)), Ref(Py_NewRef(value))});
+        watched.bindings.push_back({borrow(name), borrow(value)});
       }
     }
     watched.bindings.shrink_to_fit();
@@ -74,7 +74,7 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
   if (watch == nullptr) {
     return nullptr;
   }
-  Ref changed(PyList_New(0));
+  Ref changed = steal(PyList_New(0));
   for (size_t i = 0; changed && i < watch->size(); ++i) {
     Watched& watched = (*watch)[i];
     const uint64_t version = watched.version.now();
@@ -82,7 +82,7 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
       continue;
     }
     watched.seen = version;
-    const Ref names(PyList_New(0));
+    const Ref names = steal(PyList_New(0));
     for (auto binding = watched.bindings.begin(); names && binding != watched.bindings.end();) {
       // Borrowed, and looked at no more.
       PyObject* const now = PyDict_GetItemWithError(watched.version.dict(), binding->name.get());
@@ -90,14 +90,14 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
         ++binding;
         continue;
       }
-      const Ref was(PyErr_Occurred() == nullptr ? PyTuple_Pack(2, binding->name.get(), binding->value.get())
-                                                : nullptr);
+      const Ref was = steal(
+          PyErr_Occurred() == nullptr ? PyTuple_Pack(2, binding->name.get(), binding->value.get()) : nullptr);
       if (!was || PyList_Append(names.get(), was.get()) != 0) {
         return nullptr;
       }
       binding = watched.bindings.erase(binding);
     }
-    const Ref entry(names ? Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), names.get()) : nullptr);
+    const Ref entry = steal(names ? Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), names.get()) : nullptr);
     if (!entry || PyList_Append(changed.get(), entry.get()) != 0) {
       return nullptr;
     }

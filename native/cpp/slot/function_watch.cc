@@ -18,13 +18,9 @@ struct Function {
 
 using FunctionWatch = std::vector<Function>;
 
-Ref maybe(PyObject* borrowed) {
-  return Ref(Py_XNewRef(borrowed));
-}
-
 Function as_it_is(PyObject* function) {
-  return {maybe(function), maybe(PyFunction_GET_CODE(function)), maybe(PyFunction_GET_DEFAULTS(function)),
-          maybe(PyFunction_GET_KW_DEFAULTS(function))};
+  return {borrow(function), borrow(PyFunction_GET_CODE(function)), borrow(PyFunction_GET_DEFAULTS(function)),
+          borrow(PyFunction_GET_KW_DEFAULTS(function))};
 }
 
 void drop(PyObject* capsule) {

@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -16,13 +13,15 @@
 #include "../interpose/settings.h"
 #include "../seam/guest_modules.h"
 #include "../seam/reported.h"
-#include "builtin_module.h"
+#include "claims.h"
 #include "convert.h"
 #include "interruption.h"
 #include "lent_view.h"
+#include "libraries.h"
 #include "main_thread.h"
 #include "python.h"
 #include "stacks.h"
+#include "start_python.h"
 #include "thread_state.h"
 #include "torch_python.h"
 
@@ -40,7 +39,7 @@ struct Attachment {
   InterpreterId before = kNone;
   bool entered = false;
   bool visitor = false;                // has a state here because it visits, and for no other reason
-  std::optional<ThreadState> outside;  // torch's, of whoever entered
+  std::optional<ThreadState> outside;  // torch's state of the thread when it entered
   CallerModes modes;                   // of that
   ThreadSettings settings;             // likewise
 
@@ -75,22 +74,11 @@ bool holds_gil() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
 
-class GilEnsured {
- public:
-  GilEnsured() : state_(PyGILState_Ensure()) {}
-  ~GilEnsured() { PyGILState_Release(state_); }
-  GilEnsured(const GilEnsured&) = delete;
-  GilEnsured& operator=(const GilEnsured&) = delete;
-
- private:
-  const PyGILState_STATE state_;
-};
-
 void decref_later(PyObject* object) {
-  // Nobody could catch it where a tensor dies: without memory for that, the object stays.
+  // A tensor's destructor cannot throw. If there is no memory to queue the work, the object is leaked.
   reported([object] {
     MainThread::get().run_later([object] {
-      const GilEnsured gil;
+      const WithGil gil;
       Py_DECREF(object);
     });
   });
@@ -115,10 +103,10 @@ class PythonInterpreter final : public Interpreter {
       enter_interpreter(options_.id);
       use_settings(options_.id, "");
       enter_settings(options_.id, attachment.settings);  // what leave() ends
-      initialise();
+      initialise_python(options_);
       attachment.state = PyThreadState_Get();
       try {
-        run_loader();
+        run_loader(options_);
         const Ref bootstrap = checked(PyImport_ImportModule(guest::kInstall.module));
         checked(PyObject_CallMethod(bootstrap.get(), guest::kInstall.name, nullptr));
         tell_usual_flags();
@@ -153,20 +141,18 @@ class PythonInterpreter final : public Interpreter {
       }
       enter_settings(options_.id, attachment.settings);
     }
-    MainThread::get().begin_wait();
     if (attachment.state == nullptr) {
       attachment.thread = MainThread::is_here() ? 0 : static_cast<int>(syscall(SYS_gettid));
       arrive();
       attachment.visitor = PyGILState_GetThisThreadState() == nullptr;
       const bool before = may_have_states(true);
       PyGILState_Ensure();
-      may_have_states(before);  // where it is between its visits, need not be looked for
+      may_have_states(before);  // between its visits it works for no interpreter
       attachment.state = PyThreadState_Get();
     } else {
       arrive();
       PyEval_RestoreThread(attachment.state);
     }
-    MainThread::get().end_wait();
     attachment.before = enter_interpreter(options_.id);
     attachment.entered = true;
   }
@@ -208,7 +194,7 @@ class PythonInterpreter final : public Interpreter {
     }
     const Ref module_name = from_utf8(module);
     // One that is there needs no way through importlib. None stands for one that must not be imported.
-    Ref imported(PyImport_GetModule(module_name.get()));
+    Ref imported = steal(PyImport_GetModule(module_name.get()));
     if (!imported || imported.get() == Py_None) {
       check(PyErr_Occurred() == nullptr ? 0 : -1);
       imported = checked(PyImport_Import(module_name.get()));
@@ -317,7 +303,7 @@ class PythonInterpreter final : public Interpreter {
 
   void interrupt(uint64_t call, std::function<void(Interruption)> told) override {
     later([call, told = std::move(told)] {
-      const GilEnsured gil;
+      const WithGil gil;
       if (auto interruption = interrupt_call(call)) {
         told(std::move(*interruption));
       }
@@ -342,7 +328,8 @@ class PythonInterpreter final : public Interpreter {
   }
 
  private:
-  // Before the wait for the GIL: who waits is here, too. One at a time, as one leases.
+  // Called before the wait for the GIL: a thread that waits for it counts as inside. One thread at a time,
+  // as one leases.
   void arrive() {
     if (attachment.thread != 0) {
       inside_.store(attachment.thread, std::memory_order_relaxed);
@@ -357,49 +344,6 @@ class PythonInterpreter final : public Interpreter {
     leave();
     end_work(options_.id);
     attachment.state = nullptr;
-  }
-
-  // By path: nothing can be imported safely before it has run.
-  void run_loader() const {
-    std::ifstream file(options_.loader);
-    const std::string source((std::istreambuf_iterator<char>(file)), {});
-    if (source.empty()) {
-      throw InterpreterStartError(options_.loader + " cannot be read; reinstall interpool.");
-    }
-    const Ref code = checked(Py_CompileString(source.c_str(), options_.loader.c_str(), Py_file_input));
-    checked(PyImport_ExecCodeModuleEx(guest::kLoaderModule, code.get(), options_.loader.c_str()));
-  }
-
-  // How this Python was started is its own affair: programs that are started from in here
-  // (multiprocessing, joblib) get the flags that sys.flags tells of, and need their site-packages.
-  static void tell_usual_flags() {
-    const Ref sys = checked(PyImport_ImportModule("sys"));
-    const Ref flags = checked(PyObject_GetAttrString(sys.get(), "flags"));
-    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(flags.get()));
-    const Ref names = checked(PyObject_GetAttrString(type, "__match_args__"));
-    const Ref fields = checked(PyObject_GetAttrString(type, "n_fields"));
-    const Ref usual = checked(PyStructSequence_New(Py_TYPE(flags.get())));
-    const Py_ssize_t count = PyLong_AsSsize_t(fields.get());
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      PyObject* value = PyStructSequence_GetItem(flags.get(), i);
-      const std::string name = i < PyTuple_Size(names.get()) ? to_utf8(PyTuple_GetItem(names.get(), i)) : "";
-      if (name == "no_site") {
-        value = Py_False;
-      } else if (name == "no_user_site") {
-        value = std::getenv("PYTHONNOUSERSITE") != nullptr ? Py_True : Py_False;
-      } else if (name == "safe_path") {
-        value = std::getenv("PYTHONSAFEPATH") != nullptr ? Py_True : Py_False;
-      }
-      if (value == Py_True || value == Py_False) {
-        const bool as_bool = PyBool_Check(PyStructSequence_GetItem(flags.get(), i)) != 0;
-        PyStructSequence_SetItem(
-            usual.get(), i,
-            as_bool ? Py_NewRef(value) : checked(PyLong_FromLong(value == Py_True ? 1 : 0)).release());
-      } else {
-        PyStructSequence_SetItem(usual.get(), i, Py_XNewRef(value));
-      }
-    }
-    check(PyObject_SetAttrString(sys.get(), "flags", usual.get()));
   }
 
   static PyObject* python_op(const char* ns, const char* name, const char* overload) {
@@ -418,15 +362,14 @@ class PythonInterpreter final : public Interpreter {
     }
     bool brought = false;
     std::string failure;
-    const PyGILState_STATE state = PyGILState_Ensure();
     try {
+      const WithGil gil;
       const Ref module = checked(PyImport_ImportModule(guest::kImportRegistering.module));
       const Ref result = checked(PyObject_CallMethod(module.get(), guest::kImportRegistering.name, nullptr));
       brought = result.get() == Py_True;
     } catch (const RemoteError& error) {
       failure = std::string(error.what()) + "\n" + error.traceback_text;
     }
-    PyGILState_Release(state);
     TORCH_CHECK(failure.empty(),
                 "interpool: what torch registers in Python could not be imported: ", failure);
     return brought;
@@ -442,52 +385,6 @@ class PythonInterpreter final : public Interpreter {
     route.python_op = python_op;
     route.register_late = register_late;
     add_route(route);
-  }
-
-  static void ok(const PyStatus& status, PyConfig* config) {
-    if (PyStatus_Exception(status) != 0) {
-      const std::string what = status.err_msg != nullptr ? status.err_msg : "unknown error";
-      PyConfig_Clear(config);
-      throw InterpreterStartError("Python did not start in a slot: " + what);
-    }
-  }
-
-  void initialise() {
-    PyPreConfig before;
-    PyPreConfig_InitIsolatedConfig(&before);
-    before.utf8_mode = 1;  // never touches the process's locale
-    PyConfig config;
-    PyConfig_InitIsolatedConfig(&config);
-    const PyStatus early = Py_PreInitialize(&before);
-    ok(early, &config);
-    config.install_signal_handlers = 0;  // the process's signals are the host's
-    // Python's own variables mean in here what they mean to the host; docs/settings.md has those that do not.
-    config.isolated = 0;
-    config.use_environment = 1;
-    config.use_hash_seed = -1;
-    // site runs .pth files, which may import extension modules: not before the
-    // import hook is there. bootstrap.install() runs it.
-    config.site_import = 0;
-    config.pathconfig_warnings = 0;
-    ok(PyConfig_SetBytesString(&config, &config.executable, options_.executable.c_str()), &config);
-    ok(PyConfig_SetBytesString(&config, &config.program_name, options_.executable.c_str()), &config);
-    if (!options_.home.empty()) {  // whatever PYTHONHOME says
-      ok(PyConfig_SetBytesString(&config, &config.home, options_.home.c_str()), &config);
-    }
-    config.module_search_paths_set = 1;
-    for (const std::string& entry : options_.search_path) {
-      wchar_t* wide = Py_DecodeLocale(entry.c_str(), nullptr);
-      if (wide == nullptr) {
-        PyConfig_Clear(&config);
-        throw InterpreterStartError("sys.path entry " + entry + " cannot be decoded");
-      }
-      const PyStatus status = PyWideStringList_Append(&config.module_search_paths, wide);
-      PyMem_RawFree(wide);
-      ok(status, &config);
-    }
-    add_builtin_module(options_);
-    ok(Py_InitializeFromConfig(&config), &config);
-    PyConfig_Clear(&config);
   }
 
   const StartOptions options_;

@@ -14,13 +14,17 @@ namespace interpool {
 // The type CallInterrupted, borrowed; null with a Python error.
 PyObject* call_interrupted();
 
-// The calling thread works for `call` until the end.
+// The calling thread works for `call` until the end. If it is `shielded`, only code that is called through
+// call_interruptible() is interrupted.
 void begin_interruptible(uint64_t call, bool shielded);
 void end_interruptible(uint64_t call) noexcept;
 
-// From now on the calling thread's call is interrupted as soon as that is asked for; or `shielded`, not
-// before the shield goes. False if that was asked for under the shield that goes: the caller raises.
-bool shield_call(bool shielded);
+// call_interruptible(function, *arguments) -> its result
+//
+// A model's code, which may be interrupted, if this thread works for a call that can be: what
+// serves the model is never interrupted itself. CallInterrupted, also if that was asked for before. To be
+// called `guarded`.
+PyObject* call_interruptible(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
 // Raises CallInterrupted at the next bytecode of the thread that works for the call. Not while that
 // imports: half a module would stay behind, and some (numpy) cannot be imported a second time. Nothing

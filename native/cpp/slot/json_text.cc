@@ -73,7 +73,7 @@ class JsonWriter {
   }
 
   bool write_integer(PyObject* value) {
-    const Ref digits(PyLong_Type.tp_repr(value));
+    const Ref digits = steal(PyLong_Type.tp_repr(value));
     if (!digits) {  // more of them than Python writes
       PyErr_Clear();
       return false;

@@ -45,14 +45,22 @@ Ref view_of(const Interpreter::Message& message) {
   return checked(PyMemoryView_FromObject(object.get()));
 }
 
+double received_last = 0;  // in a private copy: this interpreter's
+
 }  // namespace
 
-LentView::LentView(const Interpreter::Message& message) : view_(view_of(message)) {}
+LentView::LentView(const Interpreter::Message& message) : view_(view_of(message)) {
+  received_last = message.received;
+}
+
+double LentView::last_received() {
+  return received_last;
+}
 
 LentView::~LentView() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);  // of the call, if it raised
-  if (!Ref(PyObject_CallMethod(view_.get(), "release", nullptr))) {
+  if (!steal(PyObject_CallMethod(view_.get(), "release", nullptr))) {
     PyErr_Clear();  // an array has its memory
   }
   PyErr_Restore(type, value, traceback);

@@ -16,6 +16,8 @@ class LentView {
   LentView& operator=(const LentView&) = delete;
 
   PyObject* view() const { return view_.get(); }
+  // When the last message in this interpreter was received, by time.monotonic(); 0 before any.
+  static double last_received();
 
  private:
   const Ref view_;

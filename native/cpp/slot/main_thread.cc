@@ -2,12 +2,10 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <exception>
 #include <future>
 #include <memory>
-#include <new>
-#include <optional>
+#include <thread>
 #include <utility>
 
 #include "../seam/reported.h"
@@ -16,11 +14,10 @@
 namespace interpool {
 namespace {
 
-constexpr std::chrono::seconds kPatience{1};  // with one piece of work, before a relief does the next
+constexpr std::chrono::seconds kPatience{1};  // with one piece of work, before the spare does the next
 constexpr std::chrono::milliseconds kMoment{100};
-constexpr size_t kMostRunners = 16;
 
-thread_local std::optional<size_t> here;  // which runner the calling thread is
+thread_local bool here = false;
 
 }  // namespace
 
@@ -30,7 +27,7 @@ MainThread& MainThread::get() {
 }
 
 bool MainThread::is_here() {
-  return here.has_value();
+  return here;
 }
 
 void MainThread::start(const std::function<void()>& first) {
@@ -38,7 +35,7 @@ void MainThread::start(const std::function<void()>& first) {
   auto result = started->get_future();
   start_model_thread([this, &first, started] {
     pthread_setname_np(pthread_self(), "interpool-main");
-    here = 0;
+    here = true;
     try {
       first();
     } catch (...) {
@@ -46,129 +43,77 @@ void MainThread::start(const std::function<void()>& first) {
       return;
     }
     started->set_value();
-    loop(0);
+    run_main();
   });
   result.get();
-  const std::lock_guard lock(mutex_);
-  add_relief();
+  // If the system has no more threads, there is none: what is queued waits for what is under way.
+  reported([this] {
+    start_model_thread([this] {
+      pthread_setname_np(pthread_self(), "interpool-spare");
+      here = true;
+      run_spare();
+    });
+  });
 }
 
 void MainThread::run_later(std::function<void()> work) {
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
-    alert();
-  }
-  wake_.notify_one();
-}
-
-void MainThread::begin_wait() {
-  if (here.has_value()) {
-    const std::lock_guard lock(mutex_);
-    runners_[*here].stuck_at = Clock::time_point::max();
-  }
-}
-
-void MainThread::end_wait() {
-  if (here.has_value()) {
-    const std::lock_guard lock(mutex_);
-    runners_[*here].stuck_at = Clock::now() + kPatience;
-  }
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(work));
+  (main_busy_ ? behind_ : wake_).notify_one();
 }
 
 void MainThread::close() {
   std::unique_lock lock(mutex_);
   closed_ = true;
-  idle_.wait(lock, [this] {
-    return std::none_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.busy; });
-  });
+  idle_.wait(lock, [this] { return is_idle(); });
 }
 
 bool MainThread::close_if_idle() {
   std::unique_lock lock(mutex_);
-  const bool idle = idle_.wait_for(lock, kMoment, [this] {
-    return (closed_ || queue_.empty()) &&
-           std::none_of(runners_.begin(), runners_.end(), [](const Runner& runner) { return runner.busy; });
-  });
+  const bool idle =
+      idle_.wait_for(lock, kMoment, [this] { return (closed_ || queue_.empty()) && is_idle(); });
   closed_ = closed_ || idle;
   return idle;
 }
 
-// The mutex is held.
-bool MainThread::may_run(size_t runner) const {
-  return runner == 0 || (runners_[runner - 1].busy && runners_[runner - 1].stuck_at <= Clock::now());
-}
-
-// The mutex is held.
-void MainThread::add_relief() {
-  const size_t number = runners_.size();
-  try {
-    runners_.emplace_back();
-  } catch (const std::bad_alloc&) {
-    return;
-  }
-  try {
-    start_model_thread([this, number] {
-      pthread_setname_np(pthread_self(), "interpool-relief");
-      here = number;
-      loop(number);
-    });
-  } catch (const std::exception&) {
-    runners_.pop_back();  // no more threads: what waits goes on waiting, and others with it
-  }
-}
-
-// The mutex is held. Somebody waits behind work that is under way: reliefs that do not know yet look
-// at it from now on, once a second.
-void MainThread::alert() {
-  for (size_t i = 1; i < runners_.size(); ++i) {
-    if (runners_[i - 1].busy && !runners_[i].watching) {
-      alert_.notify_all();
-      return;
-    }
-  }
-}
-
-// The mutex is held, but while it waits. Returns when the runner may run something.
-void MainThread::watch(size_t runner, std::unique_lock<std::mutex>& lock) {
-  const Runner& elder = runners_[runner - 1];
-  for (;;) {
-    alert_.wait(lock, [&] { return elder.busy && !queue_.empty() && !closed_; });
-    if (may_run(runner)) {
-      return;
-    }
-    runners_[runner].watching = true;
-    alert_.wait_until(lock, std::min(elder.stuck_at, Clock::now() + kPatience));
-    runners_[runner].watching = false;
-  }
-}
-
-void MainThread::loop(size_t runner) {
+void MainThread::run_main() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (runner == 0) {
-      wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });
-    } else {
-      watch(runner, lock);
+    wake_.wait(lock, [this] { return !queue_.empty() && !closed_; });
+    began_ = Clock::now();
+    if (queue_.size() > 1) {
+      behind_.notify_one();
     }
-    std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front();
-    Runner& self = runners_[runner];
-    self.busy = true;
-    self.stuck_at = Clock::now() + kPatience;
-    if (runner + 1 == runners_.size() && runners_.size() < kMostRunners) {
-      add_relief();
-    }
-    if (!queue_.empty()) {
-      alert();
-    }
-    lock.unlock();
-    reported(work);
-    work = nullptr;
-    lock.lock();
-    self.busy = false;
-    idle_.notify_all();
+    run_next(lock, main_busy_);
   }
+}
+
+void MainThread::run_spare() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    behind_.wait(lock, [this] { return main_busy_ && !queue_.empty() && !closed_; });
+    if (Clock::now() - began_ >= kPatience) {
+      run_next(lock, spare_busy_);
+    } else {
+      const auto over = began_ + kPatience;
+      lock.unlock();
+      std::this_thread::sleep_until(over);
+      lock.lock();
+    }
+  }
+}
+
+// The mutex is held, but while the work runs.
+void MainThread::run_next(std::unique_lock<std::mutex>& lock, bool& busy) {
+  std::function<void()> work = std::move(queue_.front());
+  queue_.pop_front();
+  busy = true;
+  lock.unlock();
+  reported(work);
+  work = nullptr;
+  lock.lock();
+  busy = false;
+  idle_.notify_all();
 }
 
 }  // namespace interpool

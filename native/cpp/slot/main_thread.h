@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -14,9 +13,9 @@ namespace interpool {
 // One per interpreter, since each has its own copy of this library. `mutex_`
 // guards all state and is a leaf lock: nothing is called while it is held.
 //
-// What is released may run a model's code (`__del__`), which may wait for anything. So the main
-// thread has a relief: where it has been at one piece of work for a second, the relief does the next,
-// and has one itself then.
+// What is released may run a model's code (`__del__`), which may wait for anything. So there is a
+// spare thread: if one piece of work takes the main thread longer than a second, the spare does
+// what is queued behind it. If that lasts, too, the rest waits for one of the two.
 class MainThread {
  public:
   // Never destroyed: memory may come back from static destructors.
@@ -26,16 +25,11 @@ class MainThread {
   // throws what it threw.
   void start(const std::function<void()>& first);
 
-  // Is the calling thread this interpreter's main thread, or a relief of it?
+  // Is the calling thread this interpreter's main thread, or its spare?
   static bool is_here();
 
-  // Any thread, any GIL. In turn, but for what a relief does. What `work` throws goes to stderr.
+  // Any thread, any GIL. In turn, but for what the spare does. What `work` throws goes to stderr.
   void run_later(std::function<void()> work);
-
-  // The work at hand is about to wait for the GIL, and has got it: nobody could relieve it meanwhile.
-  // Nothing on other threads.
-  void begin_wait();
-  void end_wait();
 
   // Runs nothing any more: what is queued, now or later, is leaked. Blocks until
   // work that is under way has ended.
@@ -46,25 +40,19 @@ class MainThread {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What a thread is at. The main thread is the first one.
-  struct Runner {
-    bool busy = false;
-    Clock::time_point stuck_at = Clock::time_point::max();  // then the next runner does the next work
-    bool watching = false;                                  // will look at the runner before it, by itself
-  };
-
-  void loop(size_t runner);
-  bool may_run(size_t runner) const;
-  void add_relief();
-  void alert();
-  void watch(size_t runner, std::unique_lock<std::mutex>& lock);
+  void run_main();
+  void run_spare();
+  void run_next(std::unique_lock<std::mutex>& lock, bool& busy);
+  bool is_idle() const { return !main_busy_ && !spare_busy_; }
 
   std::mutex mutex_;
-  std::condition_variable wake_;   // the main thread
-  std::condition_variable alert_;  // reliefs
+  std::condition_variable wake_;    // the main thread
+  std::condition_variable behind_;  // the spare: something is queued behind work under way
   std::condition_variable idle_;
   std::deque<std::function<void()>> queue_;
-  std::deque<Runner> runners_{Runner{}};  // a deque: references to runners stay good
+  bool main_busy_ = false;
+  bool spare_busy_ = false;
+  Clock::time_point began_;  // the main thread's work under way
   bool closed_ = false;
 };
 

@@ -86,7 +86,7 @@ Ref variable(PyObject* name) {
       if (value == nullptr && PyErr_Occurred() != nullptr) {
         throw PendingException();
       }
-      return value == nullptr ? Ref(Py_NewRef(Py_None))
+      return value == nullptr ? borrow(Py_None)
                               : made(PyUnicode_FromEncodedObject(value, "utf-8", "surrogateescape"));
     }
   }
@@ -208,7 +208,7 @@ class Decoder {
     }();
     constexpr std::string_view kSpace = " \t\n\r";
     const auto begin = static_cast<Py_ssize_t>(std::min(bytes.find_first_not_of(kSpace), bytes.size()));
-    const Ref found(PyObject_CallFunction(scan, "On", json.get(), begin));
+    const Ref found = steal(PyObject_CallFunction(scan, "On", json.get(), begin));
     if (!found) {
       refuse();
     }
@@ -219,7 +219,7 @@ class Decoder {
         bytes.substr(bytes.size() - left).find_first_not_of(kSpace) != std::string_view::npos) {
       throw Unusual();
     }
-    return Ref(Py_NewRef(PyTuple_GET_ITEM(found.get(), 0)));
+    return borrow(PyTuple_GET_ITEM(found.get(), 0));
   }
 
   // Whether texts are decoded at all. Once for a message.
@@ -236,7 +236,7 @@ class Decoder {
   }
 
   static Ref decoded(std::string_view bytes) {
-    Ref made(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), nullptr));
+    Ref made = steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), nullptr));
     if (!made) {
       refuse();
     }
@@ -308,13 +308,13 @@ class Encoder {
         PyErr_Clear();  // there may be no such number
         throw Unusual();
       }
-      const Ref held_index(Py_NewRef(index));
-      write_text(Ref(Py_NewRef(id)).get());
+      const Ref held_index = borrow(index);
+      write_text(borrow(id).get());
       write_head(index, number);
       if (number >= PyList_GET_SIZE(answers)) {
         throw Unusual();
       }
-      write_answer(Ref(Py_NewRef(PyList_GET_ITEM(answers, number))).get());
+      write_answer(borrow(PyList_GET_ITEM(answers, number)).get());
     }
     writer_.write_int(-1);  // end of list
     return writer_.take();
@@ -329,13 +329,13 @@ class Encoder {
     Ref phrase;
   };
 
-  // By TorchServe's own objects, whose methods nobody has replaced; nullopt where they are others.
+  // By TorchServe's own objects, whose methods nobody has replaced; nullopt if they are others.
   std::optional<Head> plain_head(Py_ssize_t number) {
     const Ref processors = made(PyObject_GetAttr(context_, names().request_processors));
     if (PyList_CheckExact(processors.get()) == 0 || number >= PyList_GET_SIZE(processors.get())) {
       return std::nullopt;
     }
-    const Ref processor(Py_NewRef(PyList_GET_ITEM(processors.get(), number)));
+    const Ref processor = borrow(PyList_GET_ITEM(processors.get(), number));
     if (!is_a(processor.get(), classes().processor)) {
       return std::nullopt;
     }
@@ -350,7 +350,7 @@ class Encoder {
     if (type == nullptr && PyErr_Occurred() != nullptr) {
       throw PendingException();
     }
-    head.content_type = Ref(Py_NewRef(type != nullptr ? type : Py_None));
+    head.content_type = borrow(type != nullptr ? type : Py_None);
     return head;
   }
 
@@ -363,8 +363,8 @@ class Encoder {
     if (PyTuple_CheckExact(status.get()) == 0 || PyTuple_GET_SIZE(status.get()) != 2) {
       throw Unusual();
     }
-    head.code = Ref(Py_NewRef(PyTuple_GET_ITEM(status.get(), 0)));
-    head.phrase = Ref(Py_NewRef(PyTuple_GET_ITEM(status.get(), 1)));
+    head.code = borrow(PyTuple_GET_ITEM(status.get(), 0));
+    head.phrase = borrow(PyTuple_GET_ITEM(status.get(), 1));
     return head;
   }
 

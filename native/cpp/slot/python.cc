@@ -8,9 +8,9 @@ namespace {
 
 std::string text_of(PyObject* object, const char* otherwise) {
   if (object != nullptr) {
-    const Ref text(PyObject_Str(object));
+    const Ref text = steal(PyObject_Str(object));
     if (text) {
-      const Ref bytes(PyUnicode_AsEncodedString(text.get(), "utf-8", "backslashreplace"));
+      const Ref bytes = steal(PyUnicode_AsEncodedString(text.get(), "utf-8", "backslashreplace"));
       if (bytes) {
         return {PyBytes_AS_STRING(bytes.get()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.get()))};
       }
@@ -21,8 +21,8 @@ std::string text_of(PyObject* object, const char* otherwise) {
 }
 
 std::string name_of(PyObject* type) {
-  const Ref module(PyObject_GetAttrString(type, "__module__"));
-  const Ref name(PyObject_GetAttrString(type, "__qualname__"));
+  const Ref module = steal(PyObject_GetAttrString(type, "__module__"));
+  const Ref name = steal(PyObject_GetAttrString(type, "__qualname__"));
   PyErr_Clear();
   const std::string prefix = text_of(module.get(), "");
   const std::string suffix = text_of(name.get(), "Exception");
@@ -31,31 +31,31 @@ std::string name_of(PyObject* type) {
 
 Ref pending_exception() {
 #if PY_VERSION_HEX >= 0x030C0000
-  return Ref(PyErr_GetRaisedException());
+  return steal(PyErr_GetRaisedException());
 #else
   PyObject* type = nullptr;
   PyObject* value = nullptr;
   PyObject* traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  const Ref owned_type(type);
-  const Ref owned_traceback(traceback);
+  const Ref owned_type = steal(type);
+  const Ref owned_traceback = steal(traceback);
   if (value != nullptr && traceback != nullptr) {
     PyException_SetTraceback(value, traceback);
   }
-  return Ref(value);
+  return steal(value);
 #endif
 }
 
 std::string traceback_of(PyObject* exception) {
-  const Ref module(PyImport_ImportModule("traceback"));
+  const Ref module = steal(PyImport_ImportModule("traceback"));
   if (!module) {
     PyErr_Clear();
     return "";
   }
-  const Ref lines(PyObject_CallMethod(module.get(), "format_exception", "O", exception));
-  const Ref empty(PyUnicode_FromString(""));
-  const Ref text(lines && empty ? PyUnicode_Join(empty.get(), lines.get()) : nullptr);
+  const Ref lines = steal(PyObject_CallMethod(module.get(), "format_exception", "O", exception));
+  const Ref empty = steal(PyUnicode_FromString(""));
+  const Ref text = steal(lines && empty ? PyUnicode_Join(empty.get(), lines.get()) : nullptr);
   std::string result = text_of(text.get(), "");
   PyErr_Clear();
   return result;
@@ -63,7 +63,7 @@ std::string traceback_of(PyObject* exception) {
 
 // The arguments that an exception was made with, if all of them are text.
 std::vector<std::string> arguments_of(PyObject* exception) {
-  const Ref arguments(PyObject_GetAttrString(exception, "args"));
+  const Ref arguments = steal(PyObject_GetAttrString(exception, "args"));
   PyErr_Clear();
   std::vector<std::string> texts;
   if (!arguments || PyTuple_Check(arguments.get()) == 0) {

@@ -4,18 +4,23 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <cassert>
 #include <exception>
 #include <string>
 #include <utility>
 
 namespace interpool {
 
-// A strong reference.
+// A strong reference, or null. Debug builds abort if the GIL is not held when one is taken or given back.
 class Ref {
  public:
   Ref() = default;
-  explicit Ref(PyObject* owned) : object_(owned) {}
-  ~Ref() { Py_XDECREF(object_); }
+  ~Ref() {
+    if (object_ != nullptr) {
+      assert(PyGILState_Check() != 0);
+      Py_DECREF(object_);
+    }
+  }
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   Ref& operator=(Ref&& other) noexcept {
     std::swap(object_, other.object_);
@@ -29,19 +34,69 @@ class Ref {
   explicit operator bool() const { return object_ != nullptr; }
 
  private:
+  friend Ref steal(PyObject* owned);
+  explicit Ref(PyObject* owned) : object_(owned) {}
+
   PyObject* object_ = nullptr;
 };
 
-// Without this interpreter's GIL for a scope. The thread held it.
-class GilReleased {
+// Takes over a reference of the caller's.
+inline Ref steal(PyObject* owned) {
+  return Ref(owned);
+}
+
+// Another reference to what the caller has none of, or keeps.
+inline Ref borrow(PyObject* object) {
+  assert(object == nullptr || PyGILState_Check() != 0);
+  return steal(Py_XNewRef(object));
+}
+
+// With this interpreter's GIL for a scope, on any thread that holds no other one's.
+class WithGil {
  public:
-  GilReleased() : state_(PyEval_SaveThread()) {}
-  ~GilReleased() { PyEval_RestoreThread(state_); }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
+  WithGil() : state_(PyGILState_Ensure()) {}
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
+// Without this interpreter's GIL for a scope. The thread held it.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
   PyThreadState* const state_;
+};
+
+// Runs `work` without the GIL. If it throws, the GIL is held again.
+template <typename Work>
+void without_gil(const Work& work) {
+  const WithoutGil released;
+  work();
+}
+
+// Without the garbage collector for a scope: it frees nothing and calls no finaliser, which might release
+// the GIL.
+class WithoutCollector {
+ public:
+  WithoutCollector() : enabled_(PyGC_Disable() != 0) {}
+  ~WithoutCollector() {
+    if (enabled_) {
+      PyGC_Enable();
+    }
+  }
+  WithoutCollector(const WithoutCollector&) = delete;
+  WithoutCollector& operator=(const WithoutCollector&) = delete;
+
+ private:
+  const bool enabled_;
 };
 
 // Throws the pending Python exception as RemoteError; clears it.
@@ -52,7 +107,7 @@ inline Ref checked(PyObject* owned) {
   if (owned == nullptr) {
     throw_pending();
   }
-  return Ref(owned);
+  return steal(owned);
 }
 
 inline void check(int status) {
@@ -62,14 +117,14 @@ inline void check(int status) {
 }
 
 // The same for functions that Python calls: the Python exception stays pending, and what is thrown ends
-// in the function itself, or where that is `guarded`.
+// in the function itself, or in its `guarded`.
 struct PendingException : std::exception {};
 
 inline Ref made(PyObject* owned) {
   if (owned == nullptr) {
     throw PendingException();
   }
-  return Ref(owned);
+  return steal(owned);
 }
 
 inline void done(int status) {

@@ -84,7 +84,7 @@ class Met {
   size_t count_ = 0;
 };
 
-// Null where it is no text, or none that can be had without an error.
+// Null if it is no text, or raises an error.
 std::string_view text_of(PyObject* object) {
   if (object == nullptr || PyUnicode_CheckExact(object) == 0 || PyUnicode_READY(object) != 0 ||
       PyUnicode_IS_ASCII(object) == 0) {
@@ -103,26 +103,10 @@ PyObject* item(PyObject* dict, PyObject* name) {
 
 // Of an object of importlib's, whose attributes are plain: no code runs.
 Ref attribute(PyObject* object, PyObject* name) {
-  Ref found(PyObject_GetAttr(object, name));
+  Ref found = steal(PyObject_GetAttr(object, name));
   PyErr_Clear();
   return found;
 }
-
-// Meanwhile the collector frees nothing, and calls no finalizer.
-class GcPaused {
- public:
-  GcPaused() : was_on_(PyGC_Disable() != 0) {}
-  ~GcPaused() {
-    if (was_on_) {
-      PyGC_Enable();
-    }
-  }
-  GcPaused(const GcPaused&) = delete;
-  GcPaused& operator=(const GcPaused&) = delete;
-
- private:
-  const bool was_on_;
-};
 
 class Walk {
  public:
@@ -212,7 +196,7 @@ class Walk {
     PyTypeObject* const type = Py_TYPE(next.object);
     const Owner owner = owner_of(next.object);
     if (owner == Owner::kModel) {
-      found_.push_back({Ref(Py_NewRef(next.object)), Ref(Py_NewRef(next.name)), next.space});
+      found_.push_back({borrow(next.object), borrow(next.name), next.space});
       return;
     }
     if (owner == Owner::kKeeper || PyObject_IS_GC(next.object) == 0 || type->tp_traverse == nullptr ||
@@ -370,7 +354,7 @@ PyObject* find_models_objects(PyObject*, PyObject* args) {
   }
   Walk walk(globals, modules, keepers, archives, most);
   {
-    const GcPaused paused;
+    const WithoutCollector paused;
     walk.run(namespaces);
   }
   return walk.found().release();

@@ -59,7 +59,7 @@ int count_reference(PyObject* object, void* argument) {
   return 0;
 }
 
-// What one object refers to, each once: too few where it refers to one twice, and never too many.
+// What one object refers to, each counted once: too few if it refers to one twice, and never too many.
 struct CountedOnce {
   std::unordered_map<PyObject*, Wrapper>& wrappers;
   std::unordered_set<PyObject*> counted;

@@ -7,16 +7,38 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <interpool/errors.h>
+#include "../seam/interpreter.h"
+#include "builtin_module.h"
 #include "references.h"
 #include "storages.h"
 #include "torch_python.h"
 
 namespace interpool {
 namespace {
+
+struct Sharing {
+  size_t storages = 0;  // that have shared memory now
+  size_t bytes = 0;
+  size_t private_storages = 0;  // whose address other code may have
+  size_t private_bytes = 0;
+};
+
+// What is to be shared, and how.
+struct SharingRequest {
+  std::string key;                      // only what has the same key is compared
+  PyObject* tensors = nullptr;          // a list of tensors whose memory nobody else has the address of; or
+                                        // null: whichever of the interpreter's tensors that is true of
+  std::unordered_set<size_t> excluded;  // addresses of StorageImpls
+  size_t at_least = 0;                  // bytes of a storage
+  PyObject* tick = nullptr;  // called now and then while another interpreter is waited for, so that
+                             // the caller can be interrupted
+};
 
 constexpr std::chrono::milliseconds kTurn{200};  // what is waited for, between two looks at interruptions
 constexpr std::chrono::milliseconds kBrief{20};  // what is waited for with the GIL held
@@ -45,7 +67,7 @@ class Move {
       return result_;
     }
     std::vector<c10::DataPtr> old = exchange();
-    const GilReleased released;
+    const WithoutGil released;
     old.clear();
     if (result_.bytes >= kTrim) {
       // Blocks between others that are in use would stay with the allocator.
@@ -136,7 +158,7 @@ class Move {
     bool over = false;
     while (!over) {
       made(PyObject_CallNoArgs(request_.tick));
-      const GilReleased released;
+      const WithoutGil released;
       over = services_.place_storages(request_.key, {}, kTurn).has_value();
     }
   }
@@ -184,9 +206,37 @@ class Move {
 
 }  // namespace
 
-Sharing share_storages(Services& services, const SharingRequest& request) {
+PyObject* share_storages(PyObject*, PyObject* args) {
+  const char* key = nullptr;
+  PyObject* tensors = nullptr;
+  PyObject* excluded = nullptr;
+  Py_ssize_t at_least = 0;
+  PyObject* tick = nullptr;
+  if (PyArg_ParseTuple(args, "sOO!nO", &key, &tensors, &PyList_Type, &excluded, &at_least, &tick) == 0) {
+    return nullptr;
+  }
+  if (tensors != Py_None && PyList_Check(tensors) == 0) {
+    PyErr_SetString(PyExc_TypeError, "the tensors must be a list, or None for all");
+    return nullptr;
+  }
+  SharingRequest request;
+  request.key = key;
+  request.tensors = tensors == Py_None ? nullptr : tensors;
+  request.at_least = static_cast<size_t>(at_least);
+  request.tick = tick;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(excluded); ++i) {
+    const size_t address = PyLong_AsSize_t(PyList_GET_ITEM(excluded, i));
+    if (PyErr_Occurred() != nullptr) {
+      return nullptr;
+    }
+    request.excluded.insert(address);
+  }
   require_torch();
-  return Move(services, request).run();
+  const Sharing shared = Move(*start_options().services, request).run();
+  return Py_BuildValue("(KKKK)", static_cast<unsigned long long>(shared.storages),
+                       static_cast<unsigned long long>(shared.bytes),
+                       static_cast<unsigned long long>(shared.private_storages),
+                       static_cast<unsigned long long>(shared.private_bytes));
 }
 
 }  // namespace interpool

@@ -1,37 +1,22 @@
 // Memory that the interpreters of a process come to have in common, after each has loaded the same weights.
 #pragma once
 
-#include <cstddef>
-#include <string>
-#include <unordered_set>
-
-#include "../seam/interpreter.h"
 #include "python.h"
 
 namespace interpool {
 
-struct Sharing {
-  size_t storages = 0;  // that have shared memory now
-  size_t bytes = 0;
-  size_t private_storages = 0;  // that somebody else may have the address of
-  size_t private_bytes = 0;
-};
-
-// What is to be shared, and how.
-struct SharingRequest {
-  std::string key;                      // only what has the same key is compared
-  PyObject* tensors = nullptr;          // a list of tensors whose memory nobody else has the address of; or
-                                        // null: whichever of the interpreter's tensors that is true of
-  std::unordered_set<size_t> excluded;  // addresses of StorageImpls
-  size_t at_least = 0;                  // bytes of a storage
-  PyObject* tick = nullptr;  // called now and then while another interpreter is waited for, so that
-                             // whoever waits can be interrupted
-};
-
+// share_storages(key: str, tensors: list[Tensor] | None, excluded: list[int], at_least: int,
+//                tick: Callable[[], object]) -> (storages, bytes, private storages, private bytes)
+//
+// Moves the memory of `tensors`, whose addresses nobody else has, or if it is None of all tensors in here
+// of which that is true, to memory that other interpreters map, too, if its contents are what they have
+// under the same key. Left out are storages with fewer bytes than `at_least`, and those whose StorageImpl's
+// address is in `excluded`. `tick` is called now and then while another interpreter is waited for, so that
+// the caller can be interrupted. OSError when there is no memory: nothing has been moved then.
+//
 // Needs the GIL, and releases it while another interpreter is waited for, and while memory is freed. It is
 // held while memory is read, as a thread of the model's could free that. What it has found out before it
-// waited, it acts upon only if it finds it so again. Throws PendingException for what `tick` raises,
-// std::system_error when there is no memory: no storage has been moved then.
-Sharing share_storages(Services& services, const SharingRequest& request);
+// waited, it acts upon only if it finds it so again. To be called `guarded`.
+PyObject* share_storages(PyObject* module, PyObject* args);
 
 }  // namespace interpool

@@ -11,7 +11,7 @@ namespace interpool {
 namespace {
 
 std::string text_attribute(PyObject* object, const char* name) {
-  const Ref value(PyObject_GetAttrString(object, name));
+  const Ref value = steal(PyObject_GetAttrString(object, name));
   if (!value || PyUnicode_Check(value.get()) == 0) {
     PyErr_Clear();
     return "?";
@@ -23,13 +23,13 @@ std::string text_attribute(PyObject* object, const char* name) {
 // The name that it makes up for another ("Dummy-1") may be that of an earlier thread with the same
 // ident, and the host knows a better one.
 std::string name_of_thread(PyObject* active, unsigned long ident) {
-  const Ref key(PyLong_FromUnsignedLong(ident));
+  const Ref key = steal(PyLong_FromUnsignedLong(ident));
   PyObject* known = active != nullptr && key ? PyDict_GetItemWithError(active, key.get()) : nullptr;
   if (known == nullptr || std::string_view(Py_TYPE(known)->tp_name) == kForeignThread) {
     PyErr_Clear();
     return "";
   }
-  const Ref kept((Py_INCREF(known), known));
+  const Ref kept = borrow(known);
   return text_attribute(kept.get(), kThreadName);
 }
 
@@ -38,7 +38,7 @@ bool is_frame_of(PyFrameObject* frame, PyObject* code, const guest::Name& functi
   if (text_attribute(code, "co_qualname") != function.name) {
     return false;
   }
-  const Ref globals(PyFrame_GetGlobals(frame));
+  const Ref globals = steal(PyFrame_GetGlobals(frame));
   PyObject* const module = PyDict_GetItemString(globals.get(), "__name__");  // borrowed
   return module != nullptr && PyUnicode_Check(module) != 0 &&
          PyUnicode_CompareWithASCIIString(module, function.module) == 0;
@@ -50,8 +50,8 @@ std::vector<std::string> stack_of(PyThreadState* thread) {
   std::vector<std::string> frames;
   PyFrameObject* frame = PyThreadState_GetFrame(thread);
   while (frame != nullptr) {
-    const Ref kept(reinterpret_cast<PyObject*>(frame));
-    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    const Ref kept = steal(reinterpret_cast<PyObject*>(frame));
+    const Ref code = steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     frames.push_back(text_attribute(code.get(), "co_qualname") + " (" +
                      text_attribute(code.get(), "co_filename") + ":" +
                      std::to_string(PyFrame_GetLineNumber(frame)) + ")");
@@ -63,8 +63,8 @@ std::vector<std::string> stack_of(PyThreadState* thread) {
 bool is_importing(PyThreadState* thread) {
   PyFrameObject* frame = PyThreadState_GetFrame(thread);
   while (frame != nullptr) {
-    const Ref kept(reinterpret_cast<PyObject*>(frame));
-    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    const Ref kept = steal(reinterpret_cast<PyObject*>(frame));
+    const Ref code = steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     const bool is_importlibs = text_attribute(code.get(), "co_name") == kImportFunction &&
                                text_attribute(code.get(), "co_filename") == kImportFile;
     if (is_importlibs || is_frame_of(frame, code.get(), guest::kFamilyImport) ||
@@ -77,9 +77,9 @@ bool is_importing(PyThreadState* thread) {
 }
 
 Value thread_stacks() {
-  const Ref threading_name(PyUnicode_FromString("threading"));
-  const Ref threading(PyImport_GetModule(threading_name.get()));  // imports nothing
-  const Ref active(threading ? PyObject_GetAttrString(threading.get(), kThreadsByIdent) : nullptr);
+  const Ref threading_name = steal(PyUnicode_FromString("threading"));
+  const Ref threading = steal(PyImport_GetModule(threading_name.get()));  // imports nothing
+  const Ref active = steal(threading ? PyObject_GetAttrString(threading.get(), kThreadsByIdent) : nullptr);
   PyErr_Clear();
   const WithoutCollector quiet;
   PyThreadState* self = PyThreadState_Get();

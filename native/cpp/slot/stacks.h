@@ -9,23 +9,6 @@
 
 namespace interpool {
 
-// Keeps the collector from running: finalisers may release the GIL, and a thread that is
-// being looked at may then end.
-class WithoutCollector {
- public:
-  WithoutCollector() : enabled_(PyGC_Disable() != 0) {}
-  ~WithoutCollector() {
-    if (enabled_) {
-      PyGC_Enable();
-    }
-  }
-  WithoutCollector(const WithoutCollector&) = delete;
-  WithoutCollector& operator=(const WithoutCollector&) = delete;
-
- private:
-  const bool enabled_;
-};
-
 // "function (file:line)", innermost first; empty for a thread in native code that no
 // Python code called.
 std::vector<std::string> stack_of(PyThreadState* thread);

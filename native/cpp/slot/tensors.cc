@@ -20,7 +20,7 @@
 namespace interpool {
 namespace {
 
-// Whoever keeps a storage's memory alive.
+// What keeps a storage's memory alive.
 using Owner = std::shared_ptr<void>;
 
 // The deleter of every storage whose memory has crossed, in or out; its context is

@@ -37,12 +37,12 @@ PyTypeObject* as_class(const Ref& owner) {
 // Null, with nothing pending, if there is none.
 Ref attribute(PyObject* owner, PyObject* name) {
   if (PyModule_CheckExact(owner) != 0) {
-    Ref found(Py_XNewRef(PyDict_GetItemWithError(PyModule_GetDict(owner), name)));
+    Ref found = borrow(PyDict_GetItemWithError(PyModule_GetDict(owner), name));
     if (found) {
       return found;
     }
   } else {
-    Ref found(PyObject_GetAttr(owner, name));
+    Ref found = steal(PyObject_GetAttr(owner, name));
     if (found) {
       return found;
     }
@@ -116,7 +116,7 @@ PyObject* watched(PyObject*, PyObject* pairs) {
       return nullptr;
     }
     Ref value = attribute(owner, name);
-    watch->attributes.push_back({Ref(Py_NewRef(owner)), Ref(Py_NewRef(name)), std::move(value)});
+    watch->attributes.push_back({borrow(owner), borrow(name), std::move(value)});
     if (PyTypeObject* type = as_class(watch->attributes.back().owner)) {
       const bool known = std::any_of(watch->classes.begin(), watch->classes.end(),
                                      [type](const Class& one) { return one.type == type; });

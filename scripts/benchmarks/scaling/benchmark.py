@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.scaling import suite
+from benchmarks.scaling.models import RECIPES, WIDE
 from benchmarks.shared import archiving, report, shared_python
 from benchmarks.shared.checkout import ROOT
-from benchmarks.shared.model_list import RECIPES, WIDE
 from benchmarks.shared.worker import Worker, counted
 
 MODELS = *RECIPES, *WIDE

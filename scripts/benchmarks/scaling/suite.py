@@ -19,10 +19,10 @@ from typing import NoReturn
 
 import psutil
 
+from benchmarks.scaling.models import Model
 from benchmarks.shared import report
 from benchmarks.shared.checkout import SUPPORT
 from benchmarks.shared.curves import draw
-from benchmarks.shared.model_list import Model
 from benchmarks.shared.worker import Worker, counted
 
 INTERPOOL = Path(sys.executable).with_name("interpool")

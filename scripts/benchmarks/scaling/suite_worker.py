@@ -86,11 +86,10 @@ def in_this_python(mode: str, most: int, root: str, spec: str, stock: str) -> tu
     inputs = inputs_of(f"{stock}/answer.pt")
     said = ""
     if mode == "graph":
-        from benchmarks.shared import exported
+        from benchmarks.scaling import graphs
 
         factory = importlib.import_module(spec.partition(":")[0])
-        found = exported.export(entry, inputs, exported.inputs_of(factory, 1))
-        entry, said = found.entry, found.how
+        entry, said = graphs.export(entry, inputs, graphs.inputs_of(factory, 1))
         if entry is None:
             return "", None
     loop = functools.partial(repeat, entry, inputs)

@@ -45,7 +45,6 @@ from benchmarks.serving.frameworks import (
     memory,
 )
 from benchmarks.serving.models import MODELS, REQUEST, build
-from benchmarks.serving.plot import draw
 from benchmarks.shared import http_load, report
 from benchmarks.shared.others import QUIET_MACHINE, Others
 
@@ -292,9 +291,6 @@ def main() -> None:
         model: {name: asdict(each) for name, each in by_name.items()}
         for model, by_name in found.figures.items()
     }
-    report.RESULTS.mkdir(parents=True, exist_ok=True)
-    for plot in draw(figures, report.RESULTS):
-        print(f"plot: {plot}")
     measured = {
         f"{model}: {name}, {workers} workers": rates
         for model, by_name in found.figures.items()

@@ -30,7 +30,6 @@ from benchmarks.shared import archiving, report
 from benchmarks.shared.clients import percentile
 from benchmarks.soak import handlers
 from benchmarks.soak.clients import Client
-from benchmarks.soak.plot import draw
 from benchmarks.soak.slopes import HOUR, Slope, slope_of, verdict
 
 MB = 1e6
@@ -357,9 +356,6 @@ def main() -> None:
     certain = [*soaked.certain(), report.Bar("the leak is found", float(caught == "grows"), 1.0)]
     if not all(bar.met for bar in certain):
         doubt = ""
-    report.RESULTS.mkdir(parents=True, exist_ok=True)
-    plot = draw([asdict(sample) for sample in samples], report.RESULTS / "soak.svg", counted[0].seconds)
-    print(f"plot: {plot}")
     report.finish(
         "soak",
         latencies,

@@ -14,6 +14,8 @@ _LINE = re.compile(
 _METRIC = re.compile(
     r"W-\d+-(?P<model>.+)_1\.0-stdout org\.pytorch\.\S+ - result=\[METRICS\](?P<metric>.*), pattern="
 )
+# What interpool adds to a line of TorchServe's own.
+_REQUESTS = re.compile(r" \[requests? [\w\-, ]+\]$")
 # TorchServe's worker says these of itself.
 _OF_THE_WORKER = re.compile(
     r"s_name_part0=|Listening on port: |Successfully loaded .*metrics\.yaml|\[PID\]\d|Torch worker started\.|"
@@ -48,7 +50,7 @@ def said(server: TorchServe, model: str) -> Said:
         found = _LINE.match(line)
         if found is None or found["model"] != model:
             continue
-        text, stream = found["text"], found["stream"]
+        text, stream = _REQUESTS.sub("", found["text"]), found["stream"]
         frame = _FRAME.match(text) is not None
         if not (frame or skip_next[stream] or _OF_THE_WORKER.match(text) or _OF_THE_ENVIRONMENT.match(text)):
             lines[stream].append(f"{found['level']} {plain(server, text)}")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -10,17 +9,15 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 
-from interpool.archiver_ext import PackError, PackReport
+from interpool.archiver_ext import PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.packing.plan import Plan, Proposal
-from interpool.handler.cli import main
 from interpool.native.archive.format import SERVED_PLAINLY
 
 if TYPE_CHECKING:
     from test_archiver_ext.conftest import Write
 
-WANDB = Proposal("wandb.**", "mock", "never ran", "mypkg/m.py:9: import wandb")
 (PLAN,) = [command for command in commands if command.name == "plan"]
 (PACK,) = [command for command in commands if command.name == "pack"]
 
@@ -108,17 +105,6 @@ def test_summary_counts_and_says_why() -> None:
     assert "every server has them" not in said
 
 
-def test_packing_through_a_link_writes_what_it_leads_to(project: Write, tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    link = tmp_path / "current.ptpkg"
-    link.symlink_to("deep/v1.ptpkg")
-    args = ["mypkg.m:build", "-o", str(link), "--root", str(project(SOURCE)), "--no-inputs"]
-    assert CliRunner().invoke(PACK, [*args, "--extern", "annotated_*"]).exit_code == 0
-    assert link.is_symlink()
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["v1.ptpkg"]
-    assert zipfile.is_zipfile(link)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -160,19 +146,3 @@ def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
         "imported_by": [{"module": "mypkg.m", "line": 2}],
     }
     assert report["kind"] == "callable"
-
-
-def test_refusal_is_left_to_the_command_group(tmp_path: Path) -> None:
-    result = CliRunner().invoke(PACK, ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path)])
-    assert isinstance(result.exception, PackError)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-
-
-def test_json_says_on_failure_what_failed(tmp_path: Path) -> None:
-    args = ["nopkg:x", "-o", str(tmp_path / "m.ptpkg"), "--root", str(tmp_path)]
-    result = CliRunner().invoke(main, ["pack", *args, "--json"])
-    failed = json.loads(result.stdout)["error"]
-    assert (failed.keys(), failed["status"]) == ({"message", "status"}, 4)
-    assert "there is no module 'nopkg'" in failed["message"]
-    assert failed["message"] in result.stderr

@@ -8,9 +8,8 @@ import pytest
 from archives import module_records, write_archive
 from click.testing import CliRunner
 
-from interpool.archiver_ext.commands.showing import MOST_BYTES
 from interpool.handler.cli import main
-from interpool.handler.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
+from interpool.native.torchserve import MOST_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +47,3 @@ def test_settings_that_a_request_and_its_answer_need_are_said_with_their_sizes(t
         "least 6,553,501 for this request (it is 6,553,500 unless set), and max_response_size in "
         "config.properties is at least 7,000,000 for its answer (it is 6,553,500 unless set):"
     )
-
-
-def test_the_sizes_are_torchserves_own() -> None:
-    assert MOST_BYTES == MOST_REQUEST_BYTES == MOST_RESPONSE_BYTES

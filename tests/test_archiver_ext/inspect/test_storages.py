@@ -89,12 +89,3 @@ def test_a_pickle_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
     storages, (note,) = storages_in(path)
     assert storages == []
     assert note.startswith("p/bad.pkl cannot be read as a pickle")
-
-
-@pytest.mark.parametrize("depth", [50, 5_000])
-def test_deep_structures_are_walked_without_recursion(tmp_path: Path, depth: int) -> None:
-    content = b"\x80\x03" + b"]" * depth + b"K\x01" + b"a" * depth + b"."
-    path = tmp_path / "deep.pt"
-    with PackageExporter(path) as exporter:
-        exporter.save_binary("p", "deep.pkl", content)
-    assert storages_in(path) == ([], [])

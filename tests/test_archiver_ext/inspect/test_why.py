@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import archive_of, module_records, write_archive
+from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.commands.subcommands import commands
@@ -66,16 +66,6 @@ def test_a_package_stands_for_all_its_modules(packed_shop: Path) -> None:
     assert names(ask(packed_shop, "shop")) == [[ENTRY, "shop.nets.layers"], [ENTRY, "shop.nets.price"]]
 
 
-def test_shared_beginnings_are_shown_once(packed_shop: Path) -> None:
-    lines = run(packed_shop, "shop.rates").output.splitlines()
-    assert lines[0] == "shop.rates: intern, in the project"
-    assert "  shop/nets/price.py:5: from shop.rates import RATE (and line 6)" in lines
-    tree = lines[lines.index("4 chains:") + 1 :]
-    assert tree[0] == f"{ENTRY} (what was packed)"
-    assert sum("shop.nets.price  one of its objects is in the pickle" in line for line in tree) == 1
-    assert tree[2] == "│   ├── shop.rates  shop/nets/price.py:5: from shop.rates import RATE (and line 6)"
-
-
 def test_json_holds_the_chains(packed_shop: Path) -> None:
     value = json.loads(run(packed_shop, "annotated_types", "--json").output)
     assert set(value) == {
@@ -104,30 +94,6 @@ def test_an_unknown_module_is_explained(packed_shop: Path, module: str, said: st
         ask(packed_shop, module)
 
 
-def test_cycles_end_and_a_module_that_the_user_named_starts_its_own_chain(tmp_path: Path) -> None:
-    archive = archive_of(
-        tmp_path / "m.ptpkg",
-        {
-            "a": [(ENTRY, 0), ("b", 1)],
-            "b": [("a", 1), ("c", 1)],
-            "c": [("b", 2)],
-            "named": [],
-            "wanted": [("c", 3), ("named", 1)],
-        },
-    )
-    assert names(ask(archive, "wanted")) == [["named", "wanted"], [ENTRY, "a", "b", "c", "wanted"]]
-    assert ask(archive, "named").chains == [()]
-    assert "named (named when it was packed)" in run(archive, "named").output
-
-
-def test_the_line_shown_is_the_one_that_python_counts(tmp_path: Path) -> None:
-    archive = tmp_path / "m.ptpkg"
-    modules = module_records((), {"m": [(ENTRY, 0)], "wanted": [("m", 2)]})
-    write_archive(archive, modules, {"m.py": "# one\x0ctwo\nimport wanted\n", "wanted.py": ""})
-    (chain,) = ask(archive, "wanted").chains
-    assert chain[-1].text == "import wanted"
-
-
 def test_each_pickle_says_what_it_is(tmp_path: Path) -> None:
     pickles = [ENTRY, "interpool-archive/self-test.pkl", "models/other.pkl"]
     archive = archive_of(tmp_path / "m.ptpkg", {"m": [(name, 0) for name in pickles]})
@@ -137,13 +103,6 @@ def test_each_pickle_says_what_it_is(tmp_path: Path) -> None:
         "interpool-archive/self-test.pkl (the self-test)",
         "models/other.pkl (a pickle)",
     ]
-
-
-def test_modules_that_only_import_each_other_have_no_chain(tmp_path: Path) -> None:
-    archive = archive_of(tmp_path / "m.ptpkg", {"a": [("b", 1)], "b": [("a", 1)]})
-    answer = ask(archive, "a")
-    assert (answer.chains, answer.counted_all) == ([], True)
-    assert [link.importer for link in answer.imported_at] == ["b"]
 
 
 def test_countless_chains_are_bounded_and_the_shortest_come_first(tmp_path: Path) -> None:

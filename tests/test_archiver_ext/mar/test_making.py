@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import tarfile
-import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -134,13 +132,6 @@ def test_the_command_prints_how_to_go_on(packed_shop: Path, handler: str, store:
     assert report["archive_format"] == "zip-store"
 
 
-def test_the_archive_is_named_once(packed_shop: Path) -> None:
-    for args in ((), (packed_shop, "--serialized-file", packed_shop)):
-        result = run(*args, "--handler", "h.py")
-        assert result.exit_code == 2
-        assert "give the archive, or --serialized-file, and not both" in result.output
-
-
 def test_a_damaged_archive_is_not_wrapped(
     packed_shop: Path, handler: str, store: Path, tmp_path: Path
 ) -> None:
@@ -153,26 +144,6 @@ def test_a_damaged_archive_is_not_wrapped(
     with pytest.raises(ArchiveError, match="cut short"):
         make_mar(MarRequest(damaged, handler, export_path=store))
     assert list(store.iterdir()) == []
-
-
-@pytest.mark.parametrize("archive_format", FORMATS)
-def test_a_link_that_is_there_stays_one(
-    packed_shop: Path, handler: str, store: Path, tmp_path: Path, archive_format: MarFormat
-) -> None:
-    request = MarRequest(packed_shop, handler, export_path=store, archive_format=archive_format, force=True)
-    link = make_mar(request).output
-    target = tmp_path / "elsewhere"
-    link.rename(target)
-    link.symlink_to(target)
-    make_mar(replace(request, version="2"))
-    assert link.is_symlink()
-    assert (
-        json.loads(content_of(target if target.is_dir() else link)["MAR-INF/MANIFEST.json"])["model"][
-            "modelVersion"
-        ]
-        == "2"
-    )
-    assert [path.name for path in store.iterdir()] == [link.name]
 
 
 def test_what_is_there_is_replaced_by_force_only(packed_shop: Path, handler: str, store: Path) -> None:
@@ -247,27 +218,7 @@ def test_two_files_of_one_name_are_refused(
             make_mar(request)
 
 
-def test_a_wildcard_without_a_match_is_warned_of(packed_shop: Path, handler: str, store: Path) -> None:
-    request = MarRequest(packed_shop, handler, export_path=store, extra_files=("*.nothing",))
-    assert make_mar(request).warnings == ["--extra-files *.nothing matches no file"]
-
-
 def test_a_mar_is_not_wrapped_again(packed_shop: Path, handler: str, store: Path) -> None:
     made = make_mar(MarRequest(packed_shop, handler, export_path=store)).output
     with pytest.raises(PackError, match="is a TorchServe archive already"):
         make_mar(MarRequest(made, handler, "again", export_path=store))
-
-
-def test_the_process_is_left_as_it_was(packed_shop: Path, handler: str, store: Path) -> None:
-    """torch-model-archiver would delete TMPDIR/shop, and set up logging."""
-    precious = Path(tempfile.gettempdir()) / "interpool-test-precious"
-    precious.mkdir(exist_ok=True)
-    before = (tempfile.gettempdir(), list(logging.getLogger().handlers))
-    try:
-        make_mar(MarRequest(packed_shop, handler, precious.name, export_path=store))
-        with pytest.raises(PackError, match="special characters"):
-            make_mar(MarRequest(packed_shop, handler, "a b", export_path=store))
-        assert (tempfile.gettempdir(), list(logging.getLogger().handlers)) == before
-        assert precious.is_dir()
-    finally:
-        precious.rmdir()

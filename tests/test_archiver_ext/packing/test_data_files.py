@@ -94,20 +94,6 @@ def test_glob_that_names_no_file_of_the_project_is_refused(root: Path, pattern: 
         find_data(root, [pattern])
 
 
-def test_folder_of_nothing_but_hidden_files_and_sources_counts_as_empty(root: Path, tmp_path: Path) -> None:
-    for name in ("cache/.gitkeep", "configs/base.py", "configs/deep/__init__.py", "assets/tmp/.gitkeep"):
-        (root / "mypkg" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "mypkg" / name).touch()
-    assert find_data(root, ["mypkg/cache/"]) == ["mypkg/cache/"]
-    assert find_data(root, ["mypkg/configs/"]) == ["mypkg/configs/"]
-    assert find_data(root, ["mypkg/assets/"]) == ["mypkg/assets/tmp/"]
-    listed, _ = exported(root, tmp_path, "mypkg/cache/", "mypkg/configs/", "mypkg/assets/")
-    assert listed == ["mypkg/assets/tmp/", "mypkg/cache/", "mypkg/configs/"]
-    assert find_data(root, ["mypkg/cache/.git*"]) == ["mypkg/cache/.gitkeep"], "which a glob may name"
-    with pytest.raises(PackError, match=r"has such a name$"):
-        find_data(root, ["mypkg/__pycache__/"])
-
-
 # ---- files -----------------------------------------------------------------------------------
 
 
@@ -121,17 +107,6 @@ def test_empty_folder_is_listed_and_is_no_member(root: Path, tmp_path: Path) -> 
     listed, members = exported(root, tmp_path, "mypkg/results/")
     assert listed == ["mypkg/results/"]
     assert not [name for name in members if "results" in name]
-
-
-def test_source_of_a_module_in_the_archive_is_only_listed(root: Path, tmp_path: Path) -> None:
-    listed, members = exported(root, tmp_path, "mypkg/helper.py", "mypkg/script.py")
-    assert listed == ["mypkg/helper.py", "mypkg/script.py"]
-    assert members["mypkg/helper.py"] == b"NUMBER = 1\n"
-
-
-def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None:
-    (root / "link.txt").symlink_to(root / "top.txt")
-    assert exported(root, tmp_path, "link.txt")[1]["link.txt"] == b"top"
 
 
 @pytest.mark.parametrize("named", [[], ["mypkg/.env"], ["mypkg/.env", ".auth/token"]])
@@ -179,11 +154,6 @@ def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
     assert [warning.splitlines()[0] for warning in built.warnings] == [*built.hidden.values()]
     for name, warning in zip(built.hidden, built.warnings, strict=True):
         assert f"--data '{name}'" in warning
-
-
-def test_names_that_differ_by_case_only_are_refused(root: Path, tmp_path: Path) -> None:
-    (root / "TOP.txt").touch()
-    assert "TOP.txt has the same name except for its case" in refusal(root, tmp_path, "[tT]*.txt")
 
 
 def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:

@@ -77,19 +77,6 @@ def test_object_that_cannot_be_pickled_is_refused(
     assert also in error.message
 
 
-def test_error_of_the_users_own_pickling_keeps_its_traceback(importable: Write, tmp_path: Path) -> None:
-    source = """
-        class Entry:
-            def __call__(self): ...
-            def __getstate__(self):
-                raise RuntimeError("not today")
-    """
-    error = refused_export("mypkg.m:Entry", importable({"mypkg/m.py": source}), tmp_path)
-    assert "(Entry): RuntimeError: not today" in error.message
-    assert "in __getstate__" in error.user_traceback
-    assert "archiver_ext" not in error.user_traceback
-
-
 def test_denied_module_starts_with_the_line_that_imports_it(importable: Write, tmp_path: Path) -> None:
     error = refused_export("mypkg.factory:good", importable(PROJECT), tmp_path, deny=("annotated_*",))
     assert error.message.splitlines() == [
@@ -167,18 +154,6 @@ def test_mocked_module_that_the_object_needs_is_refused(importable: Write, tmp_p
     error = refused_export("mypkg.m:Held", importable(source), tmp_path, mock=("annotated_types",))
     assert error.message.startswith("mypkg/m.py:2: import annotated_types\n")
     assert "mocked by --mock annotated_types, but the object" in error.message
-
-
-@pytest.mark.parametrize(
-    ("option", "said"), [("mock", "always takes from the server"), ("deny", "is denied by")]
-)
-def test_standard_library_is_denied_but_never_mocked(
-    importable: Write, tmp_path: Path, option: str, said: str
-) -> None:
-    source = {"mypkg/m.py": "import json\ndef entry(): pass\ndef build(): return entry"}
-    error = refused_export("mypkg.m:build", importable(source), tmp_path, **{option: ("json",)})
-    assert error.message.startswith("mypkg/m.py:1: import json\n")
-    assert said in error.message
 
 
 def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write, tmp_path: Path) -> None:

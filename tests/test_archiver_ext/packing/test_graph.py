@@ -2,13 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext import pack
 from interpool.archiver_ext.mar.opening import open_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from test_archiver_ext.conftest import Write
 
 ENTRY = ("interpool-archive/entry.pkl", 0)
 
@@ -36,35 +34,3 @@ def test_every_module_has_all_its_importers_with_their_lines(packed_shop: Path) 
     assert found["torch.nn.modules.linear"] == [ENTRY]
     assert found["annotated_types"] == [("shop.rates", 1)]  # through __import__
     assert found["collections.abc"] == [("annotated_types", 3)]
-
-
-def test_an_external_package_that_nothing_names_is_there_for_its_submodules(packed_shop: Path) -> None:
-    found = importers(packed_shop)
-    assert found["os.path"] == [("shop.nets.price", 1)]
-    assert found["os"] == [("os.path", 0)]
-    assert found["numpy"] == [("numpy.random", 0)]
-
-
-def test_an_attribute_is_no_module_and_a_submodule_is_not_its_package(project: Write, tmp_path: Path) -> None:
-    root = project(
-        {
-            "mypkg/tools/__init__.py": "def twice(x): return 2 * x",
-            "mypkg/tools/deep.py": "",
-            "mypkg/m.py": """
-                from mypkg.tools import twice
-                from mypkg.tools import deep
-                from xml import *
-
-                def entry(x):
-                    return twice(x)
-
-                def build():
-                    return entry
-            """,
-        }
-    )
-    found = importers(pack("mypkg.m:build", tmp_path / "m.ptpkg", root=root).output)
-    assert found["mypkg.tools"] == [("mypkg.m", 2), ("mypkg.tools.deep", 0)]
-    assert found["mypkg.tools.deep"] == [("mypkg.m", 3)]
-    assert found["xml"] == [("mypkg.m", 4)]
-    assert "mypkg.tools.twice" not in found

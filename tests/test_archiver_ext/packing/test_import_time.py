@@ -7,7 +7,6 @@ import textwrap
 import pytest
 
 from interpool.archiver_ext.packing.observe.import_time import used_at_import
-from interpool.archiver_ext.packing.observe.imports import find_imports
 
 HEAD = "import lib, lib.sub\nfrom lib import Thing, thing\nfrom typing import Optional, Union\n"
 
@@ -75,23 +74,3 @@ def test_what_a_stand_in_cannot_do_is_a_use(body: str) -> None:
 )
 def test_what_a_stand_in_can_do_is_none(body: str) -> None:
     assert used(body) == {}
-
-
-def test_annotations_that_are_not_evaluated_are_none() -> None:
-    source = "from __future__ import annotations\n" + HEAD
-    body = "def f(x: Optional[Thing]): pass\nx: Optional[Thing] = None\nclass C:\n    y: Thing | None"
-    assert used_at_import(source + body, "m.py") == {}
-    assert [*used_at_import(source + "x: int = thing()", "m.py")] == ["lib"]
-
-
-def test_the_line_is_the_first_that_uses_it() -> None:
-    assert used("\nA = 1\nB = thing()\nC = thing()") == {"lib": "m.py:6: B = thing()"}
-    assert used_at_import(b"def (", "m.py") == {}
-
-
-def test_a_line_is_the_one_that_python_counts_whatever_the_source_holds() -> None:
-    source = "import lib\n# one\x0ctwo\x0bthree\x1cfour\x85five\u2028six\r\nclass Own(lib.Wrapper): pass\n"
-    assert used_at_import(source, "m.py") == {"lib": "m.py:3: class Own(lib.Wrapper): pass"}
-    assert used_at_import(source.encode(), "m.py") == {"lib": "m.py:3: class Own(lib.Wrapper): pass"}
-    (site, *_) = find_imports("# one\x0ctwo\nimport lib\n", "m", is_package=False)
-    assert (site.line, site.text) == (2, "import lib")

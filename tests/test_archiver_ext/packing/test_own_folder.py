@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from interpool.archiver_ext import PackError, pack, verify_archive
+from interpool.archiver_ext import PackError, pack
 from interpool.archiver_ext.packing.plan import read_plan
 from interpool.handler.cli import main
 
@@ -69,43 +69,6 @@ def test_a_package_that_lists_its_own_folder_and_imports_what_it_finds_is_packed
     }  # fmt: skip
     (asked,) = report.modules["suite.first"]["imported_by"]
     assert asked == {"module": "suite", "line": 9}
-
-
-def test_names_that_no_import_statement_can_write_are_packed_too(project: Write, tmp_path: Path) -> None:
-    files = SUITE | {
-        "suite/3d/__init__.py": "from .u_net import Net; NUMBER = 1",
-        "suite/3d/u_net.py": """
-            from importlib import import_module
-
-            Net = import_module(".x-y", "suite.3d").Net
-        """,
-        "suite/3d/x-y.py": """
-            import torch
-
-            class Net(torch.nn.Module):
-                def forward(self, x):
-                    from suite import names
-                    return x * names()[0]
-        """,
-        "export.py": """
-            import importlib
-            import torch
-
-            def build():
-                return importlib.import_module("suite.3d").Net()
-
-            def example_inputs():
-                return torch.ones(2)
-        """,
-    }
-    report = pack("export:build", tmp_path / "m.ptpkg", root=project(files))
-    assert {"suite.3d", "suite.3d.u_net", "suite.3d.x-y"} <= {*report.names("intern")}
-    assert report.warnings == []
-    assert verify_archive(report.output).stages[-1].name == "self-test"
-    with pytest.raises(PackError) as caught:
-        pack("export:build", tmp_path / "m.ptpkg", root=tmp_path / "project", extern=["suite.3d.**"])
-    assert "which is to be taken from the server, where only an identifier" in caught.value.message
-    assert caught.value.message.endswith("What to do: rename its file or folder, or have it packed")
 
 
 @pytest.mark.parametrize(
@@ -178,34 +141,6 @@ def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tm
     (root / "mypkg" / "data").mkdir()
     report = pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=["mypkg/data/"])
     assert [*report.plan.data] == ["mypkg/data/"]
-
-
-@pytest.mark.parametrize(
-    ("file", "option"),
-    [
-        (".gitkeep", "mypkg/data/"),
-        pytest.param("base.py", "mypkg/data/*.py", marks=pytest.mark.long),
-        pytest.param("a/x.py", "mypkg/data/", marks=pytest.mark.long),
-    ],
-)
-def test_the_option_that_is_named_for_a_folder_without_data_is_taken(
-    project: Write, tmp_path: Path, file: str, option: str
-) -> None:
-    files = {name: text for name, text in FOLDERS.items() if not name.endswith(".bin")}
-    model = files["mypkg/model.py"].replace("*.bin", "*.py")
-    root = project(files | {"mypkg/model.py": model, f"mypkg/data/{file}": ""})
-    with pytest.raises(PackError) as caught:
-        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
-    assert f"What to do: --data '{option}'," in caught.value.message
-    assert pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=[option]).attempts == 1
-
-
-def test_a_folder_that_is_listed_and_lacks_files_is_named(project: Write, tmp_path: Path) -> None:
-    source = FOLDERS["mypkg/model.py"].replace("if not", "open(DATA + '/a.bin').close()\n        if not")
-    with pytest.raises(PackError) as caught:
-        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=project(FOLDERS | {"mypkg/model.py": source}))
-    assert "answers its example inputs differently" in caught.value.message
-    assert "mypkg/data/ (mypkg/model.py:14: return x + len(list(Path(DATA)" in caught.value.message
 
 
 SETTINGS = {

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.archiver_ext.packing.pack import PackReport, pack
-from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan, write_plan
+from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
 from interpool.handler.cli import main
 from interpool.native.archive.format import Origin
 
@@ -116,56 +116,6 @@ def test_one_trial_load_finds_all_that_only_loading_needs(packed: PackReport) ->
     ]
 
 
-FUSSY = """
-    import os
-
-    if __name__ != "fussy14":
-        raise RuntimeError(f"not found in {os.getcwd()}")
-    SIZE = 3
-"""
-FUSSY_WHEN_SCANNED = """
-    SIZE = 3
-
-    def never():
-        import fussy15
-"""
-FUSSY_PROJECT = {
-    "site-packages/fussy15.py": """
-        import os
-
-        raise SystemExit(f"not found in {os.getcwd()}")
-    """,
-    "project/m.py": """
-        import fussy14
-
-        class Entry:
-            def __call__(self):
-                return fussy14.SIZE
-    """,
-}
-
-
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        (FUSSY, "its code does not work from an archive (RuntimeError)"),
-        pytest.param(FUSSY_WHEN_SCANNED, "fussy14 importing it failed (SystemExit)", marks=pytest.mark.long),
-    ],
-)
-def test_what_an_error_says_is_told_and_not_in_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, why: str
-) -> None:
-    """It may hold paths of this machine, and equal models give equal bytes."""
-    for name, text in (FUSSY_PROJECT | {"site-packages/fussy14.py": source}).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(textwrap.dedent(text))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
-    report = pack("m:Entry", tmp_path / "m.ptpkg", root=tmp_path / "project")
-    assert (report.modules["fussy14"]["action"], report.modules["fussy14"]["reason"]) == ("extern", why)
-    (correction,) = [each for each in report.corrections if each.startswith("fussy14")]
-    assert correction.startswith(f"fussy14 is taken from the server: {why}: not found in /")
-
-
 def test_what_is_packed_has_not_been_run(packed: PackReport) -> None:
     importer = torch.package.PackageImporter(str(packed.output))
     assert importer.load_pickle("interpool-archive", "entry.pkl").calls == 0
@@ -217,38 +167,6 @@ def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_pa
     assert report.modules["iniconfig"]["origin"] is Origin.USER
     assert (report.modules["cffi"]["action"], report.modules["cffi"]["reason"]) == ("extern", "mine")
     assert report.modules["cffi"]["origin"] is Origin.PLAN
-
-
-@pytest.mark.parametrize("origin", [pytest.param(Origin.RULES, marks=pytest.mark.long), Origin.USER])
-def test_a_plan_from_a_report_decides_as_one_from_a_file(mypkg: Path, tmp_path: Path, origin: Origin) -> None:
-    """In a report each proposal has the origin that it had when the plan was made."""
-    plan = Plan(
-        "mypkg.factory:build",
-        proposals=(
-            Proposal("cffi.**", "extern", "--extern cffi.**", origin=origin),
-            Proposal("not_needed.**", "mock", "--mock not_needed.**", origin=origin),
-        ),
-    )
-    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=NEEDED)
-    assert report.modules["cffi"]["origin"] is Origin.PLAN
-    (unused,) = [warning for warning in report.warnings if "matches no module" in warning]
-    assert unused.startswith("the plan's [mock] not_needed.** matches no module that the model needs")
-
-
-def test_a_plan_can_be_read_whatever_errors_and_lines_say(tmp_path: Path) -> None:
-    said = "\x1b[1mnot\x1b[0m \x00\udcff"
-    line = "a\nb.py:1: import cffi\t# \x0c\x7f"
-    plan = Plan(
-        "m:build", data={"m/a.txt": said[:-1]}, proposals=(Proposal("cffi.**", "mock", said[:-1], line),)
-    )
-    write_plan(plan, tmp_path / "plan.toml", not_working=f"first\n{said}")
-    found = read_plan(tmp_path / "plan.toml")
-    assert found == Plan("m:build", data=plan.data, proposals=(Proposal("cffi.**", "mock", said[:-1]),))
-    text = (tmp_path / "plan.toml").read_text(encoding="utf-8")
-    assert text.startswith("# NOT WORKING: first\n# NOT WORKING: \\x1b[1mnot\\x1b[0m \\x00\\udcff\n")
-    assert "\n# a\\nb.py:1: import cffi\\t# \\x0c\\x7f\n" in text
-    write_plan(Plan("m:build", data={"m/a.txt": said}), tmp_path / "plan.toml")
-    assert [*read_plan(tmp_path / "plan.toml").data] == ["m/a.txt"]
 
 
 def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> None:

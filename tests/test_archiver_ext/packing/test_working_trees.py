@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 import zipfile
-from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 from interpool.archiver_ext import pack
-from interpool.archiver_ext.packing import distributions
-from interpool.archiver_ext.packing.decide.distributions import distribution_of, installs
-from interpool.archiver_ext.packing.decide.rules import Rules
+from interpool.archiver_ext.packing.decide import distributions
+from interpool.archiver_ext.packing.decide.distributions import distribution_of
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
@@ -137,30 +133,6 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_what_is_no_file_is_nobodys_even_in_the_projects_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    trees = Rules(tmp_path).trees
-    assert not any(trees.owns(Path(name)) for name in ("<string>", "_classes.py", "<torch_package_0>.m.py"))
-    (tmp_path / "m.py").touch()
-    assert trees.owns(Path("m.py"))
-    assert trees.owns(tmp_path / "not_yet.py")
-
-
-@pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
-def test_what_python_imports_at_its_start_is_not_the_projects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    file = tmp_path / "etc" / f"{name}.py"
-    file.parent.mkdir()
-    file.touch()
-    started = ModuleType(name)
-    started.__file__ = str(file)
-    monkeypatch.setitem(sys.modules, name, started)
-    assert not Rules(tmp_path / "project").trees.owns(file)
-
-
 @pytest.mark.usefixtures("fresh_metadata")
 def test_an_editable_install_is_the_projects_own_code(
     project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -216,45 +188,3 @@ def test_a_decision_about_a_part_of_a_namespace_package_leaves_the_projects_part
         assert [each for each in report.externs if each["module"].startswith("acme")] == [
             {"module": "acme", "distribution": "acme-core", "version": "1.0"}
         ]
-
-
-@pytest.mark.usefixtures("fresh_metadata")
-def test_a_namespace_package_is_the_users_too_where_its_installed_part_is_found_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(write(tmp_path / "tree", {"acme14/vision/model.py": ""}))
-    monkeypatch.syspath_prepend(write(tmp_path / "site-packages", {"acme14/core/__init__.py": ""}))
-    rules = Rules(tmp_path / "project")
-    try:
-        found = {name: rules.verdict(name) for name in ("acme14", "acme14.vision.model", "acme14.core.made")}
-        assert [each.origin for each in found.values()] == [Origin.PROJECT, Origin.PROJECT, Origin.RULES]
-        assert found["acme14.core.made"].glob == "acme14.core.**"
-        assert rules.package_of("acme14.vision.model") == ""
-    finally:
-        for name in [each for each in sys.modules if each.partition(".")[0] == "acme14"]:
-            del sys.modules[name]
-
-
-@pytest.mark.usefixtures("fresh_metadata")
-def test_what_pip_has_put_somewhere_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``pip install --target`` does."""
-    target = editable(write(tmp_path / "libs", {"words14/__init__.py": ""}), tmp_path)
-    monkeypatch.syspath_prepend(target)
-    assert not installs("words14", target / "words14")
-    assert Rules(tmp_path / "project").verdict("words14").origin is Origin.PROJECT
-    (target / "words_of_somebody-1.0.dist-info" / "RECORD").write_text("words14/__init__.py,,\n")
-    distributions._recorded.cache_clear()
-    assert installs("words14", target / "words14")
-
-
-def test_what_was_installed_from_a_repository_is_not_the_indexs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = editable(tmp_path / "site-packages", tmp_path)
-    monkeypatch.syspath_prepend(site)
-    url = site / "words_of_somebody-1.0.dist-info" / "direct_url.json"
-    found = []
-    for said in ({"dir_info": {}}, {"vcs_info": {"vcs": "git"}}, {"archive_info": {}}, None):
-        url.write_text(json.dumps(said)) if said is not None else url.unlink()
-        found.append(distributions._from_index(metadata.distribution("words-of-somebody")))
-    assert found == [False, False, True, True]

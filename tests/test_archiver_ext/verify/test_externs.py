@@ -12,7 +12,7 @@ import pytest
 
 from interpool.archiver_ext.verify.externs import check_externs
 from interpool.native import known_libraries
-from interpool.native.archive.format import Manifest, Origin
+from interpool.native.archive.format import Manifest
 from interpool.native.errors import ExternError
 
 HERE = ".".join(map(str, sys.version_info[:3]))
@@ -55,15 +55,6 @@ def test_another_major_version_is_a_warning(
     assert warnings in ([], [f"[extern-version] {said}"])
 
 
-def test_what_no_index_has_is_missing_without_a_pip_command() -> None:
-    with pytest.raises(
-        ExternError, match="module mylib is not installed; it was installed from a dir"
-    ) as caught:
-        check_externs("m", manifest(("mylib", "", "")))
-    assert "pip install" not in str(caught.value)
-    assert check_externs("m", manifest(("click", "", ""))) == []
-
-
 @pytest.mark.parametrize(
     ("made_with", "usable"), [("2.13.1+cu130", True), ("2.12.0", False), ("3.13.0", False)]
 )
@@ -90,21 +81,6 @@ def test_all_that_is_missing_is_named_with_the_command_that_brings_it() -> None:
         "brings module nobody, is not installed. Install what it was made with: pip install "
         "'nowhere-at-all==1.2' 'nobody-either==0.3' [extern-missing]"
     )
-
-
-def test_a_module_without_a_distribution_is_a_warning() -> None:
-    assert check_externs("m", manifest(("proving", "not-a-distribution", "1.0"))) == [
-        "[extern-version] proving is here, but of an unknown version"
-    ]
-
-
-def test_another_python_is_a_warning_and_a_module_that_it_lacks_an_error() -> None:
-    (warning,) = check_externs("m", manifest(python="3.8.19"))
-    assert warning.startswith("[python-version] made with Python 3.8.19, and this is")
-    origin, why = Origin.STANDARD_LIBRARY, "whatever the reason says"
-    gone = {"asynchat_of_old": {"action": "extern", "origin": origin, "reason": why, "imported_by": []}}
-    with pytest.raises(ExternError, match=r"has no module asynchat_of_old, which Python 3\.8\.19 had"):
-        check_externs("m", manifest(python="3.8.19", modules=gone))
 
 
 def test_a_library_that_is_known_to_fail_in_private_interpreters_is_a_warning(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 import subprocess
 import sys
 import zipfile
@@ -19,12 +18,10 @@ from proving import build_archive, make_keys, replace_bytes
 from interpool.archiver_ext.commands.subcommands import commands
 from interpool.archiver_ext.verify.signature_check import verify_signature, verify_signature_apart
 from interpool.archiver_ext.verify.signing import (
-    claimed_fingerprint,
     sign_archive,
-    signature_state,
 )
 from interpool.archiver_ext.verify.signing_keys import fingerprint
-from interpool.native.archive.reader import MANIFEST_MEMBER, SIGNATURE_MEMBER, read_records
+from interpool.native.archive.reader import MANIFEST_MEMBER, SIGNATURE_MEMBER
 from interpool.native.errors import ArchiveError, DigestError, SignatureError
 
 Keys = tuple[Path, Path]
@@ -97,34 +94,6 @@ def test_signing_again_replaces_the_signature(archive: Path, keys: Keys, tmp_pat
     assert abs(archive.stat().st_size - size) < 200
     assert check(archive, other[1]) == fingerprint(other[1])
     refused("wrong-key", lambda: check(archive, keys[1]))
-
-
-def test_signing_elsewhere_leaves_the_archive_as_it_is(archive: Path, keys: Keys, tmp_path: Path) -> None:
-    before = archive.read_bytes()
-    archive.chmod(0o640)
-    sign_archive(archive, keys[0], output=tmp_path / "signed.ptpkg")
-    assert archive.read_bytes() == before
-    assert stat.S_IMODE((tmp_path / "signed.ptpkg").stat().st_mode) == 0o640
-    assert {path.name for path in tmp_path.iterdir()} == {"m.ptpkg", "signed.ptpkg"}
-
-
-@pytest.mark.parametrize("elsewhere", [True, False])
-def test_signing_through_a_link_signs_what_it_leads_to(
-    archive: Path, keys: Keys, tmp_path: Path, elsewhere: bool
-) -> None:
-    (tmp_path / "deep").mkdir()
-    target = tmp_path / "deep" / "v1.ptpkg"
-    link = tmp_path / "current.ptpkg"
-    link.symlink_to("deep/v1.ptpkg")
-    if elsewhere:
-        sign_archive(archive, keys[0], output=link)
-    else:
-        archive.rename(target)
-        sign_archive(link, keys[0])
-    assert link.is_symlink()
-    assert not target.is_symlink()
-    assert check(target, keys[1]) == fingerprint(keys[1])
-    assert [path.name for path in target.parent.iterdir()] == ["v1.ptpkg"]
 
 
 def test_a_disk_without_room_leaves_the_archive_as_it_is(
@@ -268,20 +237,6 @@ def test_a_child_process_says_the_same_and_imports_nothing_of_a_models(
     said = refused("other-manifest", lambda: verify_signature_apart(manifest + b" ", signature, known, "m"))
     assert said.count("[other-manifest]") == 1
     refused("unsigned", lambda: verify_signature_apart(manifest, None, known, "m"))
-
-
-def test_the_state_is_told_without_checking_it(archive: Path, keys: Keys) -> None:
-    for expected in ("unsigned", f"signed by key {fingerprint(keys[1])}, not verified"):
-        with archive.open("rb") as file:
-            assert str(signature_state(read_records("m", file), file)) == expected
-        sign_archive(archive, keys[0])
-
-
-@pytest.mark.parametrize(
-    "bundle", [b"", b"[]", b"{}", b'{"verificationMaterial": {"publicKey": 1}}', b"[" * 9999]
-)
-def test_a_bundle_that_names_no_key_names_none(bundle: bytes) -> None:
-    assert claimed_fingerprint(bundle) == ""
 
 
 def test_without_model_signing_the_error_says_what_to_install(archive: Path, keys: Keys) -> None:

@@ -57,12 +57,6 @@ def ask(entry: Any, *bodies: Any, **options: Any) -> Found:
     return served(entry, bodies[0], **options)(*bodies)
 
 
-def test_whole_batches_are_put_one_after_the_other() -> None:
-    model = Sees()
-    assert ask(model, [[1, 2]], [[3, 4], [5, 6]], batches="batch")[0] == [[[2, 4]], [[6, 8], [10, 12]]]
-    assert model.seen == [(3, 2)]
-
-
 def test_a_batch_of_no_rows_is_asked_of_the_model_by_itself() -> None:
     some, none = (Arguments((torch.ones(rows, 2),), {}) for rows in (1, 0))
     assert batch_of([some, none], "batch") is None
@@ -109,12 +103,6 @@ def test_what_the_model_did_to_an_option_is_undone_before_it_is_called_again() -
     assert (codes, answers[0], answers[2]) == ([200, 503, 200], [2.0], [6.0])
 
 
-def test_one_whole_batch_is_the_call() -> None:
-    model = Sees()
-    assert ask(model, [[1, 2]], batches="batch")[0] == [[[2, 4]]]
-    assert model.seen == [(1, 2)]
-
-
 @pytest.mark.parametrize("other", [[[1, 2, 3]], [[1.0, 2.0]], 5.0])
 def test_batches_that_do_not_fit_together_run_one_at_a_time(other: Any) -> None:
     model = Sees()
@@ -155,12 +143,6 @@ def test_arrays_with_labels_are_divided_by_place() -> None:
 
     assert split(Labelled(), "rows", 3) == [1.0, 2.0, 3.0]
     assert split(Labelled(), "rows", [1, 2]) == [[1.0], [2.0, 3.0]]
-
-
-def test_each_request_of_a_module_can_be_a_call() -> None:
-    model = Sees()
-    assert ask(model, [1, 2], [3, 4], batches="each")[0] == [[2, 4], [6, 8]]
-    assert model.seen == [(2,), (2,)]
 
 
 def test_a_callable_can_have_its_requests_stacked() -> None:

@@ -246,3 +246,88 @@ def test_a_default_device_that_a_model_chose_when_it_was_loaded_stays_its_own(
         assert b"'cpu', 'cpu', 'meta']" in chosen.ask(session, -1, BATCH)[1]
         assert failed.ask(session, -1)[0] == 500
         assert b"'cpu', 'cpu', 'cpu']" in neighbour.ask(session, -1, BATCH)[1]
+
+
+# How a handler meets what CUDA says: it raises that, or something else because of it, or while it is loaded.
+MEETS = {
+    "in a call": ("", "raise lost(number)"),
+    "as another's cause": ("", "raise ValueError('no answer') from lost(number)"),
+    "while another is handled": (
+        "",
+        "\n            try: raise lost(number)\n            except RuntimeError: raise KeyError('no answer')",
+    ),
+}
+LOSES = """
+import torch
+from ts.torch_handler.base_handler import BaseHandler
+
+def lost(number):
+    error = torch.AcceleratorError(f"CUDA error: number {{number}}\\nCompile with more")
+    error.error_code = number
+    return error
+
+class Handler(BaseHandler):
+    def initialize(self, context):
+        {load}
+        super().initialize(context)
+
+    def handle(self, data, context):
+        number = int(data[0]["body"])
+        if number: {call}
+        return ["served"] * len(data)
+"""
+
+
+@pytest.fixture
+def found_again(session: InterpreterSession) -> Iterator[None]:
+    """An interpreter has no other process to go on in: it forgets that its GPU is lost."""
+    yield
+    Code(session, "import sys; sys.modules['interpool.handler.backend.lost_devices']._lost = ''")
+
+
+def _body(number: int) -> bytes:
+    return otf.predict(str(number).encode())
+
+
+@pytest.mark.usefixtures("found_again")
+@pytest.mark.parametrize("how", MEETS)
+def test_what_says_that_the_gpu_is_lost_is_reported_with_the_answer(
+    session: InterpreterSession, tmp_path: Path, how: str
+) -> None:
+    load, call = MEETS[how]
+    served = Served(tmp_path / "m", ordinary=True)
+    (served.directory / "handler.py").write_text(LOSES.format(load=load or "pass", call=call))
+    (served.directory / "net.py").write_text(NET)
+    assert served.ask(session, 0)[0] == 200
+    for passing in (0, 2, 209):  # nothing is wrong; a lack of memory; a kernel for another GPU
+        code, _, said = served.ask(session, 0, _body(passing))
+        assert (code == 200) == (passing == 0)
+        assert said == []
+    code, _, said = served.ask(session, 0, _body(710))
+    assert code in (503, 507)  # TorchServe's own
+    assert said == ["device_lost: this process can use its GPU no more: CUDA error: number 710"]
+
+
+@pytest.mark.usefixtures("found_again")
+def test_a_load_that_finds_the_gpu_lost_says_so(session: InterpreterSession, tmp_path: Path) -> None:
+    served = Served(tmp_path / "m", ordinary=True)
+    (served.directory / "handler.py").write_text(LOSES.format(load="raise lost(700)", call="pass"))
+    (served.directory / "net.py").write_text(NET)
+    code, _, said = served.ask(session, 0)
+    assert code == 507
+    kinds = [line.partition(":")[0] for line in said]
+    assert kinds == ["load_failed", "not_started", "device_lost"]
+
+
+@pytest.mark.usefixtures("found_again")
+def test_a_request_of_a_batch_that_finds_the_gpu_lost_says_so(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    served = Served(tmp_path / "m", ordinary=False)
+    build_archive(served.directory / "m.ptpkg", tmp_path / "canary", entry="LosesGpu")
+    assert served.ask(session, 0)[0] == 200
+    code, reply, said = served.ask(session, 0, otf.predict(b"0", b"710"))
+    assert code == 200
+    assert b"served" in reply
+    assert b"AcceleratorError: CUDA error: number 710" in reply
+    assert said == ["device_lost: this process can use its GPU no more: CUDA error: number 710"]

@@ -62,12 +62,6 @@ def test_equal_shapes_run_as_one_batch() -> None:
     assert model.seen == [(2, 2)]
 
 
-def test_a_single_request_is_a_batch_of_one() -> None:
-    model = Doubles()
-    assert _ask(model, [1, 2]) == ([[2, 4]], [200])
-    assert model.seen == [(1, 2)]
-
-
 @pytest.mark.parametrize("other", [[1, 2, 3], [1.0, 2.0]])
 def test_other_shapes_or_types_run_one_at_a_time(other: list[float]) -> None:
     model = Doubles()
@@ -160,11 +154,6 @@ def test_lack_of_memory_is_the_request_s_that_lacked_it() -> None:
     assert _ask(greedy, [4], [1])[1] == [507, 200]
 
 
-@pytest.mark.parametrize("text", ["CUDA", "CUDA out of memory"])
-def test_a_text_is_no_lack_of_memory(text: str) -> None:
-    assert _ask({"a": 1}.__getitem__, [1], text, "a")[1] == [503, 503, 200]
-
-
 def test_an_answer_that_is_not_as_proven_is_computed_for_each_alone() -> None:
     model = Doubles(lambda y: y.view(-1, 4))
     assert _ask(model, [1, 1], [2, 2], [1, 2, 3, 4])[1] == [503, 503, 200]
@@ -201,13 +190,6 @@ def test_a_module_that_takes_text_gets_it() -> None:
             return torch.tensor([len(text)])
 
     assert _ask(Length(), "ab", "c") == ([[2], [1]], [200, 200])
-
-
-def test_a_callable_is_called_once_per_request() -> None:
-    calls: list[object] = []
-    answers, _ = _ask(lambda x: calls.append(x) or x.tolist(), [1], [2], serving=SERVED_PLAINLY)
-    assert answers == [[1], [2]]
-    assert len(calls) == 2
 
 
 def test_answers_larger_than_torchserve_takes_fail_alone() -> None:
@@ -313,8 +295,3 @@ def test_what_is_not_as_proven_is_not_divided(output: object, proven: Any) -> No
 )
 def test_answers_become_what_json_has(value: object, sent: object) -> None:
     assert sendable(value) == sent
-
-
-def test_what_json_lacks_is_named() -> None:
-    with pytest.raises(TypeError, match=r"builtins.object, which cannot be sent as JSON"):
-        sendable([object()])

@@ -25,7 +25,7 @@ from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession
 
-RECEIVED = r"Backend received inference at: \d+\n"
+RECEIVED = r"Backend received inference at: \d+ \[request request-\]\n"
 OF_MODEL = r"\|#ModelName:m,Level:Model\|#type:{}\|#hostname:\S+,\d+,request-0\n"
 METRIC = r"\[METRICS\]PredictionTime\.Milliseconds:[\d.]+" + OF_MODEL.format("GAUGE")
 COUNTER = r"\[METRICS\]Rows\.Count:2" + OF_MODEL.format("COUNTER")
@@ -325,15 +325,56 @@ def test_what_a_model_makes_of_logging_holds_for_torchserves_lines_too(
         """,
     )
     model.ask(session)
+    unnamed = RECEIVED.replace(r" \[request request-\]", "")  # a format of the model's own
     lines = {
         "": ("", ""),
         "as ever": (RECEIVED, METRIC),
-        "twice": (RECEIVED * 2, METRIC * 2),
+        "twice": (RECEIVED + unnamed, METRIC * 2),
         "seen": ("seen\n" + RECEIVED, "seen\n" + METRIC),
         "like this": (
-            "INFO otf_message_handler.py retrieve_msg root " + RECEIVED,
+            "INFO otf_message_handler.py retrieve_msg root " + unnamed,
             "INFO caching_metric.py emit_metrics ts.metrics.caching_metric " + METRIC,
         ),
     }
     written = "".join(model.written())
     assert re.fullmatch(lines[received][0] + lines[metric][1], written), written
+
+
+SAYS = """
+    import logging
+    def handle(data, context):
+        if data is not None:
+            logging.getLogger("mine").info("logged %d", 1)
+            logging.getLogger("mine").info("[METRICS]Mine.Count:1|#Level:Model|#hostname:h,1")
+            print("printed")
+            raise ValueError("as you wish")
+    """
+
+
+def test_torchserves_lines_name_the_requests_and_a_models_own_are_as_elsewhere(
+    session: InterpreterSession, model_of: Make
+) -> None:
+    model = model_of(SAYS)
+    model.ask(session)
+    lines = "".join(model.written()).splitlines()
+    assert re.fullmatch(RECEIVED, lines.pop(0) + "\n")
+    assert lines[:3] == ["logged 1", "[METRICS]Mine.Count:1|#Level:Model|#hostname:h,1", "printed"]
+    assert lines[3] == "Invoking custom service failed. [request request-]"
+    assert lines[-1] == "ValueError: as you wish"
+
+
+def test_as_json_every_line_that_is_logged_in_a_call_names_its_requests(
+    model_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_LOG", "json")
+    model = model_of(SAYS)
+    with InterpreterManager(1, preload=[SERVICE_MODULE]) as manager, manager.acquire_session() as session:
+        model.ask(session)
+    received, logged, metric, printed, failed = "".join(model.written()).splitlines()
+    assert metric == "[METRICS]Mine.Count:1|#Level:Model|#hostname:h,1"  # which TorchServe reads
+    assert printed == "printed"
+    records = [json.loads(line) for line in (received, logged, failed)]
+    assert [record["requests"] for record in records] == [["request-0"]] * 3
+    assert [record["logger"] for record in records] == ["root", "mine", "ts.service"]
+    assert records[1]["message"] == "logged 1"
+    assert "ValueError: as you wish" in records[2]["exception"]

@@ -72,32 +72,6 @@ found.append(type(os.environ).__name__)
     assert _run(session, source) == [others, own, others, own, "_Environ"]
 
 
-def test_what_cannot_be_read_leaves_the_model_that_is_there_in_place(session: InterpreterSession) -> None:
-    source = f"""
-import tempfile
-import {VIEW} as process_view
-from interpool.native.inside.module_scope import ModuleScope
-with tempfile.TemporaryDirectory() as one_s, tempfile.TemporaryDirectory() as two_s:
-    one = process_view.ProcessView(None, ModuleScope(one_s))
-    two = process_view.ProcessView(None, ModuleScope(two_s))
-    with one.entered():
-        pass
-    kept = process_view._KEPT
-    process_view._KEPT = (*kept, process_view._Kept(lambda: 1 / 0, print))
-    try:
-        two.enter([])
-    except ZeroDivisionError:
-        found = [one.modules.entered, two.modules.entered]
-    finally:
-        process_view._KEPT = kept
-    with two.entered():
-        found.append(two.modules.entered)
-    one.close()
-    two.close()
-"""
-    assert _run(session, source) == [True, False, True]
-
-
 def test_what_a_model_makes_of_its_arguments_stays(session: InterpreterSession) -> None:
     source = f"""
 import sys
@@ -212,25 +186,6 @@ found = [one == [before, value, before][place] for place, one in enumerate(seen)
     assert _run(session, source) == [True] * 4
 
 
-def test_a_view_imports_nothing_that_no_model_asks_for() -> None:
-    source = f"""
-import sys
-from {VIEW} import ProcessView
-from interpool.native.inside.lean_imports import is_deferred
-
-def late():
-    return sum(map(is_deferred, list(sys.modules.values())))
-
-before = late()
-for view in (ProcessView(None), ProcessView(None)):
-    with view.entered():
-        view.loaded()
-found = [before > 100, late() == before]
-"""
-    with InterpreterManager(1) as fresh, fresh.acquire_session() as session:
-        assert _run(session, source) == [True, True]
-
-
 LOGGERS = f"""
 import io, logging, sys, types
 from {VIEW} import ProcessView
@@ -302,19 +257,6 @@ close(again, other)
     assert found == [strict, True, before, False, strict, True, before, False, 1]
 
 
-def test_a_logger_is_enabled_for_what_its_model_wants(session: InterpreterSession) -> None:
-    """Python keeps what it found out of a logger's level."""
-    source = f"""{LOGGERS}
-strict, other = load(lambda: shared.setLevel(logging.ERROR)), load(lambda: None)
-found = []
-for view in (strict, other, strict, other):
-    with view.entered():
-        found.append(shared.isEnabledFor(logging.INFO))
-close(strict, other)
-"""
-    assert _run(session, source) == [False, True, False, True]
-
-
 def test_what_a_library_sets_up_when_a_model_imports_it_is_everybodys(session: InterpreterSession) -> None:
     source = f"""{LOGGERS}
 def import_library():
@@ -331,22 +273,6 @@ found.append(len(logging.getLogger("some_new_library.part").handlers))
 close(second)
 """
     assert _run(session, source) == [1, 1, 1]
-
-
-def test_a_load_that_fails_leaves_loggers_as_they_were(session: InterpreterSession) -> None:
-    source = f"""{LOGGERS}
-view, other = ProcessView(None), ProcessView(None)
-try:
-    with view.entered():
-        shared.disabled = True
-        raise ValueError
-except ValueError:
-    pass
-with other.entered():
-    found = [shared.disabled]
-close(view, other)
-"""
-    assert _run(session, source) == [False]
 
 
 def test_classes_of_one_name_that_two_models_allow_torch_load_are_each_ones_own(

@@ -196,16 +196,12 @@ def test_a_request_that_torchserve_would_refuse_is_said() -> None:
 def test_an_answer_that_torchserve_would_refuse_is_said_with_its_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serve_check, "MOST_RESPONSE_BYTES", 20)
+    monkeypatch.setattr(serve_check, "MOST_BYTES", 20)
     found = works(forward(lambda x: x + 1), torch.rand(1, 8))
     assert found.answer_bytes > 20
     (said,) = found.notes
     assert said.startswith(f"the answer to its example inputs has {found.answer_bytes:,} bytes")
     assert "max_response_size" in said
-
-
-def test_an_answers_size_is_that_of_what_is_sent() -> None:
-    assert works(forward(lambda x: x), torch.tensor([[1.5, 2.0]])).answer_bytes == len("[1.5, 2.0]")
 
 
 def test_an_object_in_the_answer_is_named_with_what_to_do() -> None:
@@ -216,11 +212,6 @@ def test_an_object_in_the_answer_is_named_with_what_to_do() -> None:
     assert "answer['cache'][1] is a " in checked.refusal
     assert "Cache, which no answer over HTTP can hold" in checked.refusal
     assert "use_cache=False" in checked.refusal
-
-
-def test_complex_numbers_in_the_answer_are_named() -> None:
-    checked = check(forward(lambda x: {"wave": torch.fft.fft(x)}), torch.rand(1, 2))
-    assert "answer['wave'] is a tensor of complex64" in checked.refusal
 
 
 def test_an_argument_that_no_request_brings_is_named() -> None:

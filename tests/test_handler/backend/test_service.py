@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,49 +157,6 @@ def test_models_in_states_that_ended_are_unloaded_by_the_next_sweep(
     assert _ask_in_state(served, session, 12) == (True, 2)
 
 
-# Freed blocks between others that are in use, as a model's lists and tensors leave them.
-LEAVE_BLOCKS = """
-import ctypes
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-kept = []
-blocks = []
-for _ in range(500):
-    blocks.append(libc.malloc(SIZE))
-    ctypes.memset(blocks[-1], 1, SIZE)
-    kept.append(libc.malloc(SIZE))  # as large: a small one would fill a gap elsewhere
-for block in blocks:
-    libc.free(block)
-""".replace("SIZE", str(BLOCK := 100_000))
-
-
-def _resident(blocks: list[int]) -> int:
-    """How many of them have a page of their own in memory."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    state = (ctypes.c_ubyte * 1)()
-    middles = [(block + BLOCK // 2) // page * page for block in blocks]
-    mincore = ctypes.CDLL(None, use_errno=True).mincore
-    mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    # What is not even mapped any more is an error of mincore's.
-    return sum(mincore(middle, page, state) == 0 and state[0] & 1 for middle in middles)
-
-
-def test_what_an_unregistered_model_has_freed_goes_back_to_the_system(
-    session: InterpreterSession, tmp_path: Path, canary: Path
-) -> None:
-    served = Served(tmp_path, canary, "Handler")
-    assert served.ask(session)[0] == 200
-    names = session.global_("builtins", "dict")()
-    session.global_("builtins", "exec")(LEAVE_BLOCKS, names)
-    blocks = names["blocks"].to_value()
-    assert _resident(blocks) > len(blocks) / 2
-    shutil.rmtree(served.directory)
-    session.global_(SERVICE_MODULE, "sweep")()
-    assert served.loaded(session) == 0
-    assert _resident(blocks) < len(blocks) / 2
-
-
 def test_workers_with_states_of_their_own_have_objects_of_their_own(
     session: InterpreterSession, tmp_path: Path, canary: Path
 ) -> None:
@@ -244,13 +199,6 @@ def test_a_model_that_is_dropped_leaves_memory_though_its_workers_connections_li
         assert served.runs() == 2
 
 
-def test_a_model_that_cannot_be_loaded_ahead_ends_nobody(
-    session: InterpreterSession, tmp_path: Path, canary: Path
-) -> None:
-    assert not Served(tmp_path, canary, "Handler", refusal="unknown setting").warm(session)
-    assert not canary.exists()
-
-
 def test_the_handler_file_beside_the_package_is_not_run(
     session: InterpreterSession, tmp_path: Path, canary: Path
 ) -> None:
@@ -269,18 +217,6 @@ def test_a_handle_that_initialize_replaces_is_not_called_as_in_torchserve(
     assert code == 200
     assert b"replaced" not in reply
     assert b'"name": "m"' in reply
-
-
-def test_torchserves_envelopes_wrap_the_model(
-    session: InterpreterSession, tmp_path: Path, canary: Path
-) -> None:
-    served = Served(tmp_path, canary, "Handler")
-    body = json.dumps({"instances": [1, 2]}).encode()
-    frame = otf.predict(body).replace(otf.field("application/octet-stream"), otf.field("application/json"))
-    code, reply, _ = served.ask(session, frame, envelope="json")
-    assert code == 200
-    answer = json.loads(reply[reply.index(b"{") : reply.rindex(b"}") + 1])
-    assert [each["name"] for each in answer["predictions"]] == ["m", "m"]
 
 
 @pytest.mark.parametrize(
@@ -338,18 +274,3 @@ def test_a_manifest_that_names_no_package_is_the_archives_fault(
     code, reply, stays = served.ask(session)
     assert (code, stays) == (400, False)
     assert b"the archive's manifest names no serializedFile" in reply
-
-
-@pytest.mark.parametrize("name", ["../secret.yaml", "/etc/hostname", "link.yaml"])
-def test_a_configuration_out_of_the_models_directory_is_not_read(
-    session: InterpreterSession, tmp_path: Path, canary: Path, name: str
-) -> None:
-    served = Served(tmp_path, canary, "Handler")
-    (tmp_path / "secret.yaml").write_text("secret: 1")
-    (served.directory / "link.yaml").symlink_to(tmp_path / "secret.yaml")
-    manifest = {"model": {"modelName": "m", "serializedFile": "m.ptpkg", "configFile": name}}
-    (served.directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
-    code, reply, stays = served.ask(session)
-    assert (code, stays) == (400, False)
-    assert f"its configFile {name!r}".encode() in reply
-    assert not canary.exists()

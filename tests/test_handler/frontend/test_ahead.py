@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from interpool.handler.frontend import ahead, shim
+from interpool.handler.frontend import ahead
 from interpool.handler.torchserve import FRONTEND_CLASS, PID_FILE
 
 
@@ -45,47 +44,6 @@ def test_it_waits_for_the_frontend_as_long_as_the_launcher_lives(
     (temporary / PID_FILE).write_text(str(frontend.pid))
     waits.join(60)
     assert found == [frontend.pid]
-
-
-def test_a_launcher_that_has_gone_to_the_background_has_left_a_frontend(
-    temporary: Path, frontend: subprocess.Popen[bytes]
-) -> None:
-    (temporary / PID_FILE).write_text(str(frontend.pid))
-    assert ahead.await_frontend("/proc/0") == frontend.pid
-
-
-def test_a_frontend_is_known_from_its_first_moment(temporary: Path) -> None:
-    """The process that has started it may end at once, when Linux does not tell the arguments yet."""
-    silence, writing = os.pipe()
-    waits = [(os.POSIX_SPAWN_DUP2, silence, 0)]
-    with (temporary / PID_FILE).open("w") as pid_file:
-        for _ in range(200):
-            frontend = os.posix_spawnp("grep", ["grep", FRONTEND_CLASS], os.environ, file_actions=waits)
-            os.pwrite(pid_file.fileno(), f"{frontend:<10}".encode(), 0)
-            found = ahead.await_frontend("/proc/0")
-            os.kill(frontend, signal.SIGKILL)
-            os.waitpid(frontend, 0)
-            assert found == frontend
-    os.close(silence)
-    os.close(writing)
-
-
-def test_without_a_frontend_nothing_is_started(temporary: Path) -> None:
-    assert ahead.main(["--launcher=0"]) == 0
-    assert list(temporary.iterdir()) == []
-
-
-def test_a_frontend_that_ended_at_once_gets_no_host(
-    temporary: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def log_path(_frontend: int, runtime_dir: str, _pool: str) -> str:
-        frontend.kill()
-        frontend.wait()
-        return f"{runtime_dir}/log"
-
-    monkeypatch.setattr(shim, "log_path", log_path)
-    ahead.start_ahead(frontend.pid, sys.executable)
-    assert list((temporary / "run").iterdir()) == []
 
 
 def test_the_host_has_the_environment_that_a_worker_has_by_default() -> None:

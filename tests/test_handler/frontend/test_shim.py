@@ -10,12 +10,11 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pid_namespaces import in_another_pid_namespace
 from waiting import wait_for
 
 from interpool.handler import interpool_handler
@@ -66,19 +65,6 @@ def test_torchserves_arguments_are_understood() -> None:
         shim.Arguments(["--sock-type", "unix"]).address()
 
 
-def test_a_linked_model_directory_is_found_by_its_unresolved_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = tmp_path / "real"
-    real.mkdir()
-    link = tmp_path / "link"
-    link.symlink_to(real)
-    monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{link}:/home")
-    assert shim.model_directory(str(real)) == str(link)
-    monkeypatch.setenv("PYTHONPATH", f"{real}:/home")
-    assert shim.model_directory(str(real)) == str(real)
-
-
 def test_a_shim_imports_next_to_nothing() -> None:
     code = (
         "import os, sys, importlib.util as u;"  # os: every Python that is started without -S has it
@@ -90,13 +76,6 @@ def test_a_shim_imports_next_to_nothing() -> None:
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     assert set(json.loads(done.stdout.replace("'", '"'))) <= {"__future__", "_socket", "fcntl"}
-
-
-def test_a_base_that_was_removed_is_private_again(tmp_path: Path) -> None:
-    instance = tmp_path / "base" / "instance"
-    os.close(shim.lock(str(instance)))
-    shim.make_private(str(instance.parent))
-    assert instance.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_private_directory_is_made_or_refused(tmp_path: Path) -> None:
@@ -112,36 +91,6 @@ def test_a_private_directory_is_made_or_refused(tmp_path: Path) -> None:
         shim.make_private(str(link))
 
 
-def test_a_lock_on_a_removed_directory_is_taken_again(tmp_path: Path) -> None:
-    """Whoever waits while the last holder removes the directory must not own a dead file."""
-    directory = tmp_path / "run"
-    first = shim.lock(str(directory))
-    got: list[int] = []
-    waiter = threading.Thread(target=lambda: got.append(shim.lock(str(directory))))
-    waiter.start()
-    waiter.join(0.2)
-    assert got == []
-    (directory / "lock").unlink()
-    directory.rmdir()
-    os.close(first)
-    waiter.join(60)
-    assert os.fstat(got[0]).st_ino == (directory / "lock").stat().st_ino
-    os.close(got[0])
-
-
-def test_shims_and_hosts_meet_at_the_same_place_after_the_end_of_a_login_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes along what XDG_RUNTIME_DIR names, which the server's environment goes on naming."""
-    session = tmp_path / "session"
-    session.mkdir()
-    monkeypatch.delenv("INTERPOOL_RUNTIME_DIR", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
-    before = shim.runtime_base()
-    session.rmdir()
-    assert shim.runtime_base() == before
-
-
 def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> None:
     from interpool.handler.host import control
 
@@ -154,35 +103,42 @@ def test_a_control_socket_is_reached_however_long_its_path(tmp_path: Path) -> No
         shim.connect_control(str(directory))
 
 
-def test_a_log_that_cannot_be_written_where_torchserve_logs_is_in_the_runtime_directory(
+@contextlib.contextmanager
+def _printing_to(output: Any) -> Iterator[int]:
+    """A process that stands in for TorchServe's frontend."""
+    with subprocess.Popen(["sleep", "1000"], stdout=output) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_a_log_goes_to_what_torchserve_prints_to_where_that_is_asked_for_and_can_be_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("LOG_LOCATION", raising=False)
-    monkeypatch.chdir(tmp_path)
-    logs, runtime = tmp_path / "logs", tmp_path / "runtime"
-    runtime.mkdir()
-    name = "interpool_host_p.log"
-    assert shim.log_path(os.getpid(), str(runtime), "p") == str(runtime / name)
-    logs.mkdir()
-    assert shim.log_path(os.getpid(), str(runtime), "p") == str(logs / name)
-    (logs / name).mkdir()  # in the way of everybody, root as well
-    path, descriptor = shim.open_log(os.getpid(), str(runtime), "p")
-    os.close(descriptor)
-    assert path == str(runtime / name)
-    reason = f"The log is here, as {logs / name} cannot be written: Is a directory\n"
-    assert (runtime / name).read_text() == reason
-    with pytest.raises(shim.Refused, match=rf"{tmp_path}/gone/{name} cannot be written: No such file"):
-        shim.open_log(os.getpid(), str(tmp_path / "gone"), "p")
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write to every file")
-def test_a_log_of_another_users_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOG_LOCATION", raising=False)
-    monkeypatch.chdir(tmp_path)
-    theirs = tmp_path / "logs" / "interpool_host_p.log"
-    theirs.parent.mkdir()
-    theirs.touch(mode=0)
-    assert shim.log_path(os.getpid(), str(tmp_path), "p") == str(tmp_path / theirs.name)
+    monkeypatch.setenv("INTERPOOL_LOG_TO", "stdout")
+    read, write = os.pipe()
+    with _printing_to(write) as frontend:
+        path, descriptor = shim.open_log(frontend, str(tmp_path), "p")
+        os.write(descriptor, b"a line")
+        os.close(descriptor)
+        assert path == shim.log_path(frontend, str(tmp_path), "p")
+        assert os.read(read, 100) == b"a line"
+    os.close(read)
+    os.close(write)
+    with (tmp_path / "appended").open("a") as file, _printing_to(file) as frontend:
+        os.close(shim.open_log(frontend, str(tmp_path), "p")[1])
+    own = tmp_path / "interpool_host_p.log"
+    assert not own.exists()
+    monkeypatch.setenv("LOG_LOCATION", str(tmp_path))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, (tmp_path / "written").open("w") as file:
+        for output in (ours, file):
+            with _printing_to(output) as frontend:
+                path, descriptor = shim.open_log(frontend, str(tmp_path), "p")
+                os.close(descriptor)
+                assert path == shim.log_path(frontend, str(tmp_path), "p") == str(own)
+    assert "nothing that another process can append to" in own.read_text()
 
 
 def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
@@ -192,13 +148,6 @@ def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
     assert shim.instance_key(os.getpid(), "p") == key
     with pytest.raises(shim.Refused, match="has ended"):
         shim.instance_key(2**22 + 1, "p")
-
-
-def test_pid_namespaces_have_names_of_their_own() -> None:
-    source = "from interpool.handler.frontend import shim; print(shim.system_key())"
-    there = in_another_pid_namespace(source).partition("\n")[0]
-    assert there != shim.system_key()
-    assert there.partition(".")[0] == shim.system_key().partition(".")[0]  # it is one machine
 
 
 @pytest.mark.parametrize(
@@ -240,18 +189,6 @@ def test_a_host_imports_from_where_the_server_does_and_not_from_a_model(
     monkeypatch.setattr(shim, "frontend_path", lambda *_: path.split(os.pathsep))
     environment = shim.host_environment({"home": "/the/home"})
     assert environment["PYTHONPATH"] == str(extra)
-
-
-def test_the_servers_own_path_is_what_it_was_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**os.environ, "PYTHONPATH": "/of/the/server:/and/more"}
-    with subprocess.Popen(["sleep", "60"], env=environment) as server:
-        try:
-            of_its_own = Path(f"/proc/{server.pid}/environ")  # Linux tells it a moment after the program
-            wait_for(lambda: b"/of/the/server" in of_its_own.read_bytes(), "its start")
-            assert shim.frontend_path(server.pid, "/changed") == ["/of/the/server", "/and/more"]
-        finally:
-            server.kill()
-    assert shim.frontend_path(2**22 + 1, "/otherwise") == ["/otherwise"]
 
 
 @contextlib.contextmanager
@@ -331,21 +268,6 @@ def test_a_worker_leaves_the_next_ones_socket_alone(tmp_path: Path, program: str
             assert path.exists()
 
 
-@STANDBY
-def test_a_worker_on_a_port_has_no_socket_to_remove(program: str) -> None:
-    with _standby("tcp:127.0.0.1:9000", program) as (host, process):
-        host.close()
-        assert process.wait(60) == 1
-
-
-def test_a_worker_that_stands_by_looks_like_what_was_started() -> None:
-    with _standby("tcp:127.0.0.1:9000", str(standby_path())) as (_host, process):
-        # Linux tells the arguments a moment after the program.
-        words = Path(f"/proc/{process.pid}/cmdline")
-        wait_for(lambda: words.read_bytes() != b"", "the arguments")
-        assert words.read_text().split("\0")[:2] == [sys.executable, "-c"]
-
-
 def test_the_first_worker_whose_host_has_died_starts_the_next_one(tmp_path: Path) -> None:
     """Which has the lock until it listens: neither another worker's program nor a shim starts one besides."""
     lock, log, started = tmp_path / "lock", tmp_path / "log", tmp_path / "started"
@@ -385,19 +307,6 @@ def test_another_worker_starts_the_next_host_where_the_first_was_killed_before_i
         first.close()
         assert process.wait(60) == 1
         wait_for(lambda: log.exists() and log.read_text() == "said\n", "the next host")
-
-
-def test_no_host_is_started_in_the_place_of_one_that_left(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    how = "\x1f".join([str(tmp_path / "lock"), str(tmp_path / "log"), "/bin/sh", "-c", f"touch {started}"])
-    with _standby("tcp:127.0.0.1:9000", str(standby_path()), how) as (host, process):
-        host.send(b"bye")
-        assert process.wait(60) == 0
-    with _standby("tcp:127.0.0.1:9000", str(standby_path()), how) as (host, process):
-        host.close()  # it has removed its directory
-        assert process.wait(60) == 1
-    assert not (tmp_path / "log").exists()
-    assert not started.exists()
 
 
 def test_a_complaint_has_been_read_before_the_workers_stdout_ends() -> None:

@@ -19,6 +19,7 @@ class _Connection:
         self.interruptions = 0
         self.where = "\n  loop (m.py:3)"
         self.importing = False
+        self.requests = ["0123456789ab"]
 
     def interrupt(self) -> bool:
         self.interruptions += 1
@@ -72,6 +73,7 @@ def test_one_that_nobody_waits_for_or_that_takes_too_long_is_interrupted_thrice_
     assert [each.worker for each in lost] == [worker]
     assert "interpreter 7 is retired" in lost[0].reason
     assert "loop (m.py:3)" in lost[0].reason
+    assert "a call of m/1.0 [request 01234567] was interrupted" in lost[0].reason
     assert not watch.is_busy
     assert watch.look([worker]) == []
 

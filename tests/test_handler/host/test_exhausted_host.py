@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from shims import Shim, new_model
 from waiting import wait_for
 
-from interpool.handler.cli import main
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 
@@ -112,36 +110,6 @@ def test_workers_for_whom_there_are_no_descriptors_are_refused_with_what_to_do(
         worker.close()
 
 
-def test_a_host_without_a_descriptor_says_so_to_all_who_come_and_goes_on_when_there_is_one(
-    host: _Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(host.base))
-    model = new_model(tmp_path / "model")
-    (worker,), _ = _fill(host, model, 1)
-    wait_for(lambda: host.states() == ["connected"], "the worker to be served")
-    wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
-    takers = [shim.connect_control(str(host.runtime)) for _ in range(LIMIT)]  # as a model that opens files
-    late = Shim(host.runtime, f"unix:{tmp_path}/.late", model)
-    said = late.answer()
-    late.close()
-    assert said.startswith(f"refused\0the pool host has 0 of {LIMIT} file descriptors left")
-    asked = CliRunner().invoke(main, ["status"])
-    assert asked.exit_code == 1
-    assert "a pool host is running and does not answer" in asked.stderr
-    assert "raise the limit (`ulimit -n`" in asked.stderr
-    checked = CliRunner().invoke(main, ["status", "--check", "m"])
-    assert (checked.exit_code, checked.stderr) == (1, asked.stderr)
-    with pytest.raises(shim.Refused, match="raise the limit"):
-        _register_as_a_shim(host, model)
-    for taker in takers:
-        taker.close()
-    wait_for(lambda: CliRunner().invoke(main, ["status"]).exit_code == 0, "an answer")
-    wait_for(lambda: host.trouble() == "", "room again")
-    assert host.states() == ["connected"]
-    assert "Traceback" not in host.log.read_text()
-    worker.close()
-
-
 def test_a_limit_that_a_model_has_lowered_is_raised_again_and_named(host: _Host, tmp_path: Path) -> None:
     model = new_model(tmp_path / "model")
     wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
@@ -152,66 +120,3 @@ def test_a_limit_that_a_model_has_lowered_is_raised_again_and_named(host: _Host,
     assert f"{said} pool. It is raised again" in host.log.read_text()
     for worker in workers:
         worker.close()
-
-
-def test_a_soft_limit_is_raised_as_far_as_it_may() -> None:
-    source = (
-        "import resource\n"
-        "from interpool.handler.host.limits import Limits\n"
-        "of = resource.RLIMIT_NOFILE\n"
-        "resource.setrlimit(of, (100, 100))\n"
-        "limits = Limits()\n"
-        "resource.setrlimit(of, (10, 50))\n"
-        "limits.restore()\n"
-        "print(resource.getrlimit(of), limits.lowered)\n"
-    )
-    done = subprocess.run(
-        [*_powerless(), sys.executable, "-c", source], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("(50, 50) RLIMIT_NOFILE (now 10 of 50): a model has lowered it")
-
-
-def _powerless() -> list[str]:
-    """What starts a program that may not raise hard limits."""
-    return ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-all"] if os.getuid() == 0 else []
-
-
-def test_a_host_that_may_not_raise_a_limit_again_leaves_at_once_with_that_reason(tmp_path: Path) -> None:
-    """The next one has TorchServe's."""
-    (tmp_path / "run").mkdir(mode=0o700)
-    host = _Host(tmp_path / "run", *_powerless())
-    try:
-        wait_for(lambda: "first interpreter is ready" in host.log.read_text(), "the interpreter")
-        host.limit(1, 1)
-        late = shim.connect_control(str(host.runtime))
-        assert host.process.wait(60) == 0
-        late.close()
-    finally:
-        host.close()
-    text = host.log.read_text()
-    assert "the pool host cannot go on: RLIMIT_NOFILE (now 1 of 1): a model has lowered it" in text
-    assert "this process may not raise it again" in text
-
-
-def _register_as_a_shim(host: _Host, model: Path) -> None:
-    fields = {"protocol": shim.PROTOCOL, "pid": "1", "address": "unix:/s", "model_dir": str(model)}
-    connection = shim.connect_control(str(host.runtime))
-    try:
-        shim.register(connection, {**fields, "metrics_config": "", "arguments": ""})
-    finally:
-        connection.close()
-
-
-def test_a_manifest_that_cannot_be_read_says_nothing_of_whose_model_it_is(tmp_path: Path) -> None:
-    """A worker that lacked a descriptor for it was handed to TorchServe's own workers, signatures or not."""
-    model = new_model(tmp_path / "model")
-    source = (
-        "import resource, sys\n"
-        "from interpool.handler.frontend import shim\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
-        "try: print(shim.is_hermetic(sys.argv[1]))\n"
-        "except shim.Refused as reason: print(reason)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", source, str(model)], capture_output=True, text=True)
-    assert done.stdout.startswith(f"{model}/MAR-INF/MANIFEST.json cannot be read: Too many open files"), done
-    assert not shim.is_hermetic(str(tmp_path / "none"))

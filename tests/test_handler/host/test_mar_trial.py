@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from proving import build_archive
 from test_native.hostile.cases import Case, build_good
-from test_native.hostile.ledger import CASES
+from test_native.hostile.every_case import CASES
 
 from interpool.archiver_ext.mar.making import MarRequest, make_mar
 from interpool.handler import interpool_handler
 from interpool.handler.host.mar_trial import checks
-from interpool.native.diagnostics.doctor import Check
 
 HANDLER = str(Path(str(interpool_handler.__file__)).resolve())
 ONE_FOR_EACH_STAGE = [
@@ -83,30 +82,3 @@ def test_a_configuration_that_the_server_refuses_fails(tmp_path: Path, config: s
     assert (last.name, last.ok) == ("configuration", False)
     assert words in last.detail
     assert not (tmp_path / "canary").exists()
-
-
-def test_the_servers_keys_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("model_signing")
-    package = build_archive(tmp_path / "m.ptpkg", tmp_path / "canary")
-    (tmp_path / "key.pem").write_text("-----BEGIN PUBLIC KEY-----\n")
-    monkeypatch.setenv("INTERPOOL_SIGNATURE_KEYS", str(tmp_path / "key.pem"))
-    *_, last = checks(package)
-    assert (last.name, last.ok) == ("load in interpreter 1", False)
-    assert not (tmp_path / "canary").exists()
-
-
-def test_a_self_test_that_the_configuration_asks_for_is_run(tmp_path: Path) -> None:
-    package = build_archive(tmp_path / "m.ptpkg", tmp_path / "canary")
-    *_, last = checks(wrapped(package, "interpool: {self_test: true}"))
-    assert not last.ok
-    assert "[no-self-test]" in last.detail
-
-
-def test_a_name_that_leads_out_fails(tmp_path: Path) -> None:
-    package = build_archive(tmp_path / "m.ptpkg", tmp_path / "canary")
-    directory = wrapped(package, "interpool: {}")
-    file = directory / "MAR-INF" / "MANIFEST.json"
-    file.write_text(file.read_text().replace("model-config.yaml", "../../etc/x"))
-    (only,) = checks(directory)
-    assert isinstance(only, Check)
-    assert (only.ok, "its configFile '../../etc/x' leads out" in only.detail) == (False, True)

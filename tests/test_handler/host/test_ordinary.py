@@ -201,12 +201,6 @@ def test_a_model_that_one_cannot_load_is_left_to_stock_workers(
     assert worker.said() == ""  # the stock worker says it all
 
 
-def test_what_shows_in_its_files_is_not_tried(runtime: Path, model: Path) -> None:
-    (model / "handler.py").write_text("import os\nos.fork()")
-    models = OrdinaryModels(runtime)
-    assert "handler.py:2 calls os.fork" in models.left_to_stock(str(model), ordinary=True)
-
-
 def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any) -> None:
     models = OrdinaryModels(runtime)
 
@@ -216,24 +210,6 @@ def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any
 
     assert _try_out(models, worker, _Pool(gone)) == [worker]
     assert not models.is_tried(worker)
-
-
-def test_a_model_in_whose_trial_a_host_ended_is_not_tried_by_the_next(
-    runtime: Path, model: Path, tmp_path: Path, worker: Any
-) -> None:
-    seen: list[list[Path]] = []
-
-    def crash(_number: int, _log: int) -> str:
-        seen.append(list(runtime.iterdir()))  # as a process finds it that starts after a crash
-        return ""
-
-    _try_out(OrdinaryModels(runtime), worker, _Pool(crash))
-    (marker,) = seen[0]
-    marker.touch()
-    again = tmp_path / "extracted-again"
-    model.rename(again)
-    for models in (OrdinaryModels(runtime), OrdinaryModels(runtime)):
-        assert "the pool host ended while it tried" in models.left_to_stock(str(again), ordinary=True)
 
 
 def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:

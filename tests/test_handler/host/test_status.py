@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pool_states
-import pytest
-from click.testing import CliRunner
 
-from interpool.handler.cli import main
 from interpool.handler.host import status
 
 
@@ -35,35 +32,3 @@ def test_a_model_with_interpreters_of_its_own_is_told_of_with_the_reason() -> No
     text = status.describe_pool(pool)
     assert "interpreters: 3 of at most 6 (2 leased, 2 serve one model each, 1 parked," in text
     assert "2 of the interpreters are its own: it has replaced torch.relu" in text
-
-
-@pytest.mark.parametrize(
-    ("sizes", "said"),
-    [
-        ({"min_size": 8, "growing": True, "failure": ""}, "5 more being started"),
-        ({"min_size": 8, "growing": False, "failure": "no room\na traceback"}, "5 did not start: no room"),
-        ({"min_size": 3, "growing": False, "failure": "no room"}, ""),  # one above what there is to be
-    ],
-)
-def test_interpreters_that_are_not_there_yet_are_told_of(sizes: dict[str, Any], said: str) -> None:
-    pool = _pool()
-    pool["interpreters"].update(sizes)
-    found = status.missing(pool["interpreters"])
-    assert found == ([said] if said else [])
-    assert all(text in status.describe_pool(pool) for text in found)
-
-
-def test_stacks_are_shown_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def ask_hosts(stacks: bool) -> tuple[list[dict[str, Any]], list[str]]:
-        asked.append(stacks)
-        said = "interpreter 1: free\n  thread 7\n    predict (m.py:3)"
-        return [_pool(stacks=said) if stacks else _pool()], []
-
-    monkeypatch.setattr(status, "ask_hosts", ask_hosts)
-    plain = CliRunner().invoke(main, ["status"])
-    full = CliRunner().invoke(main, ["status", "--stacks"])
-    assert asked == [False, True]
-    assert "predict" not in plain.output
-    assert full.output == plain.output + "  interpreter 1: free\n    thread 7\n      predict (m.py:3)\n"

@@ -31,29 +31,6 @@ def test_what_fails_again_and_again_is_told_once_and_ends_the_host(caplog: pytes
     assert caplog.messages == ["it failed"]
 
 
-def test_a_failure_is_told_again_with_its_number_after_a_while(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = Survival()
-    for _ in range(3):
-        steps.attempt(_fail, "it failed")
-    monkeypatch.setattr(survival, "QUIET_S", 0.0)
-    steps.attempt(_fail, "it failed")
-    assert len(caplog.messages) == 2
-    assert caplog.messages[1].startswith(
-        "it failed: OSError(5, 'Input/output error'); 3 times more in the last"
-    )
-
-
-def test_what_goes_well_in_between_is_a_new_beginning() -> None:
-    steps = Survival()
-    for _ in range(3 * survival.MOST_FAILED_TURNS):
-        steps.attempt(_fail, "it failed")
-        assert steps.end_turn() == ""
-        assert steps.attempt(lambda: None, "it failed") is None
-        assert steps.end_turn() == ""
-
-
 def test_what_cannot_heal_ends_the_host_at_once() -> None:
     steps = Survival()
     steps.attempt(lambda: os.close(os.open("/dev/null", os.O_RDONLY) + 1000), "it failed")

@@ -37,36 +37,10 @@ def test_each_model_shows_its_workers_waits_and_whether_it_is_ready() -> None:
     assert "yes" in _shown(pool())
 
 
-def test_memory_is_shown_by_kind() -> None:
-    assert "anonymous 0.0 MiB, file 0.0 MiB, shared memory ?" in _shown(pool())
-
-
 def test_a_model_that_could_not_be_loaded_is_shown_for_a_while() -> None:
     lately = model("broken/1.0", reason="no [b]vocabulary[/b]", failed_lately=True)
     assert "gone: no [b]vocabulary[/b]" in _shown(pool(gone={"broken/1.0": lately}))
     assert "broken" not in _shown(pool(gone={"broken/1.0": model("broken/1.0")}))
-
-
-def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
-    assert "[red]x/1.0" in _shown(pool(served={"/m": model("[red]x/1.0")}))
-
-
-def test_a_pool_that_starts_and_no_pool_at_all_are_shown() -> None:
-    assert "starting" in _shown(pool(interpreters=None, served={}, workers=[], memory={}))
-    assert _shown() == "no pool host is running\n"
-    assert _shown(silent=["/run/1: why"]).splitlines() == [
-        "a pool host is running and does not answer, in",
-        "  /run/1: why",
-    ]
-
-
-def test_without_a_terminal_it_is_plain_text_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
-    answers = iter([([pool()], ["/run/1: why"]), ([], [])])
-    watching.watch(lambda: next(answers), "nobody", interval_s=0, times=2)
-    said = capsys.readouterr().out
-    assert "\x1b" not in said
-    assert said.startswith("pool 'default': host process 1 of TorchServe 2, up 3 s\n")
-    assert said.endswith("does not answer, in\n  /run/1: why\nnobody\n")
 
 
 def test_on_a_terminal_it_is_shown_in_place(
@@ -87,10 +61,3 @@ def test_on_a_terminal_it_is_shown_in_place(
     assert len(asked) == 3
     assert "\x1b[" in said
     assert "default" in said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.254, "0.25 s"), (12.9, "12 s"), (185, "3:05 min"), (7380, "2:03 h")]
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert watching.duration(seconds) == text

@@ -14,7 +14,6 @@ import torch
 from archives import build_package, build_scale, rewrite
 from interpool_testing import every_interpreter, together
 
-from interpool.archiver_ext.appending import opened_to_append
 from interpool.native import InterpreterManager
 from interpool.native.errors import ArchiveError, InterpoolError, RemoteError
 
@@ -81,14 +80,6 @@ def test_an_archive_cut_short_is_refused(
     assert "cut short" in refused(manager, tmp_path / "cut.pt")
 
 
-def test_an_archive_with_its_middle_missing_is_refused(
-    manager: InterpreterManager, tmp_path: Path, good: Path
-) -> None:
-    whole = good.read_bytes()
-    (tmp_path / "gap.pt").write_bytes(whole[:200] + whole[400:])
-    refused(manager, tmp_path / "gap.pt")
-
-
 @pytest.mark.parametrize(
     "members",
     [
@@ -109,41 +100,11 @@ def test_a_zip_that_is_no_package_is_refused(
     refused(manager, tmp_path / "other.pt")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../outside.txt", "/etc/outside.txt", "good/../../outside.txt", "good//x", "good\\x", "other/x"],
-)
-def test_a_member_outside_of_the_archives_one_folder_is_refused(
-    manager: InterpreterManager, tmp_path: Path, good: Path, name: str
-) -> None:
-    path = tmp_path / "hostile.pt"
-    path.write_bytes(good.read_bytes())
-    with opened_to_append(path) as archive:
-        archive.writestr(name, b"")
-    refused(manager, path)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_by_a_name_that_is_taken_is_refused(
-    manager: InterpreterManager, tmp_path: Path, good: Path
-) -> None:
-    path = tmp_path / "twice.pt"
-    path.write_bytes(good.read_bytes())
-    with opened_to_append(path) as archive:
-        archive.writestr("good/scale_model.py", b"raise SystemExit")
-    assert "scale_model.py twice" in refused(manager, path)
-
-
 def refused_to_load(manager: InterpreterManager, path: Path) -> InterpoolError:
     package = manager.load_package(path)
     with pytest.raises(InterpoolError) as caught:
         package.load_pickle("model", "model.pkl")
     return caught.value
-
-
-def test_compressed_weights_are_refused(manager: InterpreterManager, tmp_path: Path, good: Path) -> None:
-    path = rewrite(good, tmp_path / "deflated.pt", compression=zipfile.ZIP_DEFLATED)
-    assert "weights .data/0.storage compressed" in refused(manager, path)
 
 
 def test_weights_of_the_wrong_length_are_refused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import inspect
 import io
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,8 +30,7 @@ from archives import (
     module_records,
 )
 
-from interpool.native.archive.data_files import base_folder, extract
-from interpool.native.archive.format import NAMESPACE_SOURCE
+from interpool.native.archive.data_files import base_folder
 from interpool.native.archive.importer import HermeticImporter
 from interpool.native.errors import ArchiveError, DigestError, ManifestError
 
@@ -157,16 +154,6 @@ def test_data_is_private_and_read_only(archive: Archive, open_archive: Open, scr
         assert oct(path.stat().st_mode & 0o777) == ("0o700" if path.is_dir() else "0o400")
 
 
-def test_source_is_shown_though_the_file_is_not_there(archive: Archive, open_archive: Open) -> None:
-    model = made(open_archive(archive()))
-    with pytest.raises(RuntimeError) as caught:
-        model.fail()
-    assert 'raise RuntimeError("on purpose")' in "".join(traceback.format_exception(caught.value))
-    assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
-    assert inspect.getsource(type(model)).startswith("class Net:")
-    assert inspect.getsource(sys.modules[type(model).__module__]).startswith("\nimport os")
-
-
 def digests(members: dict[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in members.items()}
 
@@ -235,45 +222,6 @@ def test_a_package_that_is_walked_gives_the_archives_own_modules(tmp_path: Path,
     assert len(sys.meta_path) == finders
 
 
-def test_a_folder_without_an_init_has_none_on_disk(tmp_path: Path, open_archive: Open, scratch: Path) -> None:
-    sources = {
-        "space/__init__.py": NAMESPACE_SOURCE,
-        "space/m.py": "class Net:\n    pass\ndef make():\n    return Net()\n",
-    }
-    path = build_package(tmp_path / "m.pt", sources, "space.m:make")
-    members = {name: source.encode() for name, source in sources.items()}
-    modules = module_records((), {"space": [], "space.m": []})
-    add_manifest(path, manifest_of({}, modules=modules, files=digests(members)))
-    importer = open_archive(path)
-    made(importer)
-    (folder,) = folders(scratch)
-    assert [each.name for each in (folder / "space").iterdir()] == ["m.py"]
-    assert importer.folder == folder
-
-
-def test_without_data_nothing_is_written_and_file_is_torch_packages(
-    archive: Archive, open_archive: Open, scratch: Path
-) -> None:
-    importer = open_archive(archive({}))
-    module = sys.modules[type(made(importer)).__module__]
-    assert module.__file__ == f"{importer.id()}.data_model/net.py"
-    assert not folders(scratch)
-
-
-def test_a_folder_of_data_may_have_the_name_of_a_module(archive: Archive, open_archive: Open) -> None:
-    files = {**FILES, "data_model/net/more.txt": b"more"}
-    importer = open_archive(archive(files))
-    assert made(importer).read()[1] == "words"
-    assert importer.resources_of("data_model").joinpath("net", "more.txt").read_bytes() == b"more"
-
-
-def test_a_folder_of_data_is_a_package_to_importlib(archive: Archive, open_archive: Open) -> None:
-    importer = open_archive(archive())
-    (place,) = importer.import_module("data_model.vocab").__spec__.submodule_search_locations
-    assert [each.name for each in Path(place).iterdir()] == ["words.txt"]
-    assert importer.resources_of("data_model.vocab").joinpath("words.txt").read_text() == "words"
-
-
 # ---- how long it lies there ----------------------------------------------------------------
 
 
@@ -292,17 +240,6 @@ def test_data_goes_with_the_last_archive_that_has_it(
     other.close()
     other.close()
     assert not folders(scratch)
-
-
-def test_an_archive_opened_again_has_its_data_again(
-    archive: Archive, open_archive: Open, scratch: Path
-) -> None:
-    path = archive()
-    for _ in range(2):
-        importer = open_archive(path)
-        assert made(importer).read()[1] == "words"
-        importer.close()
-        assert not folders(scratch)
 
 
 def test_a_library_is_the_same_file_as_long_as_the_process_lives(
@@ -375,30 +312,6 @@ def test_another_processs_data_stays_until_it_ends_however_it_ends(
     assert len(folders(scratch)) == 1
 
 
-def test_a_child_that_is_forked_while_files_are_laid_out_keeps_nobody_from_the_next(scratch: Path) -> None:
-    read_end, write_end = os.pipe()
-    children = []
-
-    def read(_name: str) -> bytes:
-        children.append(os.fork())
-        if not children[-1]:
-            os.read(read_end, 1)
-            os._exit(0)
-        return b"content"
-
-    extract(digests({"labels.txt": b"content"}), read, "m.pt").release()
-    try:
-        (base,) = scratch.iterdir()
-        handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(handle)
-    finally:
-        os.write(write_end, b".")
-        os.waitpid(children[0], 0)
-        os.close(read_end)
-        os.close(write_end)
-
-
 # ---- refusals ------------------------------------------------------------------------------
 
 
@@ -433,15 +346,6 @@ def test_a_name_that_cannot_be_a_data_files_is_refused(
     path = archive({"data_model/labels.txt": b""}, data=[name], files={name: "0" * 64})
     with pytest.raises(ManifestError, match=rf"{path}: its manifest lists .* as a data file"):
         open_archive(path)
-
-
-def test_a_folder_that_cannot_be_written_is_named(
-    archive: Archive, open_archive: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/proc")
-    path = archive()
-    with pytest.raises(ArchiveError, match=rf"{path}: its 4 files.*below /proc: .*TMPDIR"):
-        made(open_archive(path))
 
 
 def test_a_disk_that_is_full_is_told_and_nothing_is_left(

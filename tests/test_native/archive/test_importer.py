@@ -7,7 +7,6 @@ import gc
 import importlib.metadata
 import itertools
 import json
-import linecache
 import sys
 import traceback
 import weakref
@@ -159,57 +158,6 @@ def test_nothing_of_a_closed_archive_is_kept_alive(open_archive: Open) -> None:
     copyreg.dispatch_table.update(table)
     gc.collect()
     assert [each() for each in watched] == [None] * 3
-
-
-def test_sources_that_were_never_shown_are_forgotten(open_archive: Open) -> None:
-    importer = open_archive({"pkg/main.py": "class Make: pass\ndef make(): return Make()"})
-    made(importer)
-    prefix = importer.id()
-    assert any(name.startswith(prefix) for name in linecache.cache)
-    importer.close()
-    assert not any(name.startswith(prefix) for name in linecache.cache)
-
-
-def test_module_imported_after_the_close_is_not_left_behind(open_archive: Open) -> None:
-    source = """
-        class Make:
-            def late(self):
-                import pkg.late
-                return pkg.late.WORD
-        def make(): return Make()
-        """
-    importer = open_archive({"pkg/main.py": source, "pkg/late.py": "WORD = 'late'"})
-    model = made(importer)
-    importer.close()
-    before = archives_modules()
-    assert model.late() == "late"
-    assert archives_modules() == before
-
-
-def test_module_that_puts_another_object_in_its_place_is_replaced(open_archive: Open) -> None:
-    importer = open_archive(
-        {
-            "pkg/lazy.py": """
-                import sys, types
-                class Lazy(types.ModuleType):
-                    __path__, __file__ = [], __file__
-                    def __getattr__(self, name):
-                        if name.startswith("_"):
-                            raise AttributeError(name)
-                        return f"made {name}"
-                sys.modules[__name__] = Lazy(__name__)
-                """,
-            "pkg/main.py": """
-                import pkg.lazy
-                from pkg import lazy
-                from pkg.lazy import anything
-                class Make:
-                    def seen(self): return [anything, lazy.b, pkg.lazy.c]
-                def make(): return Make()
-                """,
-        }
-    )
-    assert made(importer).seen() == ["made anything", "made b", "made c"]
 
 
 # ---- a failed import -------------------------------------------------------------------------

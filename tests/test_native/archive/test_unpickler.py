@@ -181,14 +181,6 @@ def test_a_modules_dicts_of_a_class_of_its_own_are_left_to_it(tmp_path: Path) ->
     assert Names.cleared == 0
 
 
-def test_a_module_that_holds_a_function_has_its_names_as_others_do(tmp_path: Path) -> None:
-    made = torch.nn.TransformerEncoderLayer(4, 2)  # its activation is a function
-    found = through_a_package(tmp_path / "m.pt", made)
-    assert found.activation is torch.nn.functional.relu
-    assert all(name is sys.intern(str(name)) for name in vars(found))
-    assert all(name is sys.intern(str(name)) for name in found._modules)
-
-
 def test_a_member_of_an_enum_is_not_changed(tmp_path: Path) -> None:
     """A pickle gets it by calling its class, not by name."""
     with PackageExporter(tmp_path / "m.pt") as exporter:

@@ -17,18 +17,6 @@ from interpool.native.bundle.bytecode import pyc_of
 SOURCE = "def outer():\n    def inner():\n        return 42\n    return inner()\n"
 
 
-def test_a_compiled_module_names_no_folder_that_it_was_made_in(tmp_path: Path) -> None:
-    source = tmp_path / "module.py"
-    source.write_text(SOURCE)
-    compiled = pyc_of(source, "named/module.py")
-    assert compiled is not None
-    assert os.fsencode(tmp_path) not in compiled
-    code = marshal.loads(compiled[16:])
-    outer = next(each for each in code.co_consts if hasattr(each, "co_consts"))
-    inner = next(each for each in outer.co_consts if hasattr(each, "co_consts"))
-    assert {each.co_filename for each in (code, outer, inner)} == {"named/module.py"}
-
-
 def test_it_is_taken_whatever_time_its_source_was_copied_at(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text(SOURCE)
@@ -58,13 +46,6 @@ def test_pythons_own_compiled_file_is_taken_only_while_it_is_up_to_date(tmp_path
     assert after is not None
     assert 12345 not in marshal.loads(before[16:]).co_consts
     assert 12345 in marshal.loads(after[16:]).co_consts
-
-
-def test_making_one_leaves_nothing_beside_the_source(tmp_path: Path) -> None:
-    source = tmp_path / "module.py"
-    source.write_text(SOURCE)
-    pyc_of(source, "module.py")
-    assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize("text", [b"print 'Python 2'\n", b"\xff\xfe", b"a = 1\0"])

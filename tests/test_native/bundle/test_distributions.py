@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from interpool.native.bundle import distributions
-from interpool.native.bundle.distributions import choose, is_wanted
+from interpool.native.bundle.distributions import choose
 from interpool.native.errors import ProvisioningError
 
 
@@ -65,50 +65,7 @@ def test_what_it_requires_comes_along_and_what_that_requires(site: Path) -> None
     assert "bundled_four.py" not in found
 
 
-def test_a_module_of_no_distribution_is_taken_as_it_lies_there(site: Path) -> None:
-    package = site / "bundled_plain"
-    (package / "__pycache__").mkdir(parents=True)
-    (package / "part").mkdir()
-    for name in ("__init__.py", "part/words.txt", "__pycache__/__init__.cpython-311.pyc"):
-        (package / name).touch()
-    (site / "bundled_single.py").touch()
-    assert names("bundled_plain", "bundled_single") == {
-        "bundled_plain/__init__.py",
-        "bundled_plain/part/words.txt",
-        "bundled_single.py",
-    }
-
-
-def test_the_standard_librarys_modules_are_there_anyway(site: Path) -> None:
-    assert names("json", "os", "sys", "_ssl") == set()
-
-
 def test_a_module_that_is_not_installed_is_named(site: Path) -> None:
     message = f"no_such_module_42.part is not installed for {sys.executable}"
     with pytest.raises(ProvisioningError, match=re.escape(message)):
         choose(["no_such_module_42.part"])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../../../bin/torchrun",
-        "/etc/passwd",
-        "torch/include/ATen/ATen.h",
-        "torch/bin/protoc",
-        "torch/lib/libcaffe2.a",
-        "distutils-precedence.pth",
-        "numpy-2.0.dist-info/direct_url.json",
-        "numpy/__pycache__/__init__.cpython-311.pyc",
-    ],
-)
-def test_what_no_interpreter_reads_is_left_out(name: str) -> None:
-    assert not is_wanted(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["torch/bin/torch_shm_manager", "torch/lib/libc10.so", "numpy.libs/libx.so.1", "six.py", "a/RECORD"],
-)
-def test_what_interpreters_read_is_taken(name: str) -> None:
-    assert is_wanted(name)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from interpool.native.bundle.libraries import bring_needed, libraries
-from interpool.native.provision.elf import DT_NEEDED, DT_RPATH, DT_RUNPATH, SharedObject
+from interpool.native.bundle.libraries import bring_needed
+from interpool.native.provision.elf import DT_RPATH, DT_RUNPATH, SharedObject
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
 
@@ -82,15 +82,6 @@ def test_what_was_the_systems_comes_with_all_that_it_needs(tree: Tree) -> None:
     assert "moved/python/packages/../lib/libouter.so" in told
 
 
-def test_folders_of_where_it_came_from_are_forgotten(tree: Tree) -> None:
-    final = tree.add(
-        "a/ext.so", build(tree.system / "ext.so", f"-Wl,-rpath,{tree.system}:/usr/lib/elsewhere")
-    )
-    assert tree.bring() == {}
-    assert strings(final, DT_RUNPATH) == []
-    assert strings(final, DT_NEEDED) == ["libc.so.6"]
-
-
 def test_a_wheels_own_searches_stay_and_lead_nowhere_else(tree: Tree) -> None:
     helper = build(tree.system / "p.libs/libhelper.so")
     flags = (str(helper), "-Wl,-rpath,$ORIGIN/../p.libs:$ORIGIN/../../../..", "-Wl,--disable-new-dtags")
@@ -100,34 +91,3 @@ def test_a_wheels_own_searches_stay_and_lead_nowhere_else(tree: Tree) -> None:
     assert strings(final, DT_RPATH) == ["$ORIGIN/../p.libs"]
     assert strings(final, DT_RUNPATH) == []
     assert "not found" not in tree.loads(final)
-
-
-def test_a_library_that_needs_no_change_is_left_as_it_is(tree: Tree) -> None:
-    library = build(tree.system / "libc10.so", "-Wl,-rpath,$ORIGIN")
-    final = tree.add("torch/lib/libc10.so", library)
-    assert tree.bring() == {}
-    assert final.read_bytes() == library.read_bytes()
-
-
-def test_what_every_process_has_loaded_is_not_brought_twice(tree: Tree) -> None:
-    torch = build(tree.system / "libc10.so")
-    tree.add("torch/lib/libc10.so", torch)
-    tree.add("site/ext.so", build(tree.system / "ext.so", str(torch), f"-Wl,-rpath,{tree.system}"))
-    assert tree.bring() == {}
-    assert not list(tree.beside.iterdir())
-
-
-def test_what_the_system_itself_has_not_got_is_passed_over(tree: Tree) -> None:
-    absent = build(tree.system / "libabsent.so")
-    extension = build(tree.system / "ext.so", str(absent))
-    absent.unlink()
-    tree.add("ext.so", extension)
-    assert tree.bring() == {}
-
-
-def test_libraries_are_told_from_what_is_called_so(tree: Tree) -> None:
-    library = tree.add("a/libreal.so.1", build(tree.system / "libreal.so.1"))
-    (tree.root / "a/libscript.so").write_text("INPUT(libreal.so.1)\n")
-    (tree.root / "a/empty.so").touch()
-    (tree.root / "a/notes.txt").touch()
-    assert list(libraries(tree.root)) == [library]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from interpool.native.bundle import make
-from interpool.native.bundle.layout import Layout
 from interpool.native.bundle.make import make_bundle
 from interpool.native.errors import ProvisioningError
 
@@ -33,21 +32,6 @@ def test_a_module_that_is_not_installed_leaves_nothing_behind(tmp_path: Path) ->
     with pytest.raises(ProvisioningError, match="no_such_module_42 is not installed"):
         make_bundle(tmp_path / "bundle", 1, ["no_such_module_42"])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_empty_folder_is_filled_once_all_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "new" / "bundle"
-    target.mkdir(parents=True)
-
-    def fill(layout: Layout, slots: int, imports: object) -> make.Made:
-        assert list(target.iterdir()) == []
-        (layout.root / "made").touch()
-        return make.Made(slots, 0, [])
-
-    monkeypatch.setattr(make, "_fill", fill)
-    assert make_bundle(target, 3).copies == 3
-    assert [path.name for path in target.iterdir()] == ["made"]
-    assert list(target.parent.iterdir()) == [target]
 
 
 def test_a_disk_that_is_full_is_an_error_that_names_the_bundle(

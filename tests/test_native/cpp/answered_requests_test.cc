@@ -16,7 +16,7 @@ TEST(AnsweredRequests, AreRepeatedOnceTheirConnectionHasEnded) {
   AnsweredRequests all;
   EXPECT_FALSE(all.repeats({"a"}));
   all.add({"a", "b"});
-  all.leave({"a", "b"});
+  all.end({"a", "b"});
   EXPECT_TRUE(all.repeats({"x", "b"}));
   EXPECT_TRUE(all.repeats({"a"}));  // and for ever
   EXPECT_TRUE(all.repeats({"a"}));
@@ -27,16 +27,24 @@ TEST(AnsweredRequests, AreRepeatedOnceTheirConnectionHasEnded) {
 TEST(AnsweredRequests, AreForgottenWhenTheirConnectionGoesOn) {
   AnsweredRequests all;
   all.add({"a"});
+  EXPECT_FALSE(all.repeats({"b"}, {"a"}));
+  all.end({"a"});
+  EXPECT_FALSE(all.repeats({"a"}));
+}
+
+TEST(AnsweredRequests, AreForgottenIfTheirAnswerDidNotArrive) {
+  AnsweredRequests all;
+  all.add({"a"});
   all.remove({"a"});
-  all.leave({"a"});
+  all.end({"a"});
   EXPECT_FALSE(all.repeats({"a"}));
 }
 
 TEST(AnsweredRequests, OfAConnectionThatEndsALittleLaterAreWaitedFor) {
   AnsweredRequests all;
   all.add({"a"});
-  std::thread ending([&] { all.leave({"a"}); });
-  EXPECT_TRUE(all.repeats({"a"}, kNotStuck));
+  std::thread ending([&] { all.end({"a"}); });
+  EXPECT_TRUE(all.repeats({"a"}, {}, kNotStuck));
   ending.join();
 }
 
@@ -44,7 +52,7 @@ TEST(AnsweredRequests, OfAConnectionThatGoesOnAreNotWaitedForAnyLonger) {
   AnsweredRequests all;
   all.add({"a"});
   std::thread going_on([&] { all.remove({"a"}); });
-  EXPECT_FALSE(all.repeats({"a"}, kNotStuck));
+  EXPECT_FALSE(all.repeats({"a"}, {}, kNotStuck));
   going_on.join();
 }
 
@@ -59,7 +67,7 @@ TEST(AnsweredRequests, AreKeptUpToANumber) {
   AnsweredRequests all;
   for (size_t number = 0; number < AnsweredRequests::kKept + 2; ++number) {
     all.add({std::to_string(number)});
-    all.leave({std::to_string(number)});
+    all.end({std::to_string(number)});
   }
   EXPECT_FALSE(all.repeats({"1"}));
   EXPECT_TRUE(all.repeats({"2"}));

@@ -273,6 +273,40 @@ TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
   expect_nothing_held();
 }
 
+TEST_F(ConnectionTest, IsClosedAndItsInterpreterRetiredWhenItsCallIsGivenUp) {
+  std::latch running(1);
+  std::latch go_on(1);
+  define([&](const std::string&, const std::string&, const std::string&) {
+    running.count_down();
+    go_on.wait();
+    return Answer{"too late", true};
+  });
+  for (auto& fake : fakes_) {
+    fake->on_interrupt = [](uint64_t, const FakeInterpreter::Told& told) { told({" in native code", true}); };
+  }
+  SocketPair pair;
+  const auto connection = serve(pair);
+  EXPECT_FALSE(connection->running().has_value());
+  EXPECT_FALSE(connection->interrupt());
+  EXPECT_FALSE(connection->give_up().has_value());
+  pair.write(otf::load("m"));
+  running.wait();
+  EXPECT_TRUE(connection->running().has_value());
+  EXPECT_TRUE(connection->interrupt());
+  EXPECT_EQ(connection->where(), " in native code");
+  const std::optional<int> lost = connection->give_up();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_FALSE(connection->give_up().has_value());
+  EXPECT_FALSE(connection->running().has_value());
+  EXPECT_EQ(pool_->instances().size(), 1U);
+  EXPECT_NE(pool_->instances().front(), *lost);
+  EXPECT_EQ(pair.read(1), "");
+  EXPECT_TRUE(connection->alive());
+  go_on.count_down();
+  EXPECT_TRUE(connection->join(20.0));
+  expect_nothing_held();
+}
+
 TEST_F(ConnectionTest, TellsItsEndAlsoWhenThereIsNoMemoryToLetItsServiceGo) {
   SocketPair pair;
   const auto connection = serve(pair, "answer", /*pinned=*/true);

@@ -68,7 +68,7 @@ class Simulation {
       if (next == nullptr) return;
       FairQueue::Waiter& waiter = *next->waiters.front();
       queue_.begin(*next, now_);
-      queue_.leave(waiter);
+      queue_.stop_waiting(waiter);
       running_.push_back({next, now_, now_ + lengths_[next->name]});
     }
   }
@@ -116,8 +116,8 @@ TEST(FairQueue, ServesAModelThatComesBackBeforeThoseThatNeverLeft) {
   EXPECT_FALSE(queue.is_behind(greedy, 21));
   EXPECT_EQ(queue.next(21.5, anybody), &quiet);
   EXPECT_EQ(queue.next(21.5, [&](const FairQueue::Flow& flow) { return &flow != &quiet; }), &greedy);
-  queue.leave(only);
-  queue.leave(ninth);
+  queue.stop_waiting(only);
+  queue.stop_waiting(ninth);
   EXPECT_TRUE(queue.empty());
 }
 
@@ -138,7 +138,7 @@ TEST(FairQueue, KnowsWhoIsBehindWhileOthersCallsAreLong) {
   EXPECT_FALSE(queue.is_behind(quiet, 112));  // it has one
   queue.end(quiet, 107, 112);
   EXPECT_FALSE(queue.is_behind(quiet, 112));  // two at once, where the greedy one had one
-  queue.leave(second);
+  queue.stop_waiting(second);
 }
 
 TEST(FairQueue, HasHardlyAnybodyBehindAmongEquals) {

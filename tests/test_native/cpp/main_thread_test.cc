@@ -39,53 +39,45 @@ TEST(MainThreadTest, DoesWhatIsLeftToItWhateverHoldsItUp) {
   ASSERT_TRUE(eventually([&] { return count == 101; }));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "interpool: of the work's\n");
 
-  // Many leave work, some of which lasts: a relief each does the rest, and each piece is done once.
+  // Many leave work, one piece of which lasts: the spare does the rest, and each piece is done once.
   constexpr int kGivers = 4;
   constexpr int kWorks = 200;
-  constexpr int kLasting = 2;
   std::atomic<bool> open{false};
   std::atomic<int> lasting{0};
+  const auto last = [&] {
+    ++lasting;
+    open.wait(false);
+    --lasting;
+  };
   std::atomic<int> elsewhere{0};
   std::vector<std::atomic<int>> times(kGivers * kWorks);
   std::atomic<int> short_ones{0};
   together(kGivers, [&](int me) {
     for (int i = 0; i < kWorks; ++i) {
-      const auto number = static_cast<size_t>(me * kWorks + i);
-      if (me < kLasting && i == 50) {
-        thread.run_later([&, number] {
-          ++times[number];
-          ++lasting;
-          open.wait(false);
-          --lasting;
-        });
-      } else {
-        thread.run_later([&, number] {
-          EXPECT_TRUE(MainThread::is_here());
-          elsewhere += std::this_thread::get_id() != main ? 1 : 0;
-          ++times[number];
-          ++short_ones;
-        });
-      }
+      if (me == 0 && i == 50) thread.run_later(last);
+      thread.run_later([&, number = static_cast<size_t>(me * kWorks + i)] {
+        EXPECT_TRUE(MainThread::is_here());
+        elsewhere += std::this_thread::get_id() != main ? 1 : 0;
+        ++times[number];
+        ++short_ones;
+      });
     }
   });
-  EXPECT_TRUE(eventually([&] { return short_ones == kGivers * kWorks - kLasting; }, 60s));
-  EXPECT_EQ(lasting, kLasting);
+  EXPECT_TRUE(eventually([&] { return short_ones == kGivers * kWorks; }, 60s));
+  EXPECT_EQ(lasting, 1);
   EXPECT_GT(elsewhere, 0);
-  open = true;
-  open.notify_all();
-  EXPECT_TRUE(eventually([&] { return lasting == 0; }));
   for (const auto& one : times) EXPECT_EQ(one, 1);
 
-  // Work that waits for the GIL, and gets it.
-  std::atomic<bool> waited{false};
-  thread.run_later([&] {
-    thread.begin_wait();
-    thread.end_wait();
-    waited = true;
-  });
-  EXPECT_TRUE(eventually([&] { return waited.load(); }));
-  thread.begin_wait();  // nothing, on this thread
-  thread.end_wait();
+  // If two last, the rest waits for one of them.
+  std::atomic<bool> done_behind{false};
+  thread.run_later(last);
+  thread.run_later([&] { done_behind = true; });
+  EXPECT_TRUE(eventually([&] { return lasting == 2; }));
+  EXPECT_FALSE(thread.close_if_idle());
+  EXPECT_FALSE(done_behind);
+  open = true;
+  open.notify_all();
+  EXPECT_TRUE(eventually([&] { return lasting == 0 && done_behind; }));
 
   // Closed, it waits for what is under way, and does nothing more.
   std::atomic<bool> begun{false};

@@ -41,30 +41,6 @@ class MovableTest : public ::testing::Test {
   std::atomic<int> made_{0};
 };
 
-TEST_F(MovableTest, HasOneCopyInEachInterpreterThatWantedIt) {
-  auto object = movable();
-  for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(text_of(object, 1), "text");
-    EXPECT_EQ(text_of(object, 2), "text");
-  }
-  EXPECT_EQ(made_, 2);
-  object.reset();
-  expect_nothing_held();
-}
-
-TEST_F(MovableTest, IsMadeAgainWhereItWasUnloaded) {
-  const auto object = movable();
-  for (const int interpreter : {1, 2}) text_of(object, interpreter);
-  object->unload(1);
-  EXPECT_TRUE(eventually([&] { return fakes_[0].alive() == 0; }));
-  text_of(object, 2);
-  EXPECT_EQ(made_, 2);
-  text_of(object, 1);
-  EXPECT_EQ(made_, 3);
-  object->unload(std::nullopt);
-  expect_nothing_held();
-}
-
 TEST_F(MovableTest, GoesWithAllOthersFromAnInterpreterThatIsNotNeeded) {
   const std::vector<std::shared_ptr<Movable>> objects{movable(), movable("shared"), movable("shared")};
   for (const auto& object : objects) {

@@ -10,49 +10,6 @@ namespace {
 
 using Turn = Once::Turn;
 
-// What `work` came to, done by `done` if nobody has: as an interpreter asks.
-std::string ask(Once& once, const std::string& work,
-                const std::function<std::optional<std::string>()>& done) {
-  while (true) {
-    const Once::Answer answer = once.begin(work, 1ms);
-    if (answer.turn == Turn::kDone) return answer.result;
-    if (answer.turn == Turn::kYours) {
-      const auto result = done();
-      once.end(work, answer.number, result);
-      if (result.has_value()) return *result;
-    }
-  }
-}
-
-TEST(OnceTest, ManyAskAndOneDoesIt) {
-  for (int round = 0; round < 50; ++round) {
-    Once once;
-    std::atomic<int> times{0};
-    together(8, [&](int) {
-      const std::string result = ask(once, "work", [&]() -> std::optional<std::string> {
-        ++times;
-        std::this_thread::sleep_for(2ms);
-        return "found";
-      });
-      EXPECT_EQ(result, "found");
-    });
-    EXPECT_EQ(times, 1);
-  }
-}
-
-TEST(OnceTest, WhatFailedIsTheNextOnesToDo) {
-  Once once;
-  std::atomic<int> times{0};
-  together(8, [&](int) {
-    const std::string result = ask(once, "work", [&]() -> std::optional<std::string> {
-      if (++times < 5) return std::nullopt;
-      return "at last";
-    });
-    EXPECT_EQ(result, "at last");
-  });
-  EXPECT_EQ(times, 5);
-}
-
 TEST(OnceTest, WhoWaitsIsToldInTimeThatItIsStillBeingDone) {
   Once once;
   const Once::Answer mine = once.begin("work", 0ms);

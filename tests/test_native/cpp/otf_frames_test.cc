@@ -41,13 +41,6 @@ Read read_all(const std::string& bytes) {
   return read;
 }
 
-TEST(Frames, AreReadWhole) {
-  const std::vector<std::string> sent{otf::load("model"), otf::predict("1", "body"), otf::predict("2", "")};
-  const Read read = read_all(sent[0] + sent[1] + sent[2]);
-  EXPECT_EQ(read.frames, sent);
-  EXPECT_EQ(read.error, "");
-}
-
 TEST(Frames, StayWhereTheyAreAsLongAsSomebodyHasTheirMemory) {
   SocketPair pair;
   FrameReader reader(pair.theirs());
@@ -111,17 +104,6 @@ TEST(Frames, CutShortAnywhereAreAnError) {
     EXPECT_EQ(read.frames.size(), 1U);
     EXPECT_EQ(read.error, "the connection ended inside a message") << "after " << length << " bytes";
   }
-}
-
-TEST(Frames, WithNegativeLengthsAreRefused) {
-  for (const int64_t length : {-1, -2, -2147483647 - 1}) {
-    EXPECT_NE(read_all("L" + otf::integer(length)).error.find("negative length"), std::string::npos);
-  }
-  EXPECT_NE(read_all("I" + otf::integer(-2)).error.find("negative length"), std::string::npos);
-}
-
-TEST(Frames, OfUnknownCommandsAreRefusedByNumber) {
-  EXPECT_NE(read_all("X").error.find("unknown command 88"), std::string::npos);
 }
 
 TEST(Frames, MadeOfNoiseNeverYieldWhatWasNotSent) {

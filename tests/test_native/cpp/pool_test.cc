@@ -529,14 +529,28 @@ TEST(Pool, GivesUpWhatNobodyHasLeasedOnceItIsClosed) {
   EXPECT_EQ(fakes[0].alive(), 0U);
 }
 
+TEST(ModuleSources, AreFoundByNameAndKnowWhetherTheyHaveSubmodules) {
+  ModuleSources sources;
+  sources.add("a", "x = 1");
+  sources.add("b", "y = 1");
+  sources.add("b.c", "z = 1");
+  sources.add("a", "x = 2");
+  const auto a = sources.find("a");
+  ASSERT_TRUE(a.has_value());
+  EXPECT_EQ(a->text, "x = 2");
+  EXPECT_FALSE(a->package);
+  EXPECT_TRUE(sources.find("b").value().package);
+  EXPECT_FALSE(sources.find("b.").has_value());
+  EXPECT_FALSE(sources.find("z").has_value());
+}
+
 TEST(Pool, NoLongerAnswersForWhatItGaveUp) {
   Fakes fakes(1);
   const auto pool = std::make_shared<Pool>(fakes.all());
-  pool->register_module_source("registered", "x = 1");
-  EXPECT_TRUE(pool->module_source("registered", 1).has_value());
+  EXPECT_TRUE(pool->has(1));
   pool->close();
   ASSERT_EQ(pool->give_up({}, 1).size(), 1U);
-  EXPECT_FALSE(pool->module_source("registered", 1).has_value());
+  EXPECT_FALSE(pool->has(1));
   pool->forget("model");
   pool->tell_all("module", "nobody_defines_it", None{}, 20.0);
   EXPECT_TRUE(fakes[0].forgotten.empty());

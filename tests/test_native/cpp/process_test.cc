@@ -63,19 +63,6 @@ std::vector<int> ids(const std::vector<Interpreter*>& interpreters) {
   return all;
 }
 
-TEST(Process, NumbersInterpretersFromOneAndNeverUsesANumberTwice) {
-  std::set<int> all;
-  int last = 0;
-  for (int round = 0; round < 3; ++round) {
-    for (const int id : ids(process().start(3, {}))) {
-      EXPECT_TRUE(all.insert(id).second) << id;
-      last = std::max(last, id);
-    }
-  }
-  EXPECT_EQ(all.size(), 9U);
-  EXPECT_GE(*all.begin(), 1);
-}
-
 TEST(Process, StartsInterpretersAtTheSameTime) {
   process().start(4, {});
   void* slot = ::dlopen(FAKE_SLOT, RTLD_NOW | RTLD_NOLOAD);
@@ -85,17 +72,6 @@ TEST(Process, StartsInterpretersAtTheSameTime) {
   ::dlclose(slot);
 }
 
-TEST(Process, TellsWhyAnInterpreterDidNotStartAndStartsOthers) {
-  const int next = ids(process().start(1, {})).front() + 1;
-  try {
-    process().start(2, {"broken " + std::to_string(next)});
-    FAIL() << "it started";
-  } catch (const InterpreterStartError& error) {
-    EXPECT_EQ(std::string(error.what()), "interpreter " + std::to_string(next) + " is broken");
-  }
-  EXPECT_EQ(process().start(2, {}).size(), 2U);
-}
-
 TEST(Process, KeepsTheOthersOfAStartThatFailedForTheNext) {
   const int next = ids(process().start(1, {})).front() + 1;
   const std::vector<std::string> path{"broken " + std::to_string(next + 1)};
@@ -103,21 +79,6 @@ TEST(Process, KeepsTheOthersOfAStartThatFailedForTheNext) {
   EXPECT_EQ(ids(process().start(1, {})), (std::vector<int>{next + 3}));  // of another origin
   EXPECT_EQ(ids(process().start(1, path)), (std::vector<int>{next}));
   EXPECT_EQ(ids(process().start(2, path)), (std::vector<int>{next + 2, next + 4}));
-}
-
-TEST(Process, GivesAPoolWhatAClosedOneHasNotUsed) {
-  PoolOptions options;
-  options.origin = Process::origin({"/reused"}, {});
-  const auto pool = std::make_shared<Pool>(process().start(3, {"/reused"}), options);
-  process().remember(pool);
-  const std::vector<int> first = pool->instances();
-  pool->release(pool->acquire("", 0.0));
-  EXPECT_GT(ids(process().start(1, {"/reused"})).front(), first.back());  // it is open
-  pool->close();
-  ::setenv("INTERPOOL_TEST_OF_ORIGINS", "1", 1);
-  EXPECT_GT(ids(process().start(1, {"/reused"})).front(), first.back());
-  ::unsetenv("INTERPOOL_TEST_OF_ORIGINS");
-  EXPECT_EQ(ids(process().start(2, {"/reused"})), (std::vector<int>{first[1], first[2]}));
 }
 
 TEST(Process, TellsWhatAnInterpreterCannotImport) {
@@ -137,21 +98,6 @@ TEST(Process, AsksForEachCopyOnce) {
   process().private_copy("/some/extension.so", 2);
   EXPECT_EQ((copies().asked[{"/some/extension.so", 1}]), 1);
   EXPECT_EQ((copies().asked[{"/some/extension.so", 2}]), 1);
-}
-
-TEST(Process, NamesTheLibraryThatCannotBeLoaded) {
-  process();
-  copies().files[FAKE_SLOT] = {"/nowhere/libgone.so"};
-  try {
-    process().start(1, {});
-    FAIL() << "it started";
-  } catch (const InterpreterStartError& error) {
-    EXPECT_NE(std::string(error.what()).find("/nowhere/libgone.so cannot be loaded"), std::string::npos)
-        << error.what();
-  }
-  // Slots whose copies were made before are none the worse.
-  copies().files.clear();
-  EXPECT_EQ(process().start(1, {}).size(), 1U);
 }
 
 TEST(Process, SaysWhenALibraryIsNotInterpools) {

@@ -88,36 +88,6 @@ class RecordLocksTest : public ::testing::Test {
   std::filesystem::path path_;
 };
 
-TEST_F(RecordLocksTest, OfOneInterpreterKeepTheOtherOut) {
-  const int mine = open();
-  const int theirs = open();
-  EXPECT_EQ(lock(one_, mine, F_WRLCK, 0, 10), 0);
-  EXPECT_EQ(lock(other_, theirs, F_WRLCK, 5, 10), EAGAIN);
-  EXPECT_EQ(lock(other_, theirs, F_WRLCK, 10, 10), 0);
-  EXPECT_EQ(lock(one_, mine, F_UNLCK), 0);
-  EXPECT_EQ(lock(other_, theirs, F_WRLCK, 5, 10), 0);
-  EXPECT_EQ(one_.close(mine), 0);
-  EXPECT_EQ(other_.close(theirs), 0);
-  EXPECT_TRUE(is_free());
-  EXPECT_EQ(descriptors(), 0);
-}
-
-TEST_F(RecordLocksTest, AreTheSameByWhicheverDescriptorAndEndWithAny) {
-  const int first = open();
-  const int second = open();
-  const int theirs = open();
-  EXPECT_EQ(lock(one_, first, F_WRLCK), 0);
-  EXPECT_EQ(lock(one_, second, F_WRLCK), 0);
-  EXPECT_EQ(lock(other_, theirs, F_RDLCK), EAGAIN);
-  EXPECT_EQ(other_.close(open()), 0);  // another's
-  EXPECT_EQ(lock(other_, theirs, F_RDLCK), EAGAIN);
-  EXPECT_EQ(one_.close(second), 0);
-  EXPECT_EQ(lock(other_, theirs, F_RDLCK), 0);
-  EXPECT_EQ(one_.close(first), 0);
-  EXPECT_EQ(other_.close(theirs), 0);
-  EXPECT_EQ(descriptors(), 0);
-}
-
 TEST_F(RecordLocksTest, AreRefusedWhereTheDescriptorDoesNotAllowThem) {
   const int reads = open(O_RDONLY);
   const int writes = open(O_WRONLY);
@@ -130,21 +100,6 @@ TEST_F(RecordLocksTest, AreRefusedWhereTheDescriptorDoesNotAllowThem) {
   one_.close(reads);
   one_.close(writes);
   EXPECT_EQ(descriptors(), 0);
-}
-
-TEST_F(RecordLocksTest, StayWhenAChildClosesWhatItHas) {
-  const int mine = open();
-  EXPECT_EQ(lock(one_, mine, F_WRLCK), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::_exit(one_.close(mine));
-  }
-  int status = -1;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_FALSE(is_free());
-  one_.close(mine);
-  EXPECT_TRUE(is_free());
 }
 
 // The dynamic linker has a lock of its own, held while static objects begin, and waited for by who wants to

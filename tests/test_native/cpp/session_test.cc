@@ -51,72 +51,6 @@ class SessionTest : public ::testing::Test {
   std::shared_ptr<Pool> pool_;
 };
 
-TEST_F(SessionTest, CallsWhatIsInside) {
-  const auto session = acquire();
-  const PyObj echo = session->global("fake", "echo");
-  const PyObj result = echo.call({"text"});
-  EXPECT_EQ(result.to_value().as<std::string>(), "text");
-  EXPECT_EQ(result.attr("name").to_value().as<std::string>(), "name of text");
-}
-
-TEST_F(SessionTest, LooksIntoWhatIsInside) {
-  const auto session = acquire();
-  const PyObj text = session->from_value("text");
-  EXPECT_TRUE(text.has_attr("name"));
-  EXPECT_FALSE(session->from_value(1).has_attr("name"));
-  EXPECT_EQ(session->from_value(List{{"first", "second"}}).item(1).to_value().as<std::string>(), "second");
-  EXPECT_TRUE(session->is_owner(text));
-  EXPECT_EQ(text.interpreter_id(), session->interpreter_id());
-}
-
-TEST_F(SessionTest, CallsInTheModesOfItsCaller) {
-  const int mark = 0;
-  const CallerModes modes(std::shared_ptr<const int>(), reinterpret_cast<const Modes*>(&mark));
-  for (const std::optional<double> call_limit : {std::optional<double>(), std::optional<double>(60)}) {
-    const auto session = Session::acquire(pool_, "", 10, call_limit);
-    const PyObj echo = session->global("fake", "echo");
-    modes_here = modes;
-    echo.call({"text"}).attr("name");
-    echo.call({"text"}).has_attr("name");
-    echo.call({List{{1}}}).item(0);
-    modes_here = nullptr;
-    echo.call({"text"});
-    modes_here = modes;
-    session->run({"fake", "echo"}, {"text"});  // interpool's own
-    modes_here = nullptr;
-    const std::vector<CallerModes> expected{modes, modes, modes, modes, modes, modes, nullptr, nullptr};
-    EXPECT_EQ(fake().modes_seen, expected);
-    fake().modes_seen.clear();
-    session->close();
-  }
-}
-
-TEST_F(SessionTest, HasASelfWhenItWasAcquiredForAnObject) {
-  const auto session = acquire();
-  EXPECT_THROW(session->self(), SessionError);
-  session->set_self(session->from_value("text"));
-  EXPECT_EQ(session->self().to_value().as<std::string>(), "text");
-  session->close();
-  EXPECT_THROW(session->self(), SessionClosedError);
-  EXPECT_EQ(fake().alive(), 0U);
-}
-
-TEST_F(SessionTest, RefusesEveryUseOfAnObjectOnceItIsClosed) {
-  const auto session = acquire();
-  const PyObj echo = session->global("fake", "echo");
-  const PyObj text = session->from_value("text");
-  session->close();
-  EXPECT_FALSE(session->is_open());
-  EXPECT_THROW(echo.call({1}), SessionClosedError);
-  EXPECT_THROW(text.attr("name"), SessionClosedError);
-  EXPECT_THROW(text.has_attr("name"), SessionClosedError);
-  EXPECT_THROW(text.item(0), SessionClosedError);
-  EXPECT_THROW(text.to_value(), SessionClosedError);
-  EXPECT_THROW(text.reference(), SessionClosedError);
-  EXPECT_THROW(session->global("fake", "echo"), SessionClosedError);
-  EXPECT_THROW(session->from_value(None{}), SessionClosedError);
-}
-
 TEST_F(SessionTest, RefusesWithoutAVisitToTheInterpreterOnceItIsClosed) {
   const auto session = acquire();
   const PyObj object = session->from_value(1);
@@ -130,45 +64,6 @@ TEST_F(SessionTest, RefusesWithoutAVisitToTheInterpreterOnceItIsClosed) {
 TEST_F(SessionTest, VisitsItsInterpreterOnlyForWork) {
   acquire()->close();
   EXPECT_EQ(fake().visits(), 0);
-}
-
-TEST_F(SessionTest, StaysClosedWhenTheInterpreterServesSomebodyElse) {
-  const auto before = acquire();
-  const PyObj mine = before->from_value(1);
-  before->close();
-  const auto now = acquire();
-  const PyObj theirs = now->from_value(2);
-  EXPECT_THROW(mine.to_value(), SessionClosedError);
-  EXPECT_EQ(theirs.to_value().as<int64_t>(), 2);
-}
-
-TEST_F(SessionTest, ReleasesAllObjectsWhenItIsClosed) {
-  const auto session = acquire();
-  std::vector<PyObj> objects;
-  for (int i = 0; i < 10; ++i) objects.push_back(session->from_value(i));
-  objects.pop_back();
-  EXPECT_EQ(fake().alive(), 10U);
-  session->close();
-  EXPECT_EQ(fake().alive(), 0U);
-}
-
-TEST_F(SessionTest, GivesItsInterpreterBackWhenTheLastHandleGoes) {
-  {
-    const PyObj object = acquire()->from_value(1);
-    EXPECT_THROW(acquire(), LeaseTimeoutError);
-    EXPECT_EQ(object.to_value().as<int64_t>(), 1);
-  }
-  // On another thread: whoever lets go waits for nothing.
-  EXPECT_TRUE(eventually([&] { return fake().alive() == 0; }));
-  acquire(20.0);
-}
-
-TEST_F(SessionTest, ClosesOnce) {
-  const auto session = acquire();
-  session->close();
-  const auto next = acquire();
-  session->close();  // does not give away what is another's now
-  EXPECT_THROW(acquire(), LeaseTimeoutError);
 }
 
 TEST_F(SessionTest, ReleasesWhatForeignThreadsDropInsideItsInterpreter) {
@@ -272,36 +167,6 @@ TEST_F(SessionTest, ClosesAfterTheCallThatRuns) {
   acquire();
 }
 
-TEST_F(SessionTest, GoesOnAfterAnError) {
-  fake().define("fake", "raise", [](const std::vector<Value>&) -> Value {
-    throw RemoteError("ValueError", "no", "a traceback");
-  });
-  const auto session = acquire();
-  const PyObj raise = session->global("fake", "raise");
-  for (int i = 0; i < 3; ++i) EXPECT_THROW(raise.call(), RemoteError);
-  EXPECT_THROW(session->global("fake", "missing"), RemoteError);
-  EXPECT_EQ(session->from_value(1).to_value().as<int64_t>(), 1);
-  session->close();
-  EXPECT_EQ(fake().alive(), 0U);
-}
-
-TEST_F(SessionTest, RefersToObjectsByInterpreter) {
-  const auto session = acquire();
-  const PyObj object = session->from_value(1);
-  EXPECT_EQ(object.reference().interpreter, fake().id());
-  EXPECT_EQ(session->interpreter_id(), fake().id());
-}
-
-TEST_F(SessionTest, RefusesAnArgumentWhoseSessionClosedMeanwhile) {
-  const auto before = acquire();
-  const PyObj object = before->from_value("text");
-  const Value argument = object;
-  before->close();
-  const auto now = acquire();
-  EXPECT_THROW(now->global("fake", "echo").call({argument}), SessionClosedError);
-  EXPECT_THROW(now->from_value(argument), SessionClosedError);
-}
-
 TEST_F(SessionTest, KeepsAnArgumentWhoseHandleWasDropped) {
   const auto session = acquire();
   const PyObj echo = session->global("fake", "echo");
@@ -331,14 +196,6 @@ TEST_F(SessionTest, RefusesAnArgumentOfAnInterpreterThatWasGivenUp) {
   const Entered entered(fake());
   EXPECT_THROW(fake().from_value(argument), SessionClosedError);
   fake().close();  // what it held stays
-}
-
-TEST_F(SessionTest, StaysGoodWhenThePoolIsClosed) {
-  const auto session = acquire();
-  pool_->close();
-  EXPECT_EQ(session->from_value(1).to_value().as<int64_t>(), 1);
-  session->close();
-  EXPECT_THROW(acquire(), PoolClosedError);
 }
 
 TEST(Sessions, OfManyThreadsKeepApart) {

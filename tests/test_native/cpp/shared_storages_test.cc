@@ -65,44 +65,6 @@ class SharedStoragesTest : public ::testing::Test {
   Chance chance_{random_seed()};
 };
 
-TEST_F(SharedStoragesTest, AreLaidDownByTheFirstAndFoundByTheNext) {
-  const Loaded loaded = random({5000, 3'000'001, 4096, 2'500'000});
-  const auto first = place("model", loaded);
-  const auto second = place("model", loaded);
-  for (size_t i = 0; i < loaded.storages.size(); ++i) {
-    EXPECT_TRUE(same(first[i], second[i]));
-    EXPECT_EQ(first[i].part, first[0].part);  // all in one file
-    EXPECT_TRUE(bytes_at(first[i], loaded.storages[i].size()) == loaded.storages[i]);
-    EXPECT_EQ(first[i].offset % 64, 0U);
-    if (loaded.storages[i].size() > 2 << 20) {
-      EXPECT_EQ(first[i].offset % 4096, 0U);
-    }
-  }
-  EXPECT_EQ(first[0].part->bytes % 4096, 0U);
-}
-
-TEST_F(SharedStoragesTest, AreFoundInAnyOrder) {
-  Loaded loaded = random({5000, 6000, 7000});
-  const auto first = place("model", loaded);
-  std::reverse(loaded.storages.begin(), loaded.storages.end());
-  const auto second = place("model", loaded);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_TRUE(same(second[i], first[2 - i]));
-  }
-}
-
-TEST_F(SharedStoragesTest, HaveAPlaceForEachOfEqualOnes) {
-  const std::string bytes = chance_.bytes(5000);
-  const Loaded two{{bytes, bytes}};
-  const auto first = place("model", two);
-  EXPECT_FALSE(same(first[0], first[1]));
-  const Loaded three{{bytes, bytes, bytes}};
-  const auto second = place("model", three);
-  EXPECT_TRUE(same(second[0], first[0]));
-  EXPECT_TRUE(same(second[1], first[1]));
-  EXPECT_NE(second[2].part, first[0].part);
-}
-
 TEST_F(SharedStoragesTest, AreAddedToByWhoHasOthers) {
   const Loaded common = random({5000, 6000});
   const auto first = place("model", common);
@@ -114,13 +76,6 @@ TEST_F(SharedStoragesTest, AreAddedToByWhoHasOthers) {
   EXPECT_NE(second[2].part, first[0].part);
   const auto third = place("model", more);
   EXPECT_TRUE(same(third[2], second[2]));
-}
-
-TEST_F(SharedStoragesTest, AreApartForEachKey) {
-  const Loaded loaded = random({5000});
-  const auto one = place("one", loaded);
-  const auto other = place("other", loaded);
-  EXPECT_NE(one[0].part, other[0].part);
 }
 
 TEST_F(SharedStoragesTest, CanBeWrittenToByNobody) {
@@ -136,36 +91,6 @@ TEST_F(SharedStoragesTest, CanBeWrittenToByNobody) {
   std::memset(copy, 1, 100);
   EXPECT_EQ(bytes_at(placed[0], 100), before);
   ::munmap(copy, 4096);
-}
-
-TEST_F(SharedStoragesTest, GoWithTheLastReference) {
-  const Loaded loaded = random({5000});
-  auto first = place("model", loaded);
-  auto second = place("model", loaded);
-  const int fd = first[0].part->fd;
-  EXPECT_EQ(shared_.size(), 1U);
-  first.clear();
-  EXPECT_NE(::fcntl(fd, F_GETFD), -1);
-  second.clear();
-  EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
-  EXPECT_EQ(shared_.size(), 0U);
-  EXPECT_TRUE(bytes_at(place("model", loaded)[0], 5000) == loaded.storages[0]);  // made anew
-}
-
-TEST_F(SharedStoragesTest, AreFoundNoMoreOnceTheirModelIsForgotten) {
-  const Loaded loaded = random({5000});
-  const std::vector<std::string> keys{"/models/a", "/models/a/part", "/models/a#1", "/models/ab", "/models"};
-  std::vector<std::vector<Placement>> before;
-  for (const auto& key : keys) before.push_back(place(key, loaded));
-  shared_.forget("/models/a");
-  shared_.forget("");  // nobody's
-  std::vector<bool> found;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const auto again = place(keys[i], loaded);
-    found.push_back(same(again[0], before[i][0]));
-    EXPECT_TRUE(bytes_at(before[i][0], 5000) == loaded.storages[0]);  // who has it keeps it
-  }
-  EXPECT_EQ(found, (std::vector<bool>{false, false, false, true, true}));
 }
 
 TEST_F(SharedStoragesTest, ArePlacedOnceByManyThreads) {
@@ -231,11 +156,6 @@ TEST_F(SharedStoragesTest, SayWhyThereIsNoRoomAndLetTheNextOneTry) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   EXPECT_NE(said.find("File too large"), std::string::npos) << said;
   EXPECT_TRUE(bytes_at(place("model", loaded)[0], 500'000) == loaded.storages[0]);
-}
-
-TEST_F(SharedStoragesTest, OfNothingAreNothing) {
-  EXPECT_TRUE(place("model", {}).empty());
-  EXPECT_EQ(shared_.size(), 0U);
 }
 
 }  // namespace

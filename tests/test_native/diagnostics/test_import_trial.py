@@ -80,23 +80,6 @@ def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     assert install.startswith("      fix: install it")
 
 
-def test_names_and_imports_go_together() -> None:
-    for arguments in (["numpy"], ["--imports"]):
-        done = CliRunner().invoke(main, ["doctor", *arguments])
-        assert done.exit_code == 2
-        assert "--imports and the modules' names go together" in done.output
-
-
-@pytest.mark.long
-def test_the_command_succeeds_where_all_modules_work() -> None:
-    done = CliRunner().invoke(main, ["doctor", "--imports", "yaml", "torch.distributed"])
-    assert done.exit_code == 0
-    assert [line.split(":")[0] for line in done.output.splitlines()] == [
-        "imports  yaml",
-        "imports  torch.distributed",
-    ]
-
-
 @pytest.mark.long
 def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callable[[str], Path]) -> None:
     module("sharing")
@@ -149,14 +132,3 @@ def test_an_extension_that_is_bound_to_another_python_is_named(
     assert not found.ok
     assert "state.so cannot be loaded: libpython3.9.so.1.0 is of another Python than this one" in found.detail
     assert "install a build of it for this Python" in found.detail
-
-
-@pytest.mark.long
-def test_a_module_that_fails_everywhere_is_no_matter_of_private_interpreters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "failing.py").write_text("raise LookupError('of its own')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    found = only("failing")
-    assert found.detail == "it fails in an ordinary Python, too: LookupError: of its own"
-    assert found.hint.startswith("fix that first")

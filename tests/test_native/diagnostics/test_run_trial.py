@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from interpool.handler.cli import main
-from interpool.native.diagnostics.computation import difference, repeat
 from interpool.native.diagnostics.run_trial import Status, try_call
 
 PRELUDE = """\
@@ -88,27 +87,6 @@ def test_the_command_tells_what_computes_and_what_crashes_only_when_it_is_used(
     assert fix.startswith("      fix: serve the models that need it by TorchServe's stock workers")
 
 
-def test_calls_go_on_at_once_for_a_while(function: Callable[[str], str]) -> None:
-    verdict = try_call(function("adding"))
-    assert verdict.status is Status.COMPUTES
-    assert verdict.calls >= 3 * 10
-    assert verdict.seconds >= 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--run"], "so do --run and functions'"),
-        (["--run", "--imports", "numpy"], "are different questions"),
-        (["--run", "numpy"], "--run takes MODULE:FUNCTION, and 'numpy' is no such thing"),
-    ],
-)
-def test_a_question_that_makes_no_sense_is_refused(arguments: list[str], said: str) -> None:
-    done = CliRunner().invoke(main, ["doctor", *arguments])
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.replace("│", "").split())
-
-
 @pytest.mark.parametrize(
     ("call", "status", "failure"),
     [
@@ -118,21 +96,6 @@ def test_a_question_that_makes_no_sense_is_refused(arguments: list[str], said: s
 )
 def test_what_an_ordinary_python_does_not_find_is_missing(call: str, status: Status, failure: str) -> None:
     verdict = try_call(call)
-    assert verdict.status is status
-    assert verdict.failure.startswith(failure)
-
-
-@pytest.mark.parametrize(
-    ("name", "status", "failure"),
-    [
-        ("broken", Status.BROKEN, "LookupError: of its own"),
-        ("unsteady", Status.UNSTEADY, "a wrong answer: …"),
-    ],
-)
-def test_what_does_not_compute_anywhere_is_no_matter_of_private_interpreters(
-    function: Callable[[str], str], name: str, status: Status, failure: str
-) -> None:
-    verdict = try_call(function(name))
     assert verdict.status is status
     assert verdict.failure.startswith(failure)
 
@@ -151,18 +114,3 @@ def test_what_does_not_compute_anywhere_is_no_matter_of_private_interpreters(
 def test_the_reason_is_told(function: Callable[[str], str], name: str, status: Status, failure: str) -> None:
     verdict = try_call(function(name), seconds=5 if name == "hanging" else 60)
     assert (verdict.status, verdict.failure) == (status, failure)
-
-
-def test_a_call_is_repeated_until_its_answer_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([1, 1, 1, 2, 1])
-    monkeypatch.setattr("json.trial", lambda: next(answers), raising=False)
-    assert repeat("json:trial", "", 10, 0.0) == ["4", "1", "a wrong answer: …2… instead of …1…"]
-
-
-def test_long_answers_are_compared_whole_and_shown_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["a" * 20_000, f"{'a' * 19_999}b"])
-    monkeypatch.setattr("json.trial", lambda: next(answers), raising=False)
-    calls, _, failure = repeat("json:trial", "", 2, 0.0)
-    assert calls == "2"
-    assert failure.startswith("a wrong answer: …")
-    assert difference("x" * 50 + "1" * 100, "x" * 50 + "2" * 100).startswith(f"a wrong answer: …{'x' * 20}1")

@@ -1,5 +1,5 @@
 // A user's extension as users write them with pybind11: functions of tensors, exceptions of
-// its own, state of its own in static and thread_local objects, and C++ that prints.
+// its own, and state of its own in static and thread_local objects.
 #include <ATen/TensorOperators.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -7,9 +7,7 @@
 #include <torch/library.h>
 
 #include <atomic>
-#include <cstdio>
 #include <exception>
-#include <iostream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,15 +34,6 @@ class QuietError : public OwnError {
 
 [[noreturn]] void raise_own(const std::string& message) {
   throw OwnError(message);
-}
-
-[[noreturn]] void raise_foreign(const std::string& message) {
-  struct Local : std::exception {
-    explicit Local(std::string text) : text(std::move(text)) {}
-    const char* what() const noexcept override { return text.c_str(); }
-    std::string text;
-  };
-  throw Local(message);
 }
 
 bool catches_own(const std::string& message) {
@@ -104,11 +93,6 @@ struct Visits {
 };
 thread_local Visits visits;
 
-void print(const std::string& by_stream, const std::string& by_stdio) {
-  std::cout << by_stream;  // neither ends a line, nor flushes
-  std::printf("%s", by_stdio.c_str());
-}
-
 void refuse(const at::Tensor&) {
   throw OwnError("refused below the dispatcher");
 }
@@ -122,7 +106,6 @@ TORCH_LIBRARY(interpool_bound, library) {
 PYBIND11_MODULE(bound_extension, module) {
   py::register_exception<OwnError>(module, "OwnError", PyExc_LookupError);
   module.def("raise_own", raise_own);
-  module.def("raise_foreign", raise_foreign);
   module.def("catches_own", catches_own);
   module.def("scale", scale);
   module.def("halves", halves);
@@ -131,5 +114,4 @@ PYBIND11_MODULE(bound_extension, module) {
   module.def("count", next<OwnError>);
   module.def("visit", [] { return ++visits.count; });
   module.def("threads_ended", [] { return threads_ended.load(); });
-  module.def("print", print);
 }

@@ -79,11 +79,6 @@ TORCH_LIBRARY_IMPL(interpool_scaled, Meta, library) {
   library.impl("scale", scale_meta);
 }
 
-// For ctypes.PyDLL.
-extern "C" __attribute__((visibility("default"))) PyObject* scaled_greeting(PyObject* name) {
-  return PyUnicode_FromFormat("hello %U", name);
-}
-
 PyMODINIT_FUNC PyInit_scaled_extension() {
   return PyModule_Create(&definition);
 }

@@ -33,19 +33,6 @@ def close(directory):
 def enter(directory):
     module_scope.enter(scopes[directory])
 
-def with_the_same_function(directory):
-    import colorsys, sys, threading
-    colorsys.shut = threading.Event().set
-    atexit.register(colorsys.shut)
-    before = sys.getrefcount(colorsys.shut)
-    load(directory).close()
-    for thread in threading.enumerate():
-        if "exit functions" in thread.name:
-            thread.join(60)
-    found = [colorsys.shut.__self__.is_set(), sys.getrefcount(colorsys.shut) - before]
-    atexit.unregister(colorsys.shut)
-    return found
-
 def open_package(path):
     packages.load_object(path, "model", "model.pkl")
 
@@ -91,29 +78,6 @@ def test_they_are_called_when_its_scope_is_closed_the_last_one_first(code: Code,
     wait_for(lambda: two.has_written("two"), "the exit functions of the other one")
 
 
-def test_one_that_fails_or_waits_keeps_neither_the_others_nor_who_unloads_it(
-    code: Code, tmp_path: Path
-) -> None:
-    source = """
-import threading, time
-go_on = threading.Event()
-
-def wait():
-    go_on.wait()
-    write("waited.")
-
-atexit.register(go_on.set)
-atexit.register(write, "after.")
-atexit.register(lambda: 1 / 0)
-threading.Timer(0.5, go_on.set).start()
-atexit.register(wait)
-"""
-    model = Model(tmp_path, "one", source)
-    code.call("make", str(model.directory))
-    code.call("close", str(model.directory))
-    wait_for(lambda: model.has_written("waited.after."), "all of them")
-
-
 def test_what_they_import_is_their_models_whichever_is_served(code: Code, tmp_path: Path) -> None:
     source = """
 def clean_up():
@@ -132,63 +96,6 @@ import utils
     wait_for(lambda: one.has_written("one"), "the exit function, which imports its own model's module")
     code.call("close", str(two.directory))
     wait_for(lambda: two.has_written("two"), "the other one's")
-
-
-def test_they_neither_run_in_the_directory_of_whoever_unloads_it_nor_move_it(tmp_path: Path) -> None:
-    source = """
-import os
-
-@atexit.register
-def leave():
-    open("left", "w").close()
-    os.chdir("/")
-    write("moved")
-"""
-    model = Model(tmp_path, "one", source)
-    (served := tmp_path / "served").mkdir()
-    done = run_program(
-        f"""
-        import os, sys, time
-        from pathlib import Path
-        from interpool import InterpreterManager
-        from interpool_testing import Code
-
-        directory, served = sys.argv[1:]
-        with InterpreterManager(1) as manager, manager.acquire_session() as session:
-            code = Code(session, {SCOPES!r})
-            code.call("make", directory)
-            os.chdir(served)
-            code.call("close", directory)
-            while not Path(directory + ".txt").exists():
-                time.sleep(0.01)
-            print(os.path.samefile(os.getcwd(), served), os.listdir(served))
-        """,
-        str(model.directory),
-        str(served),
-    )
-    assert (done.returncode, done.stdout) == (0, "True []\n"), done.stderr
-    assert (model.directory / "left").exists()
-
-
-def test_the_environments_own_registration_of_the_same_function_stays(code: Code, tmp_path: Path) -> None:
-    model = Model(tmp_path, "one", "import colorsys\natexit.register(colorsys.shut)\nwrite('loaded')")
-    assert code.call("with_the_same_function", str(model.directory)) == [True, 0]  # it is held as before
-
-
-def test_what_was_unregistered_is_not_called(code: Code, tmp_path: Path) -> None:
-    source = """
-def other():
-    write("other")
-
-atexit.register(write, "no")
-atexit.register(other)
-atexit.register(write, "no")
-atexit.unregister(write)
-"""
-    model = Model(tmp_path, "one", source)
-    code.call("make", str(model.directory))
-    code.call("close", str(model.directory))
-    wait_for(lambda: model.has_written("other"), "the one that is left")
 
 
 def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(tmp_path: Path) -> None:

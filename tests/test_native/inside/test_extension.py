@@ -105,21 +105,6 @@ def test_the_python_side_of_an_extension_is_each_interpreters_own(
         assert sessions[0].global_(NAME, "__file__").to_value() == str(scaled)
 
 
-def test_the_same_copy_answers_to_ctypes(session: InterpreterSession, scaled: Path) -> None:
-    code = Code(
-        session,
-        """
-        import ctypes
-        def greet(path, name):
-            library = ctypes.PyDLL(path)
-            library.scaled_greeting.argtypes = [ctypes.py_object]
-            library.scaled_greeting.restype = ctypes.py_object
-            return library.scaled_greeting(name)
-        """,
-    )
-    assert code.call("greet", str(scaled), "Wörld") == "hello Wörld"
-
-
 def test_an_extension_that_the_host_has_loaded_loads_in_an_interpreter(scaled: Path) -> None:
     done = run_program(
         """
@@ -182,9 +167,6 @@ import ctypes
 def add(path, a, b):
     return ctypes.CDLL(path).plain_add(a, b)
 
-def counted(path):
-    return ctypes.c_int.in_dll(ctypes.CDLL(path), "plain_calls").value
-
 def called_back(path, k):
     callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda x: x * k)
     return ctypes.CDLL(path).plain_apply(callback, 7)
@@ -211,12 +193,6 @@ def own_none():
 
 def libc():
     return ctypes.CDLL(None).getpid()
-
-def data():
-    flag = ctypes.c_int.in_dll(ctypes.pythonapi, "Py_NoUserSiteDirectory")
-    none = ctypes.c_char.in_dll(ctypes.pythonapi, "_Py_NoneStruct")
-    of_program = ctypes.c_char.in_dll(ctypes.PyDLL(None), "_Py_NoneStruct")
-    return flag.value, ctypes.addressof(none) == ctypes.addressof(of_program) == id(None)
 
 def by_any_way(libpython):
     found = []
@@ -253,13 +229,6 @@ def test_ctypes_reaches_this_interpreters_own_python(manager: InterpreterManager
             assert code.call("pythonapi") == (41, "3 of ours", 1, 0)
             assert code.call("own_none") is True
             assert code.call("libc") == os.getpid()
-
-
-def test_ctypes_finds_data_of_this_interpreters_own_python_by_its_name(manager: InterpreterManager) -> None:
-    with every_interpreter(manager, 2) as sessions:
-        # An interpreter is isolated from the user's site-packages, the host is not.
-        assert [Code(session, PLAIN).call("data") for session in sessions] == [(1, True)] * 2
-    assert ctypes.c_int.in_dll(ctypes.pythonapi, "Py_NoUserSiteDirectory").value == 0
 
 
 def test_no_way_of_ctypes_leads_to_the_hosts_python(session: InterpreterSession) -> None:
@@ -302,72 +271,6 @@ def test_a_library_that_uses_python_has_its_state_in_each_interpreter(manager: I
     host = ctypes.PyDLL(str(state)).state_add
     host.restype = ctypes.py_object
     assert host(1) == 1
-
-
-def test_an_extension_may_call_python_from_static_initialisers() -> None:
-    built = build(EXTENSIONS / "early.c", "early.so", with_torch=False, options=(python_headers(),))
-    done = run_program(
-        """
-        import sys
-        from interpool import InterpreterManager
-        from interpool_testing import Code, every_interpreter, together
-
-        SOURCE = '''
-        import sys
-        def use(folder):
-            sys.path.append(folder)
-            import early
-            import _decimal
-            return early.decimal is _decimal, str(early.decimal.Decimal("1.5") * 2)
-        '''
-        with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
-            print(together([lambda s=s: Code(s, SOURCE).call("use", sys.argv[1]) for s in sessions]))
-        """,
-        str(built.parent),
-    )
-    assert_clean(done)
-    assert done.stdout == "[(True, '3.0'), (True, '3.0')]\n"
-
-
-def test_an_extension_of_a_package_may_be_called_as_one_of_pythons_own(
-    session: InterpreterSession, tmp_path: Path
-) -> None:
-    package = tmp_path / "package_with_io"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    built = build(EXTENSIONS / "named_io.c", "_io.so", with_torch=False, options=(python_headers(),))
-    (package / "_io.so").symlink_to(built)
-    source = """
-    import sys
-    def documents(folder):
-        sys.path.append(folder)
-        import _io
-        from package_with_io import _io as own
-        return own.__doc__, own is _io, _io.open is open
-    """
-    assert Code(session, source).call("documents", str(tmp_path)) == ("the package's", False, True)
-
-
-def test_a_library_without_python_has_one_state_in_the_process(
-    manager: InterpreterManager, plain: Path
-) -> None:
-    before = ctypes.c_int.in_dll(ctypes.CDLL(str(plain)), "plain_calls").value
-    with every_interpreter(manager, 2) as sessions:
-        codes = [Code(session, PLAIN) for session in sessions]
-        for code in codes:
-            code.call("add", str(plain), 1, 1)
-        assert [code.call("counted", str(plain)) for code in codes] == [before + 2] * 2
-    assert ctypes.c_int.in_dll(ctypes.CDLL(str(plain)), "plain_calls").value == before + 2
-
-
-def test_a_library_that_is_not_there_is_an_oserror(session: InterpreterSession, tmp_path: Path) -> None:
-    (tmp_path / "libbad.so").write_bytes(b"\x7fELF but not really")
-    code = Code(session, PLAIN)
-    for path in (tmp_path / "libmissing.so", tmp_path / "libbad.so"):
-        with pytest.raises(RemoteError) as caught:
-            code["add"](str(path), 1, 2)
-        assert caught.value.type_name == "OSError"
-        assert path.name in caught.value.message
 
 
 def test_an_extension_that_does_not_load_is_an_importerror(

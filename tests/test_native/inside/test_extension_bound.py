@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from compile import build
-from interpool_testing import Code, every_interpreter, run_program, together
+from interpool_testing import Code, every_interpreter, together
 from paths import EXTENSIONS
 from waiting import wait_for
 
@@ -115,15 +115,6 @@ def test_an_exception_of_the_extensions_own_crosses_with_its_message(
     assert together(works) == [(f"{NAME}.OwnError", f"of interpreter {i}: ä") for i in range(len(sessions))]
 
 
-def test_an_exception_that_python_was_not_told_of_crosses_with_its_message(
-    sessions: list[InterpreterSession],
-) -> None:
-    for session in sessions:
-        with pytest.raises(RemoteError) as caught:
-            session.global_(NAME, "raise_foreign")("nobody registered this")
-        assert (caught.value.type_name, caught.value.message) == ("RuntimeError", "nobody registered this")
-
-
 def test_an_exception_from_below_the_shared_dispatcher_crosses_with_its_message(
     sessions: list[InterpreterSession],
 ) -> None:
@@ -189,53 +180,3 @@ def on_threads(count):
     together([lambda: [visit() for visit in visits]] * 3)
     wanted = [count + i + 1 + 3 for i, count in enumerate(before)]
     wait_for(lambda: [count().to_value() for count in ended] == wanted, "the objects to be destroyed")
-
-
-def test_what_is_printed_before_during_and_after_an_interpreters_life_is_all_there_in_order(
-    bound: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # where it is set, lines meet as they are written
-    done = run_program(
-        """
-        import atexit, sys
-        print("host before", end=";")
-        print("host before", end=";", file=sys.stderr, flush=True)
-        from interpool import InterpreterManager
-        from interpool_testing import Code, every_interpreter, together
-
-        SOURCE = '''
-        import atexit, sys
-        def speak(name, folder):
-            sys.path.append(folder)
-            import bound_extension
-            for i in range(300):
-                print(f"{name} {i}", end=";")
-                print(f"{name} error {i}", end=";", file=sys.stderr)
-            bound_extension.print(f"{name} stream;", f"{name} stdio;")
-            sys.stdout.flush()
-            sys.stdout.buffer.write(f"{name} bytes;".encode())
-            atexit.register(print, name, "at exit", end=";")
-        '''
-        with InterpreterManager(2) as manager, every_interpreter(manager) as sessions:
-            together([
-                lambda i=i, session=session: Code(session, SOURCE)["speak"](f"guest{i}", sys.argv[1])
-                for i, session in enumerate(sessions)
-            ])
-        print("host after", end=";")
-        atexit.register(print, "host at exit", end=";")
-        """,
-        str(bound.parent),
-    )
-    assert done.returncode == 0, done.stderr
-    out, err = ([line for line in text.split(";") if line] for text in (done.stdout, done.stderr))
-    assert [line for line in out if line.startswith("host")] == ["host before", "host after", "host at exit"]
-    assert err[0] == "host before"
-    for guest in ("guest0", "guest1"):
-        python = [f"{guest} {i}" for i in range(300)] + [f"{guest} bytes", f"{guest} at exit"]
-        native = [f"{guest} stream", f"{guest} stdio"]
-        said = [line for line in out if line.startswith(guest)]
-        assert [line for line in said if line not in native] == python
-        assert [line for line in said if line in native] == native
-        assert [line for line in err if line.startswith(guest)] == [f"{guest} error {i}" for i in range(300)]
-    assert len(out) == 3 + 2 * (300 + 2 + 2)
-    assert len(err) == 1 + 2 * 300

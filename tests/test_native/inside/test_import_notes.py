@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from interpool_testing import assert_clean, run_program
@@ -92,25 +91,6 @@ torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
 
 
 @pytest.mark.long
-def test_interpreters_that_start_at_once_are_lean_by_a_note(notes: Path) -> None:
-    assert not is_lean(first_interpreter())
-    done = run_program(
-        """
-        from interpool.native import InterpreterManager
-        from interpool_testing import every_interpreter
-        with InterpreterManager(3) as pool, every_interpreter(pool) as sessions:
-            for session in sessions:
-                assert session.global_("namespaces", "late")().to_value() > 300
-                session.global_("builtins", "exec")(
-                    "import torch; assert torch.celu(torch.ones(2, device='meta')).shape == (2,)",
-                    session.global_("builtins", "dict")(),
-                )
-        """
-    )
-    assert_clean(done)
-
-
-@pytest.mark.long
 def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after(notes: Path) -> None:
     assert not is_lean(first_interpreter())
     for order in ("import torch; start()", "start(); import torch"):
@@ -135,13 +115,6 @@ def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after(notes: Path)
             """
         )
         assert_clean(done)
-
-
-def test_torchs_variables_have_notes_of_their_own(notes: Path) -> None:
-    assert not is_lean(first_interpreter())
-    assert not is_lean(first_interpreter(TORCH_OF_A_TEST="1"))
-    assert is_lean(first_interpreter(TORCH_OF_A_TEST="1"))
-    assert is_lean(first_interpreter())
 
 
 @pytest.mark.parametrize(
@@ -201,41 +174,6 @@ def test_a_file_of_an_import_that_has_changed_ends_its_note(
     assert import_notes.read(str(folder)) == ""
     module.unlink()
     assert import_notes.read(str(folder)) == ""
-
-
-def test_a_file_of_an_import_whose_time_has_lost_all_but_its_second_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a layer of a container's image."""
-    folder, file = str(tmp_path / "cache" / "notes"), tmp_path / "interpool_of_this_test.py"
-    file.touch()
-    os.utime(file, ns=(0, 1_000_000_123_456_789))
-    module = ModuleType("interpool_of_this_test")
-    module.__file__ = str(file)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    import_notes.write(folder, "told", import_notes.Watch())
-    os.utime(file, ns=(0, 1_000_000_000_000_000))
-    assert import_notes.read(folder) == "told"
-    os.utime(file, ns=(0, 1_000_001_000_000_000))
-    assert import_notes.read(folder) == ""
-
-
-def test_a_few_notes_are_kept_and_the_latest_among_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(12):
-        monkeypatch.setenv("TORCH_OF_A_TEST", str(number))
-        import_notes.write(str(tmp_path), str(number), import_notes.Watch())
-    assert len(list(tmp_path.iterdir())) == 8
-    assert import_notes.read(str(tmp_path)) == "11"
-
-
-def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
-    (tmp_path / "a-file").touch()
-    folder = str(tmp_path / "a-file" / "notes")
-    import_notes.write(folder, "told", import_notes.Watch())
-    assert import_notes.read(folder) == ""
-    import_notes.remove(folder)
 
 
 def test_a_note_moves_with_the_folder_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

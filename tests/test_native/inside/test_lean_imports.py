@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from archives import SCALE, build_package, build_scale
-from interpool_testing import PATH, Code, assert_clean, run_program
+from interpool_testing import PATH, Code
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import InterpreterStartError
@@ -121,26 +121,6 @@ def test_once_touched_nothing_differs_from_a_full_import(
     assert sorted(found.keys() - expected.keys())[:20] == []
 
 
-ANNOTATED = """
-import inspect, torch
-
-def annotations():
-    found = inspect.signature(torch.compiler.nested_compile_region).parameters["options"].annotation
-    return type(found).__name__
-
-def full_annotations():
-    from torch._higher_order_ops.invoke_subgraph import NestedCompileRegionOptions
-    found = inspect.signature(torch.compiler.nested_compile_region).parameters["options"].annotation
-    return found == (NestedCompileRegionOptions | None)
-"""
-
-
-def test_annotations_of_a_late_class_can_be_asked_for_before_and_after(lean: InterpreterSession) -> None:
-    code = Code(lean, ANNOTATED)
-    code.call("annotations")
-    assert code.call("full_annotations")
-
-
 # What of eager modules' is another thing until the families are imported: names of LATER_NAMES, registries
 # of what the families define.
 UNTIL_TOUCHED = re.compile(
@@ -238,11 +218,6 @@ def test_small_families_do_what_they_do_elsewhere(lean: InterpreterSession) -> N
         assert late(lean, *torch_imports.FAMILIES[family]) > 0, family
         lean.global_("builtins", "exec")(statement, lean.global_("builtins", "dict")())
         assert late(lean, *torch_imports.FAMILIES[family]) == 0, family
-
-
-def test_no_source_of_torchs_is_kept_for_tracebacks_to_come(lean: InterpreterSession) -> None:
-    kept = Code(lean, "import linecache\ndef kept(): return [f for f in linecache.cache if '/torch/' in f]")
-    assert kept.call("kept") == []
 
 
 def test_threads_that_touch_a_family_at_once_all_get_it_whole(lean: InterpreterSession) -> None:
@@ -376,29 +351,6 @@ def test_the_switch_takes_0_and_1_and_nothing(
     monkeypatch.setenv("INTERPOOL_FULL_IMPORT", "yes")
     with pytest.raises(InterpreterStartError, match=r"INTERPOOL_FULL_IMPORT is 'yes': it may be 0 or 1"):
         InterpreterManager(1)
-
-
-@pytest.mark.long
-def test_interpreters_that_export_and_trace_at_once_do_not_disturb_each_other() -> None:
-    assert_clean(
-        run_program(
-            """
-            from interpool import InterpreterManager
-            from interpool_testing import Code, every_interpreter, together
-
-            SOURCE = '''
-            import torch
-            def export():
-                program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
-                x = torch.ones(1, 2)
-                return torch.equal(program.module()(x), program.module()(x))
-            '''
-            with InterpreterManager(4) as pool, every_interpreter(pool) as sessions:
-                codes = [Code(session, SOURCE) for session in sessions]
-                assert together([lambda code=code: code.call("export") for code in codes]) == [True] * 4
-            """
-        )
-    )
 
 
 # ---- each row of native/upstream/torch_imports.py --------------------------------------------------------

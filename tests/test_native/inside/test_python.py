@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import importlib.metadata
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
@@ -88,14 +83,6 @@ def test_thread_local_values_stay_with_the_calling_thread(session: InterpreterSe
 
     assert together([lambda i=i: work(i) for i in range(3)]) == [0, 1, 2]  # type: ignore[misc]
     assert code.call("recall") is None
-
-
-def test_garbage_is_collected_as_in_any_python(session: InterpreterSession) -> None:
-    assert session.global_("gc", "isenabled")().to_value() is True
-    assert session.global_("gc", "get_threshold")().to_value() == gc.get_threshold()
-    asked = [sys.executable, "-c", "import gc; print(gc.get_freeze_count())"]
-    ordinary = int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
-    assert session.global_("gc", "get_freeze_count")().to_value() == ordinary  # 375 on CPython 3.12.1
 
 
 def test_the_state_of_threads_that_ended_does_not_pile_up(session: InterpreterSession) -> None:
@@ -183,12 +170,6 @@ def test_sys_path_is_what_the_hosts_was() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_sys_executable_version_and_torch_are_the_hosts(session: InterpreterSession) -> None:
-    assert session.global_("sys", "executable").to_value() == sys.executable
-    assert session.global_("sys", "version").to_value() == sys.version
-    assert session.global_("torch", "__file__").to_value() == __import__("torch").__file__
-
-
 def test_logging_warnings_and_prints_reach_the_processs_streams(
     session: InterpreterSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,49 +240,6 @@ def test_subinterpreters_are_refused_with_what_to_do_instead(session: Interprete
         code["create"]()
 
 
-def test_other_programs_are_started_without_hindrance(session: InterpreterSession) -> None:
-    code = Code(
-        session,
-        """
-        import os, subprocess
-        def spawn():
-            pids = [
-                os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], os.environ),
-                os.posix_spawnp("sh", ["sh", "-c", "exit 4"], os.environ),
-            ]
-            ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-            ended.append(subprocess.call(["sh", "-c", "exit 6"], start_new_session=True, umask=0o77))
-            ended.append(os.waitstatus_to_exitcode(os.system("exit 7")))
-            with os.popen("echo 8") as pipe:
-                ended.append(int(pipe.read()))
-            return ended
-        """,
-    )
-    assert code.call("spawn") == [3, 4, 6, 7, 8]
-
-
-def test_the_standard_library_that_stands_on_c_works_in_two_at_once(manager: InterpreterManager) -> None:
-    source = """
-        import decimal, zoneinfo, datetime, importlib.metadata, importlib.resources
-        def work(precision):
-            with decimal.localcontext() as context:
-                context.prec = precision
-                root = str(decimal.Decimal(2).sqrt())
-            noon = datetime.datetime(2024, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"))
-            points = importlib.metadata.entry_points(group="console_scripts", name="pytest")
-            certificates = importlib.resources.files("certifi").joinpath("cacert.pem").read_text()
-            return (
-                len(root), noon.astimezone(datetime.timezone.utc).hour, importlib.metadata.version("torch"),
-                [point.load().__module__ for point in points], certificates.count("BEGIN CERTIFICATE") > 50,
-            )
-    """
-    torch_version = importlib.metadata.version("torch")
-    with every_interpreter(manager, 2) as sessions:
-        codes = [Code(session, source) for session in sessions]
-        answers = together([lambda code=code, i=i: code.call("work", 30 + i) for i, code in enumerate(codes)])  # type: ignore[misc]
-    assert answers == [(31 + i, 10, torch_version, ["_pytest.config"], True) for i in range(2)]
-
-
 def test_torch_distributed_is_there_and_a_group_of_one_works(session: InterpreterSession) -> None:
     code = Code(
         session,
@@ -349,37 +287,6 @@ def test_multiprocessings_default_works(session: InterpreterSession) -> None:
         """,
     )
     assert code.call("compute") == [2, 3, 4, 1, 2]
-
-
-def test_files_sockets_and_environment_work(session: InterpreterSession, tmp_path: Path) -> None:
-    code = Code(
-        session,
-        """
-        import hashlib, json, os, socket, sqlite3, ssl, zlib
-        def work(folder):
-            path = os.path.join(folder, "file.json")
-            with open(path, "w") as file:
-                json.dump({"a": [1, 2]}, file)
-            here, there = socket.socketpair()
-            here.sendall(b"through a socket")
-            database = sqlite3.connect(":memory:")
-            database.execute("create table t (x)")
-            database.execute("insert into t values (7)")
-            ssl.create_default_context()
-            return (
-                json.load(open(path)), there.recv(99), database.execute("select x from t").fetchall(),
-                zlib.decompress(zlib.compress(b"z")), hashlib.sha256(b"").hexdigest()[:8], os.environ["HOME"],
-            )
-        """,
-    )
-    assert code.call("work", str(tmp_path)) == (
-        {"a": [1, 2]},
-        b"through a socket",
-        [(7,)],
-        b"z",
-        "e3b0c442",
-        os.environ["HOME"],
-    )
 
 
 def test_text_is_utf8_whatever_the_locale() -> None:

@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interpool.native import InterpreterManager, InterpreterSession
-from interpool.native.errors import RemoteError
 
 STATE = """
 import torch
@@ -50,9 +49,6 @@ class Model(torch.nn.Linear):
 
     def __getitem__(self, key):
         return state()
-
-def fail():
-    raise ValueError(state())
 
 def leave_behind(what):
     if what == "no_grad":
@@ -159,34 +155,6 @@ def test_a_call_has_its_callers_modes(
     on_a_thread_of_its_own(work)
 
 
-def test_each_call_of_a_session_has_the_modes_of_its_moment(session: InterpreterSession) -> None:
-    def work() -> None:
-        code = Code(session, STATE)
-        with torch.no_grad():
-            assert code.call("state") == modes_here()
-            with torch.enable_grad():
-                assert code.call("state") == FRESH
-            with torch.inference_mode():
-                assert code.call("state") == modes_here()
-            assert code.call("state") == modes_here()
-
-    on_a_thread_of_its_own(work)
-
-
-def test_a_call_that_fails_leaves_the_callers_modes_as_they_are(session: InterpreterSession) -> None:
-    def work() -> None:
-        code = Code(session, STATE)
-        with MODES["autocast in inference mode"]():
-            expected = modes_here()
-            with pytest.raises(RemoteError, match="ValueError") as failure:
-                code["fail"]()
-            assert str(expected) in str(failure.value)
-            assert modes_here() == expected
-        assert (modes_here(), code.call("state")) == (FRESH, FRESH)
-
-    on_a_thread_of_its_own(work)
-
-
 @pytest.mark.parametrize("what", ["no_grad", "inference", "autocast", "mode"])
 def test_what_a_model_leaves_set_does_not_outlive_a_call_in_other_modes(
     session: InterpreterSession, what: str
@@ -217,19 +185,6 @@ def test_callers_at_once_have_each_their_own_modes(manager: InterpreterManager) 
     together(
         [caller(MODES[name]) for name in ("no_grad", "inference_mode", "autocast", "autocast to float16")]
     )
-
-
-def test_what_a_call_in_inference_mode_makes_is_an_inference_tensor(session: InterpreterSession) -> None:
-    def work() -> None:
-        x = torch.ones(1, 2)
-        model = Code(session, STATE)["Model"]()
-        with torch.inference_mode():
-            y = model(x).to_value()
-        assert y.is_inference()
-        assert not x.is_inference()
-        assert model(x).attr("requires_grad").to_value()
-
-    on_a_thread_of_its_own(work)
 
 
 def test_a_movable_object_has_the_callers_modes_and_is_itself_made_in_none(

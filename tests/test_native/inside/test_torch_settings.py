@@ -242,21 +242,6 @@ def test_the_default_generator_in_python_is_the_one_that_is_used(session: Interp
     assert code["after"].to_value() == 11
 
 
-def test_dropout_and_initialisation_follow_the_interpreters_seed(session: InterpreterSession) -> None:
-    source = """
-    import torch
-    def sample():
-        torch.manual_seed(21)
-        layer = torch.nn.Linear(4, 4)
-        return layer.weight.tolist(), torch.nn.functional.dropout(torch.ones(32)).tolist()
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(21)
-        weight = torch.nn.Linear(4, 4).weight.tolist()
-        expected = (weight, torch.nn.functional.dropout(torch.ones(32)).tolist())
-    assert Code(session, source).call("sample") == expected
-
-
 def test_a_thread_that_a_model_starts_has_the_models_settings(session: InterpreterSession) -> None:
     code = Code(
         session,
@@ -271,24 +256,6 @@ def test_a_thread_that_a_model_starts_has_the_models_settings(session: Interpret
         """,
     )
     assert code.call("on_thread") == ("torch.float64", 2)
-
-
-def test_flags_set_for_a_block_are_set_back(session: InterpreterSession) -> None:
-    code = Code(
-        session,
-        """
-        import torch
-        def flags():
-            return torch._C._get_mkldnn_enabled(), torch.backends.cudnn.benchmark, str(torch.ones(1).dtype)
-        seen = [flags()]
-        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(benchmark=True):
-            seen.append(flags())
-        seen.append(flags())
-        """,
-    )
-    before, within, after = code["seen"].to_value()
-    assert before == after == (True, False, "torch.float32")
-    assert within[:2] == (False, True)
 
 
 def test_the_number_of_inter_op_threads_is_the_hosts_to_set(session: InterpreterSession) -> None:

@@ -13,9 +13,7 @@ from archives import build_scale
 from interpool_testing import Code, every_interpreter, together
 from waiting import wait_for
 
-import interpool.native.pool.manager
 from interpool.native import InterpreterManager
-from interpool.native._native import PoolSettings
 from interpool.native.errors import LeaseTimeoutError
 from interpool.native.provision.copies import Copies
 
@@ -219,54 +217,6 @@ def test_a_pool_serves_while_it_is_made_larger(monkeypatch: pytest.MonkeyPatch) 
             for session in sessions:
                 loaded = session.global_("sys", "modules").attr("__contains__")("colorsys")
                 assert loaded.to_value()
-
-
-def test_a_pool_that_was_closed_does_not_say_that_it_cannot_grow(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    begun, closed = threading.Event(), threading.Event()
-
-    def refuse(*_judged_and_slot: object) -> str:
-        begun.set()
-        closed.wait(60)
-        raise OSError("the process may be ending")
-
-    with InterpreterManager(1, max_size=2) as manager:
-        monkeypatch.setattr(Copies, "_slot_copy", refuse)
-
-        def has_begun() -> bool:
-            wave(manager, 3)
-            return begun.is_set()
-
-        wait_for(has_begun, "the pool to grow", pause=0)
-    closed.set()
-    wait_for(lambda: not manager.stats()["growing"], "the pool to give up")
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "min_size", "max_size"),
-    [
-        (((3,), {}), 3, 3),
-        (((3,), {"max_size": 5}), 3, 5),
-        (((), {}), 6, 24),
-        (((), {"max_size": 6}), 6, 6),
-    ],
-)
-def test_a_named_number_is_exact_and_no_number_leaves_room(
-    monkeypatch: pytest.MonkeyPatch, arguments: tuple[Any, dict[str, Any]], min_size: int, max_size: int
-) -> None:
-    asked: list[tuple[int, int]] = []
-
-    class Pool:
-        is_closed = True
-
-        def __init__(self, settings: PoolSettings, _path: object) -> None:
-            asked.append(settings.size(cores=6))
-
-    monkeypatch.setattr(interpool.native.pool.manager._native, "Pool", Pool)
-    InterpreterManager(*arguments[0], **arguments[1])
-    assert asked == [(min_size, max_size)]
 
 
 @pytest.mark.parametrize("settings", [{"max_size": 1}, {"park_after": 0}, {"grace": -1.0}])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import random
 import textwrap
 import threading
 import time
@@ -18,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from archives import build_package
-from compile import build, python_headers
 from interpool_testing import (
     HOLD_THE_GIL,
     Code,
@@ -30,7 +27,6 @@ from interpool_testing import (
     run_program,
     together,
 )
-from paths import EXTENSIONS
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -74,14 +70,6 @@ def compute():
     x = torch.ones(200, 200)
     while True:
         x = (x @ x).softmax(0)
-
-def clean_up():
-    try:
-        spin()
-    finally:
-        cleaned.append(True)
-
-cleaned = []
 
 class Dies:
     def __del__(self):
@@ -157,19 +145,6 @@ def test_python_code_past_its_limit_is_stopped_and_the_interpreter_goes_on(
     assert states[number] == "free"
 
 
-def test_a_call_that_is_stopped_cleans_up(pool: InterpreterManager) -> None:
-    with pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
-        code = Code(session, SOURCE)
-        function = code["clean_up"]
-
-        def run() -> None:
-            with pytest.raises(CallTimeoutError, match="clean_up in interpreter"):
-                function()
-
-        assert took(run) >= LIMIT_S
-        assert code["cleaned"].to_value() == [True]
-
-
 def test_no_later_call_is_hit_by_what_was_meant_for_an_earlier_one(pool: InterpreterManager) -> None:
     limit, outcomes = 0.1, Counter[str]()
 
@@ -233,37 +208,6 @@ def test_a_session_with_a_limit_that_nobody_holds_ends_while_the_host_goes_on(
         del session, slow
         assert not nobody_leases(pool)  # its end is still under way
     wait_for(lambda: nobody_leases(pool), "the session's end")
-
-
-def test_after_calls_with_a_limit_nothing_asks_bytecode_to_stop() -> None:
-    built = build(
-        EXTENSIONS / "eval_breaker.c", "eval_breaker.so", with_torch=False, options=(python_headers(),)
-    )
-    with InterpreterManager(1, grace=GRACE_S) as manager:
-
-        def is_clear() -> bool:
-            # A wish for the GIL asks for it, too, and is soon over.
-            source = "def is_clear(): return any(not eval_breaker.is_set() for _ in range(100_000))"
-            with manager.acquire_session(timeout=60) as session:
-                code = Code(session, source)
-                code.import_built(built)
-                return bool(code.call("is_clear"))
-
-        assert is_clear()
-        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
-            assert session.global_("builtins", "int")("3").to_value() == 3
-        assert is_clear(), "after a call in time"
-        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
-            spin = Code(session, SOURCE)["spin"]
-            with pytest.raises(CallTimeoutError):
-                spin()
-        assert is_clear(), "after one that was stopped"
-        with manager.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
-            sleep = session.global_("time", "sleep")  # no bytecode, and without the GIL
-            with contextlib.suppress(CallTimeoutError):
-                sleep(2 * LIMIT_S)
-            assert session.global_("builtins", "int")("4").to_value() == 4
-        assert is_clear(), "after one that was over before it could be stopped"
 
 
 def retired(manager: InterpreterManager) -> set[int]:
@@ -371,53 +315,6 @@ def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(losing: Interprete
 def test_a_limit_that_is_no_duration_is_a_mistake(pool: InterpreterManager, limit: float) -> None:
     with pytest.raises(ValueError, match="a call limit is a positive number of seconds"):
         pool.acquire_session(call_limit=limit)
-
-
-@pytest.mark.long
-def test_growing_parking_limits_and_stacks_go_together() -> None:
-    with InterpreterManager(2, max_size=5, park_after=0.5, grace=0.3) as manager, Gate() as gate:
-        least = time.monotonic() + 30
-        counts: Counter[str] = Counter()
-
-        def is_over() -> bool:
-            enough = counts["done"] > 100 and counts["CallTimeoutError"] > 20 and retired(manager)
-            return bool(enough) and time.monotonic() > least
-
-        def work(seed: int) -> None:
-            choose = random.Random(seed)
-            while not is_over():
-                limit = choose.choice([None, 0.02, 0.05])
-                try:
-                    with manager.acquire_session(timeout=60, call_limit=limit) as session:
-                        code = Code(session, SOURCE)
-                        for _ in range(choose.randrange(5)):
-                            seconds = choose.choice([0.0, 0.0, 0.01, 0.02, 0.05, 0.06])
-                            if choose.random() < 0.5:
-                                assert code.call("spin", seconds) == seconds
-                            else:
-                                session.global_("time", "sleep")(seconds)
-                        if limit and choose.random() < 0.01:
-                            code["hold_the_gil"](gate.fd)
-                        counts["done"] += 1
-                except (CallTimeoutError, InterpreterRetiredError) as error:
-                    counts[type(error).__name__] += 1
-                if choose.random() < 0.05:
-                    time.sleep(choose.random())
-
-        def look() -> None:
-            while not is_over():
-                text = manager.dump_stacks(0.2)
-                assert text.startswith("interpreter ")
-                manager._pool.tell_all("builtins", "len", [])
-                time.sleep(0.05)
-
-        together([*[lambda i=i: work(i) for i in range(10)], look], timeout=200)  # type: ignore[misc]
-        wait_for(lambda: is_whole(manager), "the pool to shrink")
-        states = Counter(entry["state"] for entry in manager.stats()["interpreters"])
-        assert states["leased"] == 0
-        for _ in range(4):
-            with manager.acquire_session(timeout=60, call_limit=60) as session:
-                assert session.global_("builtins", "len")("abc").to_value() == 3
 
 
 def test_an_import_is_not_interrupted_and_its_module_is_whole(

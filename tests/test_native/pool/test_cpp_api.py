@@ -16,8 +16,6 @@ from interpool_testing import run_beside, run_program
 from paths import EXTENSIONS, ROOT
 
 import interpool.native
-from interpool.native.provision import current_environment
-from interpool.native.provision.sweeping import kept_for
 
 EXAMPLE = ROOT / "native/examples/figure2"
 PROGRAMS = Path(__file__).parents[1] / "support/programs"
@@ -85,10 +83,6 @@ def test_the_programs_inference_mode_holds_in_its_models(
     done = run(figure2, package, "2", "1", INTERPOOL_PREPARED=str(prepared))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:2] == ["101", "101"]
-
-
-def test_the_cache_keeps_what_was_prepared(prepared: Path) -> None:
-    assert prepared in kept_for(current_environment().directory)
 
 
 def test_what_was_prepared_can_be_imported_there(figure2: Path, prepared: Path, tmp_path: Path) -> None:

@@ -15,12 +15,7 @@ from waiting import wait_for
 
 from interpool.native import InterpreterManager
 from interpool.native.errors import (
-    InterpoolError,
     LeaseTimeoutError,
-    PoolClosedError,
-    SessionClosedError,
-    SessionError,
-    WrongInterpreterError,
 )
 
 
@@ -68,90 +63,6 @@ def test_a_timeout_that_is_no_duration_is_a_mistake(manager: InterpreterManager,
         manager.acquire_session(timeout=timeout)
 
 
-def test_waiting_callers_are_served_in_turn(manager: InterpreterManager) -> None:
-    order: list[int] = []
-    threads = []
-
-    def wait(i: int) -> None:
-        with manager.acquire_session(timeout=60):
-            order.append(i)
-
-    with every_interpreter(manager) as sessions:
-        for i in range(5):
-            thread = threading.Thread(target=wait, args=(i,))
-            thread.start()
-            wait_for(lambda i=i: manager.stats()["waiting"] == i + 1, "the thread to wait")  # type: ignore[misc]
-            threads.append(thread)
-        sessions[0].close()
-        for thread in threads:
-            thread.join(60)
-    assert order == [0, 1, 2, 3, 4]
-
-
-def test_no_waiter_starves(manager: InterpreterManager) -> None:
-    """Who comes back waits behind all who asked before: each gets every 16th lease."""
-    number, rounds = 16, 20
-    turns: list[int] = []
-    threads = []
-
-    def wait_for_waiters(count: int) -> None:
-        wait_for(lambda: manager.stats()["waiting"] == count, f"{count} threads to wait", pause=0)
-
-    def work(i: int) -> None:
-        for turn in range(rounds):
-            with manager.acquire_session(timeout=60):
-                # All others wait by now; in the last round, those that had no turn yet.
-                wait_for_waiters(number - 1 - (i if turn == rounds - 1 else 0))
-                turns.append(i)
-
-    with every_interpreter(manager) as sessions:
-        for i in range(number):
-            thread = threading.Thread(target=work, args=(i,), daemon=True)
-            thread.start()
-            wait_for_waiters(i + 1)
-            threads.append(thread)
-        sessions[0].close()
-        for thread in threads:
-            thread.join(60)
-    assert turns == [*range(number)] * rounds
-
-
-def test_an_interpreter_got_by_waiting_counts_like_a_free_one(manager: InterpreterManager) -> None:
-    name = "a model that had to wait"
-    with every_interpreter(manager) as sessions:
-        wanted = sessions[3].interpreter_id
-        before = {entry["interpreter"]: entry["leases"] for entry in manager.stats()["interpreters"]}
-        timer = threading.Timer(0.1, sessions[3].close)
-        timer.start()
-        with manager.acquire_session(timeout=60, affinity=name) as session:
-            assert session.interpreter_id == wanted
-        timer.join()
-    after = {entry["interpreter"]: entry for entry in manager.stats()["interpreters"]}
-    assert name in after[wanted]["affinities"]
-    assert after[wanted]["leases"] == before[wanted] + 1
-    assert after[wanted]["state"] == "free"
-    with manager.acquire_session(timeout=60, affinity=name) as session:
-        assert session.interpreter_id == wanted
-
-
-def test_an_interpreter_that_served_a_name_serves_it_again(manager: InterpreterManager) -> None:
-    with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
-        first = session.interpreter_id
-    for _ in range(2 * len(manager)):
-        with manager.acquire_session(timeout=60, affinity="a model of this test's") as session:
-            assert session.interpreter_id == first
-    known = [entry for entry in manager.stats()["interpreters"] if entry["interpreter"] == first]
-    assert "a model of this test's" in known[0]["affinities"]
-
-
-def test_affinity_is_a_wish_and_no_condition(manager: InterpreterManager) -> None:
-    with (
-        manager.acquire_session(timeout=60, affinity="wanted twice") as one,
-        manager.acquire_session(timeout=60, affinity="wanted twice") as other,
-    ):
-        assert one.interpreter_id != other.interpreter_id
-
-
 def test_stats_tell_who_is_leased_and_who_waits(manager: InterpreterManager) -> None:
     with manager.acquire_session(timeout=60) as session:
         stats = json.loads(json.dumps(manager.stats()))
@@ -166,12 +77,6 @@ def test_stats_tell_who_is_leased_and_who_waits(manager: InterpreterManager) -> 
 def test_a_pool_of_none_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"at least one interpreter, not {count}"):
         InterpreterManager(count)
-
-
-def test_every_error_has_one_root() -> None:
-    for error in (SessionClosedError, WrongInterpreterError, PoolClosedError, LeaseTimeoutError):
-        assert issubclass(error, SessionError)
-        assert issubclass(error, InterpoolError)
 
 
 def test_a_closed_pool_refuses_and_wakes_who_waits_and_leaves_open_sessions_alone() -> None:

@@ -186,22 +186,6 @@ def test_what_models_print_and_write_is_not_lost_at_the_end() -> None:
 
 
 @pytest.mark.long
-def test_an_error_of_the_hosts_own_is_reported_as_ever() -> None:
-    done = run_program(
-        """
-        from interpool import InterpreterManager
-        manager = InterpreterManager(1)
-        session = manager.acquire_session()
-        object = session.global_("torch", "ones")(3)
-        raise LookupError("of the host's")
-        """
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "LookupError: of the host's"
-    assert done.stderr.startswith("Traceback")
-
-
-@pytest.mark.long
 def test_a_signal_ends_the_process_while_interpreters_are_at_work() -> None:
     done = run_program(
         BUSY

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 
 import otf
 import pytest
 from interpool_testing import every_interpreter, together
 from serving_client import Connect
-from waiting import wait_for
 
 from interpool.native import InterpreterManager
 
@@ -49,16 +47,6 @@ def test_a_message_is_taken_whole_and_no_further(connect: Connect, frame: bytes)
     assert frames == [LOAD, frame, frame, PREDICT]
 
 
-def test_messages_arrive_byte_by_byte(connect: Connect) -> None:
-    client = connect()
-    for message in (LOAD, otf.predict(b"one", b"two", headers={"a": "b"})):
-        for i in range(len(message)):
-            client.send(message[i : i + 1])
-            if i % 16 == 0:
-                time.sleep(0.0005)
-        assert bytes.fromhex(json.loads(client.line())["frame"]) == message
-
-
 def test_a_large_message_arrives_whole(connect: Connect) -> None:
     client = connect("length")
     large = otf.predict(bytes(40 * 2**20))
@@ -94,18 +82,6 @@ def test_the_function_may_write_ahead_of_its_reply(connect: Connect) -> None:
     assert [client.line() for _ in range(3)] == [b"one\n", b"two\n", b"ok\n"]
 
 
-def test_a_connection_that_waits_holds_no_interpreter(connect: Connect, manager: InterpreterManager) -> None:
-    clients = [connect() for _ in range(3 * len(manager))]
-    for client in clients:
-        client.ask(LOAD)
-        client.send(PREDICT[:7])  # in the middle of the next one
-    with every_interpreter(manager) as sessions:
-        assert all(session.from_value(1).to_value() == 1 for session in sessions)
-    for client in clients:
-        client.send(PREDICT[7:])
-        assert bytes.fromhex(json.loads(client.line())["frame"]) == PREDICT
-
-
 def test_a_peer_that_does_not_read_holds_no_interpreter(
     connect: Connect, manager: InterpreterManager
 ) -> None:
@@ -118,25 +94,6 @@ def test_a_peer_that_does_not_read_holds_no_interpreter(
         pass
     for client in clients:
         assert client.read(2**24) == bytes(2**24)
-
-
-def test_messages_wait_for_a_free_interpreter(connect: Connect, manager: InterpreterManager) -> None:
-    client = connect()
-    with every_interpreter(manager):
-        client.send(LOAD)
-        wait_for(lambda: manager.stats()["waiting"] == 1, "the message to wait")
-        client.socket.settimeout(0.2)
-        with pytest.raises(TimeoutError):
-            client.socket.recv(1)
-        client.socket.settimeout(60)
-    assert bytes.fromhex(json.loads(client.line())["frame"]) == LOAD
-
-
-def test_a_connection_stays_with_the_interpreter_that_knows_its_model(connect: Connect) -> None:
-    clients = [connect(affinity=f"a model for {i}") for i in range(4)]
-    homes = [client.ask(LOAD)["interpreter"] for client in clients]
-    for _ in range(5):
-        assert [client.ask(PREDICT)["interpreter"] for client in clients] == homes
 
 
 def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(

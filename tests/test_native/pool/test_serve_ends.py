@@ -6,14 +6,12 @@ import socket
 
 import otf
 import pytest
-from interpool_testing import Gate, nobody_leases, run_program
+from interpool_testing import run_program
 from serving_client import Connect
-from waiting import wait_for
 
 from interpool.native import InterpreterManager
 
 LOAD = otf.load()
-PREDICT = otf.predict(b"body")
 
 
 def test_the_function_may_end_the_connection_with_its_reply(connect: Connect) -> None:
@@ -65,33 +63,6 @@ def test_a_peer_gone_inside_a_message_ends_the_connection(
     assert "ended inside a message" in capfd.readouterr().err
 
 
-def test_a_length_that_is_only_promised_takes_no_memory() -> None:
-    done = run_program("""
-        import fcntl, struct, termios, time
-        import otf
-        from interpool import InterpreterManager
-        from interpool_testing import rss_mib
-        from serving_client import Client
-        from waiting import wait_for
-
-        def unread(client):
-            return struct.unpack("i", fcntl.ioctl(client.socket, termios.TIOCOUTQ, bytes(4)))[0]
-
-        with InterpreterManager(1) as manager:
-            before = rss_mib()
-            clients = [Client(manager) for _ in range(5)]
-            for client in clients:
-                client.send(b"L" + otf.integer(2**31 - 1) + b"some")
-            wait_for(lambda: not any(map(unread, clients)), "the lengths to be read")
-            time.sleep(0.2)
-            print(rss_mib() - before < 100, all(client.connection.alive for client in clients))
-            for client in clients:
-                client.close()
-        """)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "True True\n"
-
-
 def test_a_peer_gone_between_messages_ends_the_connection_quietly(
     connect: Connect, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,12 +72,6 @@ def test_a_peer_gone_between_messages_ends_the_connection_quietly(
     assert client.ended()
     assert client.at_end()
     assert capfd.readouterr().err == ""
-
-
-def test_a_peer_that_never_says_a_word_may_leave(connect: Connect) -> None:
-    client = connect()
-    client.socket.shutdown(socket.SHUT_RDWR)
-    assert client.ended()
 
 
 @pytest.mark.parametrize(
@@ -139,42 +104,6 @@ def test_a_function_that_fails_ends_its_connection_and_tells_why(
         assert told.count(said) <= 2
     # Another connection does not notice.
     assert connect().ask(LOAD)["worker"] == "worker-1"
-
-
-def test_a_module_that_is_not_there_ends_the_connection(
-    connect: Connect, capfd: pytest.CaptureFixture[str]
-) -> None:
-    client = connect(module="no_such_module")
-    client.send(LOAD)
-    assert client.ended()
-    assert "No module named 'no_such_module'" in capfd.readouterr().err
-
-
-def test_closing_ends_a_waiting_connection_at_once(connect: Connect) -> None:
-    client = connect()
-    client.ask(LOAD)
-    assert client.connection.alive
-    assert client.connection.join(0.05) is False
-    client.connection.close()
-    assert client.connection.join(10) is True
-    assert client.ended()
-    assert client.at_end()
-    client.connection.close()  # again does no harm
-
-
-def test_closing_during_a_call_lets_it_finish_and_drops_its_reply(
-    connect: Connect, manager: InterpreterManager, capfd: pytest.CaptureFixture[str]
-) -> None:
-    client = connect("follow")
-    with Gate() as gate:
-        client.send(otf.predict(b"(wait for %d)" % gate.fd))
-        wait_for(lambda: not nobody_leases(manager), "the call to begin")
-        client.connection.close()
-        assert client.at_end()
-        assert not nobody_leases(manager)  # the call goes on
-    assert client.ended()
-    wait_for(lambda: nobody_leases(manager), "the call to end")
-    assert capfd.readouterr().err == ""
 
 
 def test_connections_leave_no_descriptor_and_no_thread_behind() -> None:

@@ -45,6 +45,7 @@ def test_without_a_call_there_is_nothing_to_end(manager: InterpreterManager) -> 
     client = Client(manager)
     client.ask(otf.load())
     assert client.connection.running is None
+    assert client.connection.requests == []
     assert client.connection.interrupt() is False
     assert client.connection.give_up() is None
     assert client.ask(otf.load())["worker"] == "worker-1"
@@ -54,6 +55,7 @@ def test_without_a_call_there_is_nothing_to_end(manager: InterpreterManager) -> 
 def test_what_a_model_does_is_interrupted_and_the_connection_goes_on(manager: InterpreterManager) -> None:
     client = Client(manager, "interruptible")
     _call(client, b"(loop)")
+    assert client.connection.requests == ["request-0"]
     wait_for(lambda: "loop_for_ever" in manager.dump_stacks(), "the loop")
     _interrupt(client)
     assert "loop_for_ever" in client.connection.where

@@ -33,15 +33,6 @@ def test_the_host_is_no_interpreter_of_a_pool() -> None:
     assert interpreter_id() is None
 
 
-def test_modules_and_their_state_are_each_interpreters_own(manager: InterpreterManager) -> None:
-    probe = "import json; found = hasattr(json, 'only_here')"
-    with every_interpreter(manager, 2) as (one, other):
-        Code(one, "import json; json.only_here = 1")
-        assert Code(one, probe)["found"].to_value() is True
-        assert Code(other, probe)["found"].to_value() is False
-        Code(one, "import json; del json.only_here")
-
-
 def test_two_interpreters_run_python_at_the_same_time(manager: InterpreterManager) -> None:
     # Neither loop ever releases its GIL; with one GIL for both, the second would not begin.
     source = """

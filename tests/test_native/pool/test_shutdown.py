@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
 import re
-import textwrap
 import threading
 import warnings
 from typing import Any
@@ -149,34 +147,6 @@ def test_a_close_names_what_was_not_given_back(monkeypatch: pytest.MonkeyPatch) 
     busy.close()
 
 
-def test_a_pool_is_closed_while_a_session_closes_whose_objects_take_long_to_go() -> None:
-    """Handles of it that went before are nothing that it holds any more."""
-    gate = Gate()
-    manager = InterpreterManager(1)
-    session = manager.acquire_session(timeout=60)
-    source = """
-        import os
-        class Slow:
-            def __del__(self):
-                os.write(begun, b"x")
-                os.read(gate, 1)  # without the GIL
-    """
-    begun, begin = os.pipe()
-    slow = Code(session, f"begun, gate = {begin}, {gate.fd}\n{textwrap.dedent(source)}")["Slow"]()
-    dropped = [session.from_value({}) for _ in range(3)]
-    dropped.clear()
-    closing = threading.Thread(target=session.close)
-    closing.start()
-    assert os.read(begun, 1) == b"x"
-    with gate, pytest.warns(ResourceWarning, match="was never closed and holds no objects"):
-        manager.close()
-    closing.join(60)
-    assert not closing.is_alive()
-    os.close(begun)
-    os.close(begin)
-    del slow
-
-
 def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() -> None:
     done = run_program(
         """
@@ -205,36 +175,6 @@ def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() ->
     title, lease = [line for line in done.stderr.splitlines() if "interpreter" in line or "ended" in line]
     assert title.endswith("ResourceWarning: the process ended with 1 leases not given back:")
     assert lease.endswith("'MainThread': its session was never closed and holds 1 x str")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("state", ["leased", "retired"])
-def test_a_process_ends_with_a_gil_that_is_never_released(state: str) -> None:
-    done = run_program(
-        """
-        import sys, threading, time
-        from interpool import InterpreterManager
-        from interpool.native.errors import CallTimeoutError
-        from interpool_testing import Code
-
-        state = sys.argv[1]
-        manager = InterpreterManager(2, grace=0.2)
-        session = manager.acquire_session(call_limit=2 if state == "retired" else None)
-        hold = Code(session, "import ctypes\\ndef hold(): ctypes.PyDLL(None).sleep(1000)")["hold"]
-        def call():
-            try:
-                hold()
-            except CallTimeoutError:
-                pass
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        thread.join(2)
-        print(thread.is_alive(), {entry["state"] for entry in manager.stats()["interpreters"]} >= {state})
-        """,
-        state,
-    )
-    assert_clean(done)
-    assert done.stdout == f"{state == 'leased'} True\n"
 
 
 @pytest.mark.long

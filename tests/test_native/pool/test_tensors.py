@@ -306,30 +306,6 @@ def test_a_write_into_one_that_is_not_plain_is_seen_on_the_other_side(
     assert torch.equal(numbers(), before * 2)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_what_is_not_plain_can_be_computed_with_on_the_other_side(session: InterpreterSession) -> None:
-    code = Code(
-        session,
-        """
-        import torch
-        def product(x): return x @ torch.ones(x.shape[1], 2)
-        def linear(x): return torch.nn.functional.relu(x).dequantize()
-        def shape(x): return tuple((x @ torch.empty(x.shape[1], 7, device="meta")).shape)
-        """,
-    )
-    for kind in ("COO", "COO, not coalesced", "CSR"):
-        tensor = KINDS[kind]
-        assert (
-            code.call("product", tensor).tolist()
-            == (tensor.to_dense() @ torch.ones(tensor.shape[1], 2)).tolist()
-        )
-    quantized = KINDS["quantized per tensor"]
-    assert (
-        code.call("linear", quantized).tolist() == torch.nn.functional.relu(quantized).dequantize().tolist()
-    )
-    assert code.call("shape", torch.empty(3, 5, device="meta")) == (3, 7)
-
-
 def test_a_sparse_leaf_wants_its_gradient_on_the_other_side(session: InterpreterSession) -> None:
     leaf = torch.eye(2).to_sparse().requires_grad_()
     code = Code(

@@ -153,19 +153,6 @@ def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
     wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
 
 
-def test_forgetting_a_package_gives_its_memory_and_files_back(
-    snapshots: Snapshots, manager: InterpreterManager, archive: Path
-) -> None:
-    files = open_files()
-    with every_interpreter(manager) as sessions:
-        for session in sessions:
-            total(load(session, archive))
-    assert len(snapshots(BYTES)) == len(manager)
-    forget(manager, archive)
-    wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
-    wait_for(lambda: open_files() <= files, "its files to be closed")
-
-
 def test_a_package_that_nobody_holds_gives_its_memory_and_files_back(
     snapshots: Snapshots, manager: InterpreterManager, tmp_path: Path
 ) -> None:

@@ -19,7 +19,6 @@ from waiting import NOT_STUCK_S
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.store import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,16 +116,6 @@ def test_a_damaged_record_is_written_anew(
     assert provision.private_copy(str(extension), 0) == before
 
 
-def test_a_lost_template_is_made_anew(cache: Path, extension: Path, forget: functools.partial[None]) -> None:
-    before = provision.private_copy(str(extension), 0)
-    (lost,) = templates(cache, extension.name)
-    whole = lost.read_bytes()
-    lost.unlink()
-    forget()
-    assert provision.private_copy(str(extension), 0) == before
-    assert lost.read_bytes() == whole
-
-
 def test_a_changed_file_is_patched_anew_and_the_old_copies_go(
     cache: Path, extension: Path, forget: functools.partial[None]
 ) -> None:
@@ -141,73 +130,6 @@ def test_a_changed_file_is_patched_anew_and_the_old_copies_go(
     assert not old.exists()
     assert not new.exists()
     assert len(templates(cache, extension.name)) == 1
-
-
-def test_a_file_whose_time_has_lost_all_but_its_second_keeps_its_copies(
-    cache: Path, extension: Path, forget: functools.partial[None]
-) -> None:
-    """As in a layer of a container's image."""
-    os.utime(extension, ns=(0, 1_000_000_123_456_789))
-    first = provision.private_copy(str(extension), 0)
-    before = templates(cache, extension.name)
-    os.utime(extension, ns=(0, 1_000_000_000_000_000))
-    forget()
-    assert provision.private_copy(str(extension), 0) == first
-    assert templates(cache, extension.name) == before
-    assert len(before) == 1
-
-
-def test_a_python_whose_time_has_lost_all_but_its_second_keeps_its_copies(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "libpython3.so"
-    library.touch()
-    monkeypatch.setattr(provision.environment, "libpython_path", lambda: library)
-
-    def directory(changed: int) -> Path:
-        os.utime(library, ns=(0, changed))
-        asked = str(cache), str(provision.interposer_path())
-        return provision.environment._environment.__wrapped__(*asked).directory
-
-    before = directory(1_000_000_123_456_789)
-    assert directory(1_000_000_000_000_000) == before
-    assert directory(1_000_001_000_000_000) != before
-
-
-def test_another_build_of_one_size_and_time_is_patched_anew(
-    cache: Path, extension: Path, forget: functools.partial[None]
-) -> None:
-    """Of one second, or where all files are given one time."""
-    os.utime(extension, ns=(0, 1_000_000_000_000_000))
-    first = Path(provision.private_copy(str(extension), 0)[-1]).read_bytes()
-    build = bytearray(extension.read_bytes())
-    build_id = build.index(b"\3\0\0\0GNU\0") + 8
-    build[build_id] ^= 1
-    extension.write_bytes(build)
-    os.utime(extension, ns=(0, 1_000_000_000_000_000))
-    forget()
-    second = Path(provision.private_copy(str(extension), 0)[-1]).read_bytes()
-    assert len(second) == len(first)
-    assert second != first
-
-
-def test_a_needed_object_turning_private_changes_the_verdict(cache: Path, tmp_path: Path) -> None:
-    torch = SITE / "torch/_C.so"
-    (tmp_path / "lib").mkdir()
-    user = Path(shutil.copy2(next(SITE.glob("torch/_C.cpython-*.so")), tmp_path / torch.name))
-    needed = tmp_path / "lib/libtorch_python.so"
-    shutil.copy2(SITE / "torch/lib/libshm.so", needed)  # uses no Python
-    assert len(provision.private_copy(str(user), 0)) == 2
-    shutil.copy2(ORIGINAL, needed)
-    first, second, third = provision.private_copy(str(user), 0)
-    assert (Path(second).name, Path(third).name) == (needed.name, user.name)
-    assert first == provision.libpython_copy(0)
-
-
-def test_links_to_one_file_share_its_copy(cache: Path, extension: Path, tmp_path: Path) -> None:
-    link = tmp_path / "elsewhere.so"
-    link.symlink_to(extension)
-    assert provision.private_copy(str(link), 0) == provision.private_copy(str(extension), 0)
 
 
 def test_what_is_cached_is_found_without_tools_and_at_once(
@@ -251,18 +173,6 @@ def test_a_missing_file_is_named(cache: Path, tmp_path: Path) -> None:
         provision.private_copy(str(tmp_path / "none.so"), 0)
 
 
-def test_what_patchelf_says_reaches_the_error(
-    cache: Path, extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "patchelf"
-    program.write_text("#!/bin/sh\necho 'maximum file size exceeded' >&2\nexit 3\n")
-    program.chmod(0o700)
-    monkeypatch.setattr(provision.patch, "patchelf_path", lambda: str(program))
-    with pytest.raises(ProvisioningError, match=rf"{extension} \(status 3\): maximum file size exceeded"):
-        provision.private_copy(str(extension), 0)
-    assert not list(cache.rglob(".new-*"))
-
-
 def test_an_unusable_cache_says_what_to_do(
     extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,24 +201,6 @@ def test_a_file_system_without_locks_is_told(
     (check,) = [each for each in doctor.checks() if each.name == "cache"]
     assert not check.ok
     assert "No locks available" in check.detail
-
-
-def test_a_child_that_is_forked_while_a_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
-    read_end, write_end = os.pipe()
-    with locked(tmp_path, "one"):
-        child = os.fork()
-        if child == 0:
-            os.read(read_end, 1)
-            os._exit(0)
-    try:
-        handle = os.open(tmp_path / "locks" / "one", os.O_RDWR)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(handle)
-    finally:
-        os.write(write_end, b".")
-        os.waitpid(child, 0)
-        os.close(read_end)
-        os.close(write_end)
 
 
 def break_cache(cache: Path) -> Path:
@@ -358,22 +250,6 @@ def test_where_the_cache_cannot_be_written_copies_are_in_memory(
     (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
     assert error.startswith(f"cannot write to the cache directory {cache}")
     assert "set INTERPOOL_CACHE" in error
-
-
-def test_where_the_cache_cannot_be_written_the_hosts_copy_is_in_memory_and_made_once(
-    cache: Path, extension: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole = Path(provision.host_copy(str(extension))).read_bytes()
-    aside = break_cache(cache)
-    held = provision.host_copy(str(extension))
-    assert not held.startswith(f"{cache}/")
-    assert Path(held).read_bytes() == whole
-    assert provision.host_copy(str(extension)) == held
-    provision.require_files()  # it is for this process alone
-    mend_cache(cache, aside)
-    assert provision.host_copy(str(extension)) == held  # it may have been loaded
-    (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert error.startswith(f"cannot write to the cache directory {cache}")
 
 
 def test_copies_in_memory_are_no_files_for_other_processes(cache: Path, extension: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from interpool.native.provision import holding
-from interpool.native.provision.holding import SET, Holder, file_byte, is_held, set_stamp, slot_byte, unheld
+from interpool.native.provision.holding import SET, Holder, file_byte, is_held, slot_byte, unheld
 
 
 @pytest.fixture
@@ -81,49 +80,6 @@ def test_who_begins_while_a_set_is_removed_holds_the_next(
     assert not is_held(tmp_path / "removed")
 
 
-def test_a_set_that_was_replaced_before_it_is_locked_is_not_free(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], Holder]
-) -> None:
-    stock = holding._open
-
-    def open_too_early(path: str) -> int:
-        monkeypatch.setattr(holding, "_open", stock)
-        descriptor = stock(path)
-        directory.rename(tmp_path / "removed")
-        hold()
-        return descriptor
-
-    monkeypatch.setattr(holding, "_open", open_too_early)
-    with unheld(directory) as free:
-        assert not free
-
-
-def test_what_was_held_is_held_again_where_a_set_was_removed_by_hand(
-    directory: Path, hold: Callable[[], Holder]
-) -> None:
-    holder = hold()
-    holder.hold(slot_byte(1), directory / "slot")
-    shutil.rmtree(directory)
-    assert not is_held(directory)
-    holder.hold(slot_byte(2), directory / "slot")
-    assert [is_free(directory, slot_byte(slot)) for slot in (1, 2, 3)] == [False, False, True]
-
-
-def test_a_descriptor_that_somebody_closed_is_not_taken_for_ours(
-    directory: Path, hold: Callable[[], Holder]
-) -> None:
-    holder = hold()
-    holder.hold(slot_byte(1), directory / "slot")
-    number = holder._descriptor
-    os.close(number)
-    with open(os.devnull, "rb") as other:
-        os.dup2(other.fileno(), number)
-    assert not is_held(directory)
-    holder.hold(slot_byte(2), directory / "slot")
-    assert not is_free(directory, slot_byte(1))
-    os.close(number)  # it is still open: nobody has closed it in between
-
-
 def test_a_cache_that_cannot_be_written_can_be_held(
     directory: Path, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], Holder]
 ) -> None:
@@ -147,24 +103,3 @@ def test_where_nothing_can_be_locked_a_process_goes_on(tmp_path: Path) -> None:
     holder.hold(slot_byte(1), tmp_path / "slot")
     holder.date()
     assert not is_held(tmp_path / "set")
-
-
-def test_a_process_that_begins_dates_the_set_and_nothing_else(
-    directory: Path, hold: Callable[[], Holder]
-) -> None:
-    """Each date may cost a copy of a file where a container's layers are written to."""
-    stamps = [set_stamp(directory), directory / "first", directory / "second"]
-    for stamp in stamps:
-        stamp.touch()
-        os.utime(stamp, (1000, 1000))
-    holder = hold()
-    holder.hold(slot_byte(1), stamps[1])
-
-    def dated() -> list[bool]:
-        return [stamp.stat().st_mtime > 1000 for stamp in stamps]
-
-    assert dated() == [True, False, False]
-    holder.date()
-    assert dated() == [True, True, False]
-    holder.hold(slot_byte(2), stamps[2])
-    assert dated() == [True, True, True]

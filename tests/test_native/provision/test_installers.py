@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -58,13 +57,6 @@ def test_a_python_is_recognised_and_what_brings_its_libpython_is_said(
     assert remedy in kind.remedy
 
 
-def test_condas_python_is_told_by_its_folder(here: Any, tmp_path: Path) -> None:
-    (tmp_path / "conda" / "conda-meta").mkdir(parents=True)
-    here(tmp_path / "conda", DEBIAN)
-    assert f"conda install -c conda-forge python={FULL}" in installers.python_kind().remedy
-    assert installers.install(installers.JAVA) == "conda install -c conda-forge openjdk"
-
-
 @pytest.mark.parametrize(
     ("release", "command"),
     [
@@ -79,31 +71,3 @@ def test_a_program_is_installed_by_the_systems_own_command(
 ) -> None:
     here("/usr", release)
     assert installers.install(installers.JAVA) == command
-
-
-def test_a_system_that_nobody_knows_gets_each_command(here: Any) -> None:
-    here("/usr", OTHER)
-    said = installers.install(installers.JAVA)
-    assert said == (
-        "Debian and Ubuntu: apt install default-jre-headless; "
-        "Fedora: dnf install java-21-openjdk-headless; conda: conda install -c conda-forge openjdk"
-    )
-
-
-def _pythons() -> list[Path]:
-    """All Pythons of this machine that the module can be read by."""
-    found = [Path("/usr/bin/python3"), Path("/usr/local/bin/python3")]
-    found += sorted(Path.home().glob(".pyenv/versions/3.1[0-9]*/bin/python3"))
-    return [python for python in found if python.exists()]
-
-
-@pytest.mark.parametrize("python", _pythons(), ids=str)
-def test_the_pythons_of_this_machine_are_what_their_places_say(python: Path) -> None:
-    code = f"import runpy; print(runpy.run_path({installers.__file__!r})['python_kind']().name)"
-    said = subprocess.run(
-        [python, "-I", "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    if ".pyenv" in python.parts:
-        assert said == "pyenv's"
-    else:
-        assert said in ("the distribution's", "its own build", "pyenv's")

@@ -15,7 +15,7 @@ import pytest
 
 from interpool.native import provision
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.elf import DT_NEEDED, DT_RPATH, SharedObject
+from interpool.native.provision.elf import DT_NEEDED, SharedObject
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -119,31 +119,6 @@ def test_libraries_of_a_wheel_find_each_other_where_only_their_extension_knows_t
     assert [load(path, 0).outer(), load(path, 1).outer(), load(path, 0).outer()] == [2, 2, 4]
 
 
-def test_a_private_library_of_the_system_is_found_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = build(tmp_path / "libs/libinner.so", COUNTER, "-Wl,-soname,libinner.so")
-    path = build(tmp_path / "_outer.so", 'extern "C" int count(); int (*use)() = count;', inner)
-    assert provision.private_copy(path, 0) == [path]
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "libs"))
-    provision._copies.cache_clear()
-    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "another"))
-    assert len(provision.private_copy(path, 0)) == 3
-    assert len(provision.private_copy("libinner.so", 0)) == 2
-
-
-def test_origin_means_the_directory_of_a_link_and_of_its_target(tmp_path: Path) -> None:
-    original = build(
-        tmp_path / "store/_counting.so", COUNTER, "-Wl,-rpath,$ORIGIN/libs:${ORIGIN}/../x:/opt/y"
-    )
-    link = tmp_path / "site/_counting.so"
-    link.parent.mkdir()
-    link.symlink_to(original)
-    (rpath,) = strings(provision.private_copy(str(link), 0)[-1], DT_RPATH)
-    expected = [tmp_path / "site/libs", tmp_path / "store/libs", tmp_path / "x", "/opt/y"]
-    assert rpath.split(":") == [str(path) for path in expected]
-
-
 USER = 'extern "C" { int answer(); int ask() { return answer(); } void *PyInit_user() { return nullptr; } }'
 
 
@@ -157,33 +132,6 @@ def test_an_importer_of_an_interposed_name_gets_the_interposers(
     needed = strings(provision.private_copy(user, 0)[-1], DT_NEEDED)
     assert needed[0] == "libinterpool_interpose.so"
     assert re.fullmatch(r"ipslot0000-[0-9a-f]{8}-libpython.*", needed[1])
-
-
-def test_a_definition_in_the_programs_global_scope_does_not_come_before_the_interposers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stock = build(tmp_path / "libstock.so", 'extern "C" int answer() { return 1; }')
-    user = build(tmp_path / "_user.so", USER, stock)
-    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
-    assert ask(interposer, user, preload=stock) == 2
-
-
-def test_a_definer_of_an_interposed_name_gets_the_interposers_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
-    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
-    assert ctypes.CDLL(own).ask() == 1
-    assert ask(interposer, own) == 2
-
-
-def test_definitions_of_the_interposer_without_an_alias_interpose_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
-    without = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch, name="")
-    assert ask(without, own) == 1
-    assert "libinterpool_interpose.so" not in strings(provision.private_copy(own, 0)[-1], DT_NEEDED)
 
 
 PARTS = """
@@ -261,14 +209,3 @@ def test_nothing_that_a_copy_has_made_is_destroyed_at_the_process_end(
 
     assert said(path) == "called\ndestroyed\n"
     assert said(str(INTERPOSER()), *provision.private_copy(path, 0)) == ""
-
-
-def test_a_new_interposed_name_makes_a_new_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for number, names in enumerate(("one", "one", "two")):
-        interpose(tmp_path / str(number), f'extern "C" void {names}() {{}}', monkeypatch, names)
-        found.append(provision.libpython_copy(0))
-    assert found[0] == found[1]
-    assert found[1] != found[2]

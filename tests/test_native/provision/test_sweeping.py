@@ -19,11 +19,10 @@ from interpool_testing import assert_clean, run_program
 from interpool.native import provision
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision import sweeping
-from interpool.native.provision.holding import file_stamp, is_held, set_stamp, slot_stamp
+from interpool.native.provision.holding import is_held, set_stamp
 from interpool.native.provision.inventory import inventory
 from interpool.native.provision.limits import DAY_S, Limits, limits
-from interpool.native.provision.store import private_directory
-from interpool.native.provision.sweeping import clean, disk_bytes, keep_for, kept_for, sweep
+from interpool.native.provision.sweeping import clean, disk_bytes, keep_for, sweep
 
 SITE = Path(str(distribution("numpy").locate_file("")))
 ORIGINAL = next(SITE.glob("numpy/random/_bounded_integers.*.so"))
@@ -119,64 +118,6 @@ def test_what_a_living_process_uses_stays_until_it_ends_however_it_does(cache: P
     assert list(cache.iterdir()) == []
 
 
-def test_this_process_is_a_living_one(cache: Path, extension: Path) -> None:
-    copies = provision.private_copy(str(extension), 0)
-    age_all(cache)
-    assert sweep(cache, 0) == []
-    assert all(map(os.path.exists, copies))
-
-
-def test_slots_beyond_those_that_are_used_go(cache: Path, extension: Path) -> None:
-    for slot in range(4):
-        provision.private_copy(str(extension), slot)
-    directory = the_set(cache)
-    give_up()
-    age_all(cache)
-    kept = provision.private_copy(str(extension), 1)
-    gone = [directory / "slots" / name for name in ("0000", "0002", "0003")]
-    assert [path for path in sweep(cache, DAYS_14) if path.parent.name == "slots"] == gone
-    assert not any(path.exists() for path in gone)
-    assert all(map(os.path.exists, kept))
-    # Those of a process that lives are made again when it needs them.
-    assert all(map(os.path.exists, provision.private_copy(str(extension), 3)))
-
-
-def test_copies_of_a_library_that_is_not_used_go_from_a_set_that_is(
-    cache: Path, extension: Path, tmp_path: Path
-) -> None:
-    other = Path(shutil.copy2(ORIGINAL, tmp_path / "_other.so"))
-    kept = provision.private_copy(str(extension), 0)
-    lost = provision.private_copy(str(other), 0)[-1]
-    template = next(the_set(cache).glob(f"files/*/{other.name}"))
-    give_up()
-    age_all(cache)
-    provision.private_copy(str(extension), 0)
-    removed = sweep(cache, DAYS_14)
-    assert template.parent in removed
-    assert not template.parent.exists()
-    assert not Path(lost).parent.exists()
-    assert all(map(os.path.exists, kept))
-    assert provision.private_copy(str(extension), 0) == kept
-
-
-def test_what_is_used_is_dated_once_the_process_has_lived_for_a_while(cache: Path, extension: Path) -> None:
-    provision.private_copy(str(extension), 0)
-    directory = the_set(cache)
-    (record,) = (path for path in directory.glob("files/*/record.json") if extension.name in path.read_text())
-    stamps = set_stamp(directory), slot_stamp(directory / "slots" / "0000"), file_stamp(record.parent)
-    give_up()
-    age(*stamps)
-    provision.environment._environment.cache_clear()
-    provision.private_copy(str(extension), 0)
-    assert [is_of_today(stamp) for stamp in stamps] == [True, False, False]
-    holder = provision.current_environment().holder
-    holder.date()
-    assert all(map(is_of_today, stamps))
-    later = provision.private_copy(str(extension), 1)[-1]
-    (stamp,) = Path(later).parents[1].glob("used")
-    assert is_of_today(stamp)
-
-
 def test_what_was_made_from_a_file_that_is_gone_goes_unless_a_process_uses_it(
     cache: Path, extension: Path
 ) -> None:
@@ -187,22 +128,6 @@ def test_what_was_made_from_a_file_that_is_gone_goes_unless_a_process_uses_it(
     (removed,) = sweep(cache, DAYS_14)
     assert removed.parent.name == "files"
     assert [os.path.exists(path) for path in copies] == [True, False]
-
-
-def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stock, removed = Path.mkdir, []
-
-    def mkdir(self: Path, mode: int = 0o777) -> None:
-        stock(self, mode)
-        if len(removed) < 3:
-            removed.append(self)
-            self.rmdir()
-
-    monkeypatch.setattr(Path, "mkdir", mkdir)
-    assert private_directory(tmp_path / "of" / "a set").is_dir()
-    assert len(removed) == 3
 
 
 STARTS = """
@@ -273,79 +198,6 @@ def test_copies_that_were_prepared_stay_as_long_as_their_file_names_them(
     assert len(sweep(cache, DAYS_14)) == 1
 
 
-def test_copies_that_were_prepared_stay_when_their_original_has_changed(
-    cache: Path, extension: Path, tmp_path: Path
-) -> None:
-    copies = provision.private_copy(str(extension), 0)
-    file = tmp_path / "prepared.txt"
-    file.write_text("\n".join(copies))
-    provision.keep_for(file)
-    give_up()
-    os.utime(extension, (1, 1))
-    provision.private_copy(str(extension), 0)  # makes a template, and removes what is of no use any more
-    assert all(map(os.path.exists, copies))
-    file.unlink()
-    give_up()
-    os.utime(extension, (2, 2))
-    provision.private_copy(str(extension), 0)
-    assert [os.path.exists(path) for path in copies] == [True, False]
-
-
-def test_a_directory_in_the_place_of_a_prepared_file_keeps_nothing(
-    cache: Path, extension: Path, tmp_path: Path
-) -> None:
-    provision.private_copy(str(extension), 0)
-    provision.keep_for(tmp_path / "prepared")
-    (tmp_path / "prepared").mkdir()
-    assert kept_for(the_set(cache)) == []
-
-
-def test_files_of_one_name_in_two_directories_keep_their_copies_each(
-    cache: Path, extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copies = provision.private_copy(str(extension), 0)
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        monkeypatch.chdir(tmp_path / folder)
-        Path("prepared.txt").write_text("\n".join(copies))
-        provision.keep_for(Path("prepared.txt"))
-    (tmp_path / "a" / "prepared.txt").unlink()
-    assert kept_for(the_set(cache)) == [tmp_path / "b" / "prepared.txt"]
-
-
-def test_what_a_killed_sweep_has_left_goes_with_the_next(cache: Path, extension: Path) -> None:
-    provision.private_copy(str(extension), 0)
-    (cache / ".removed-0123456789abcdef" / "slots").mkdir(parents=True)
-    assert sweep(cache, DAYS_14) == []
-    assert list(cache.iterdir()) == [the_set(cache)]
-
-
-def test_what_cannot_be_removed_is_told_and_the_rest_goes(
-    cache: Path, extension: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for slot in range(3):
-        provision.private_copy(str(extension), slot)
-    give_up()
-    age_all(cache)
-    provision.private_copy(str(extension), 0)
-    rename = Path.rename
-
-    def refuse(self: Path, target: Path) -> Path:
-        if self.name == "0001":
-            raise OSError(5, "Input/output error")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    assert [path.name for path in sweep(cache, DAYS_14) if path.parent.name == "slots"] == ["0002"]
-    (told,) = (record.getMessage() for record in caplog.records)
-    assert "slots/0001 could not be removed from the cache" in told
-
-
-def test_a_cache_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
-    assert sweep(tmp_path / "none", 0) == []
-    assert inventory(tmp_path / "none") == []
-
-
 @pytest.fixture
 def large(cache: Path) -> list[Path]:
     """Three sets of 3 MB each that nobody uses, unused for 10, 5 and 0 days."""
@@ -368,14 +220,6 @@ def test_what_was_unused_longest_goes_until_the_cache_is_small_enough(
     gone = clean(root, Limits(DAYS_14, megabytes * 1e6))
     assert (gone, sweeping.sets(root)) == (large[:-left], large[-left:])
     assert clean(root, Limits(DAYS_14, megabytes * 1e6)) == []
-
-
-def test_a_size_is_kept_where_no_age_is(large: list[Path]) -> None:
-    age(set_stamp(large[0]), days=100)
-    root = large[0].parent
-    assert clean(root, Limits()) == []
-    assert clean(root, Limits(size=10e6)) == []
-    assert clean(root, Limits(size=8e6)) == large[:1]
 
 
 def test_of_a_set_in_use_that_is_too_large_goes_what_is_not_used(
@@ -428,19 +272,6 @@ def test_a_limit_that_is_no_number_is_named_and_nothing_is_swept(
 
 def _no_timer(*_: object) -> Callable[[], None]:
     raise AssertionError("a sweep was planned")
-
-
-def test_an_hour_has_one_cleaning(cache: Path, extension: Path) -> None:
-    provision.private_copy(str(extension), 0)
-    holder = provision.current_environment().holder
-    give_up()
-    age_all(cache)
-    (cache / ".swept").touch()
-    sweeping._clean_now(cache, limits(), holder)
-    assert len(sweeping.sets(cache)) == 1
-    age(cache / ".swept", days=0.05)
-    sweeping._clean_now(cache, limits(), holder)
-    assert sweeping.sets(cache) == []
 
 
 POOL = """

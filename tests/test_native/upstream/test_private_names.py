@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 import types
 from pathlib import Path
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
 
 # They run where nothing else can be imported; cpython_private names what they use.
 ALONE = {"native/inside/loader.py", "handler/frontend/shim.py"}
-NAMES = (*cpython_private.NAMES, *torch_private.NAMES)
 # They take an attribute's name as text.
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
-# What the files that rows name are relative to.
-FOLDERS = ("native", "archiver_ext", ".")
 # A builtin module of our own, and functions that are documented in spite of their names.
 PUBLIC = {"_interpool", "sys._getframe", "os._exit"}
 
@@ -86,12 +82,6 @@ def test_whatever_changed_is_listed_together() -> None:
     ]
 
 
-def test_a_preexec_fn_that_moved_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpython_private, "PREEXEC_ARGUMENT", -3)
-    (said,) = cpython_private.check()
-    assert said.startswith("subprocess passes preexec_fn")
-
-
 def _private_uses(file: Path) -> Iterator[str]:
     """Private names of torch's and the standard library's that a file's code imports or asks for."""
     owners = {"torch", *sys.stdlib_module_names} - {"__future__"}
@@ -120,24 +110,6 @@ def _private_uses(file: Path) -> Iterator[str]:
         # An attribute by its name, of whatever it is; interpool asks for none of its own so.
         if isinstance(node, ast.Call) and ast.unparse(node.func) in BY_NAME:
             yield from filter(_is_private, _texts(node.args[1]))
-
-
-def _locals_read(file: Path) -> Iterator[str]:
-    """The names of local variables that a file's code reads from frames."""
-    nodes = list(ast.walk(ast.parse(file.read_text())))
-    keys: list[ast.expr] = []
-    for node in nodes:
-        match node:
-            case ast.Subscript(value=ast.Attribute(attr="f_locals"), slice=key):
-                keys.append(key)
-            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="f_locals")), args=[key, *_]):
-                keys.append(key)
-            case ast.Compare(left=key, comparators=[ast.Attribute(attr="f_locals")]):
-                keys.append(key)
-    everywhere = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "f_locals"]
-    assert len(keys) == len(everywhere), f"{file} does something else with f_locals, which is not seen here"
-    for key in keys:
-        yield from _texts(key)
 
 
 def _texts(node: ast.expr) -> list[str]:
@@ -173,54 +145,7 @@ def test_every_private_use_is_seen(tmp_path: Path) -> None:
         "from torch.package import _mock\n"
         "threading._active, torch.jit._state, threading.Thread\n"
         "getattr(thing, '_name', None), getattr(thing, '__doc__'), hasattr(thing, 'name')\n"
-        "frame.f_locals['obj'], frame.f_locals.get('self'), 'k' in frame.f_locals\n"
     )
     assert set(_private_uses(file)) == {
         "torch._C", "torch.package._mock", "threading._active", "torch.jit._state", "_name"
     }  # fmt: skip
-    assert set(_locals_read(file)) == {"obj", "self", "k"}
-
-
-def test_local_variables_that_are_read_from_frames_are_in_a_table() -> None:
-    for file in _files():
-        known = {mention for name in NAMES if _users(name) & {file} for mention in name.mentions}
-        assert set(_locals_read(file)) <= known, file
-
-
-def _users(name: PrivateName) -> set[Path]:
-    """The files that a row says it is for."""
-    named = re.findall(r"[\w/]+\.(?:py|cc|h)\b", name.why)
-    return {
-        next((path for folder in FOLDERS if (path := ROOT / folder / each).is_file()), ROOT / each)
-        for each in named
-    }
-
-
-def _speaks_of(file: Path, name: PrivateName) -> bool:
-    """Whether a file's text has the name, without underscores, or what the row's code must mention."""
-    owner, _, inner = name.where.partition(":")
-    last = [inner.rpartition(".")[2].strip("_")] if inner else []
-    text = file.read_text()
-    # What it has from a table may have another name there.
-    table = "torch_private" if owner.partition(".")[0] == "torch" else "cpython_private"
-    return any(word in text for word in (*last, *name.mentions, f"interpool.native.upstream.{table} "))
-
-
-def test_each_row_is_for_a_file_that_is_there_and_uses_it() -> None:
-    stale = {
-        f"{name.where}: {file.relative_to(ROOT)}"
-        for name in NAMES
-        for file in _users(name)
-        if not file.is_file() or not _speaks_of(file, name)
-    }
-    assert stale == set()
-
-
-def test_the_names_that_cpp_uses_of_python_modules_are_in_the_table() -> None:
-    text = (ROOT / "native/cpp/upstream/cpython.h").read_text()
-    # How an extension's function is called is documented, and no module's.
-    used = set(re.findall(r'constexpr const char\* k\w+ = "(\w+)";', text)) - {"PyInit_"}
-    rows = [name for name in NAMES if name.where.startswith(("threading:", "_frozen_importlib:"))]
-    assert used == {"_active", "_name", "_DummyThread", "_find_and_load"}
-    assert f'kImportFile = "{cpython_private.IMPORTLIB_FILE}"' in text
-    assert used <= {word for row in rows for word in (row.where.partition(":")[2], *row.mentions)}

@@ -1,0 +1,58 @@
+"""A GPU that this process has lost: CUDA answers every call with the same error until the process ends.
+
+An index out of range in a kernel (a device-side assert) or an illegal address do that, and so every model
+of the process that uses the GPU fails from then on, whichever of them it was. Other errors, a lack of memory
+for one, pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from interpool.handler.backend.error_text import one_line
+
+# The errors after which the process must be ended, as CUDA's own header says (driver_types.h of CUDA 13.0).
+_FOR_GOOD = frozenset({226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911})
+
+_lost = ""
+
+
+def note(error: BaseException) -> None:
+    """Take note of what was raised, if it, or what it was raised for, says that the GPU is lost."""
+    global _lost
+    torch = sys.modules.get("torch")
+    if torch is None or _lost:
+        return
+    for each in _chain(error):
+        if isinstance(each, torch.AcceleratorError) and getattr(each, "error_code", None) in _FOR_GOOD:
+            _lost = one_line(str(each).partition("\n")[0])
+            return
+
+
+def noting(entry_point: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose errors are taken note of."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return entry_point(*args)
+        except Exception as error:
+            note(error)
+            raise
+
+    return call
+
+
+def lost_device() -> str:
+    """What CUDA said when this process lost its GPU; "" if it has not, as far as has been noted here."""
+    return _lost
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__

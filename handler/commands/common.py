@@ -1,0 +1,43 @@
+"""What several commands need: how a command fails, and what is printed or asked in the same way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from interpool.archiver_ext.commands.json_output import print_json
+
+OTHER, REFUSED, NOT_PACKED, NOT_SERVED = 1, 3, 4, 5
+"""Exit statuses; 2 is click's own."""
+
+
+class CommandFailed(Exception):
+    """A command ends with a message and an exit status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """End the command with a message, and one of the statuses above."""
+    raise CommandFailed(message, status)
+
+
+def print_path(path: Path, as_json: bool) -> None:
+    """Print a path, or with ``--json`` an object that has it."""
+    if as_json:
+        print_json({"path": str(path)})
+    else:
+        click.echo(path)
+
+
+def require_runtime_directory() -> None:
+    """Fail, and say what to do, if no worker would find a pool host."""
+    from interpool.handler.frontend.doctor import runtime_directory
+
+    check = runtime_directory()
+    if not check.ok:
+        fail(f"{check.detail}: no worker would find a pool host\n  What to do: {check.hint}", NOT_SERVED)

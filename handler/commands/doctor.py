@@ -1,0 +1,95 @@
+"""``interpool doctor``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.handler.commands.common import OTHER
+from interpool.handler.frontend import shim
+
+if TYPE_CHECKING:
+    from interpool.native.diagnostics.doctor import Check
+
+
+def _settings_check() -> Check:
+    """Whether a server with this environment would start."""
+    from interpool.handler.config import HostSettings
+    from interpool.handler.errors import SettingsError
+    from interpool.native.diagnostics.doctor import Check
+
+    try:
+        HostSettings.of_environment()
+    except SettingsError as error:
+        return Check("settings", False, str(error), "correct the variable, or unset it")
+    given = sorted(name for name in os.environ if name in shim.SETTINGS)
+    return Check("settings", True, f"the environment sets {', '.join(given) or 'none'}")
+
+
+@click.command(short_help="Check this machine, a library or an archive")
+@click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
+@click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
+@click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
+@click.argument("names", nargs=-1, metavar="[--imports MODULE... | --run MODULE:FUNCTION...]")
+@JSON
+def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], as_json: bool) -> None:
+    """Check whether this machine can do it; every line says how to fix what is wrong.
+
+    It ends with 1 if a line says FAIL, which something does not work with. WARN says what to know about
+    something that works, and fails nothing.
+
+    `interpool doctor --imports numpy my_extension` imports each module into two private
+    interpreters at once, in a process of its own: a crash is a line of the answer. It says no
+    more than "imports": many libraries fail only when they are used.
+
+    `interpool doctor --run trial:work` calls a function of yours, without arguments, in two private
+    interpreters and in the host program at once, again and again, and compares what it answers
+    with an ordinary Python's.
+
+    `interpool doctor --mar model.mar` tries whether a pool can serve an archive, as a server with this
+    environment does when it is registered: a .mar, a .tar.gz, a directory or a .ptpkg; one that was made
+    without interpool as with INTERPOOL_ORDINARY_ARCHIVES=pool.
+    """
+    from interpool.handler.frontend.doctor import checks as serving_checks
+    from interpool.handler.host.mar_trial import checks as mar_checks
+    from interpool.native.diagnostics import run_trial
+    from interpool.native.diagnostics.doctor import checks as native_checks
+    from interpool.native.diagnostics.import_trial import checks as import_checks
+
+    if imports + run + (mar is not None) > 1:
+        raise click.UsageError("--imports, --run and --mar are different questions")
+    if (imports or run) != bool(names):
+        raise click.UsageError("--imports and the modules' names go together; so do --run and functions'")
+    if run and (bad := [name for name in names if not all(name.partition(":"))]):
+        raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
+    checks: Iterable[Check]
+    if imports:
+        checks = import_checks(names)
+    elif run:
+        checks = run_trial.checks(names)
+    elif mar:
+        checks = mar_checks(mar)
+    else:
+        checks = (*native_checks(), *serving_checks(), _settings_check())
+    made = []
+    for check in checks:
+        made.append(check)
+        if as_json:
+            continue
+        click.echo(f"{check.mark:4}  {check.name}: {check.detail}")
+        if check.hint:
+            click.echo(f"      fix: {check.hint}")
+    ok = all(check.ok for check in made)
+    if as_json:
+        answers = [
+            {"name": check.name, "answer": check.mark, "detail": check.detail, "fix": check.hint}
+            for check in made
+        ]
+        print_json({"ok": ok, "checks": answers})
+    sys.exit(0 if ok else OTHER)

@@ -1,0 +1,33 @@
+"""``interpool exporter``."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
+
+
+@click.command(short_help="Serve the pools' metrics to Prometheus")
+@click.option(
+    "--listen",
+    "address",
+    default="127.0.0.1:9191",
+    envvar=METRICS_ADDRESS,
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="where Prometheus asks; without HOST, this machine only",
+)
+def exporter(address: str) -> None:
+    """Serve the metrics of all live pools of this user to Prometheus, until interrupted.
+
+    `interpool serve` does so by itself where INTERPOOL_METRICS_ADDRESS is set.
+    """
+    from interpool.handler.host.exporter import listen, serve_metrics, url_of
+
+    with listen(address) as listener:
+        click.echo(f"the pools' metrics are at {url_of(listener)}")
+        with contextlib.suppress(KeyboardInterrupt):
+            serve_metrics(listener, until=lambda: False)

@@ -1,0 +1,126 @@
+"""``interpool status``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.handler.commands.common import NOT_SERVED, OTHER, fail, require_runtime_directory
+from interpool.handler.frontend import shim
+from interpool.handler.torchserve import running_addresses, running_frontend
+
+if TYPE_CHECKING:
+    from interpool.handler.host.host_state import HostState
+
+CHECK_STATUS = """\b
+Exit status of --check, for probes:
+  0  ready: every worker is connected, and an interpreter can answer
+  1  not ready, for the reasons that are printed
+  5  no pool serves a model of that name
+"""
+
+
+@click.command(epilog=CHECK_STATUS, short_help="Show the live pools, or whether a model is ready")
+@JSON
+@click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
+@click.option("--watch", is_flag=True, help="show it again every second, until interrupted")
+@click.option("--times", type=click.IntRange(min=1), help="with --watch: this often, instead of for ever")
+@click.option("--check", metavar="MODEL", help="say whether MODEL, or MODEL/VERSION, is ready; *: all")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="with --check: how long a call may wait for an interpreter",
+)
+def status(
+    as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
+) -> None:
+    """Show the live pools: interpreters, models, workers, memory.
+
+    --json gives a list of the hosts' own answers; with --check, an object.
+    """
+    from interpool.handler.host.status import describe_pool, unanswered
+
+    if stacks + watch + (check is not None) > 1 or (as_json and watch):
+        raise click.UsageError("--stacks, --watch and --check are different questions; --watch gives no JSON")
+    try:
+        nobody = f"no pool host is running (looked in {shim.runtime_base()})"
+    except shim.Refused:
+        require_runtime_directory()
+        raise
+    if check is not None:
+        _check(check, *_pools(), patience, nobody, as_json)
+        return
+    if watch:
+        from interpool.handler.host.status import ask_hosts
+        from interpool.handler.host.watch import watch as show
+
+        show(ask_hosts, nobody, times=times)
+        return
+    pools, silent = _pools(stacks)
+    if as_json:
+        print_json(pools)
+    elif not pools and not silent:
+        click.echo(nobody)
+    for pool in [] if as_json else pools:
+        click.echo(describe_pool(pool))
+    if silent:
+        fail(unanswered(silent), OTHER)
+
+
+def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:
+    """The live pools, and which hosts do not answer; without any, the runtime directory may be why."""
+    from interpool.handler.host.status import ask_hosts
+
+    pools: list[HostState] = []
+    silent: list[str] = []
+    with contextlib.suppress(PermissionError):  # another user's directory
+        pools, silent = ask_hosts(stacks)
+    if not pools:
+        require_runtime_directory()
+    return pools, silent
+
+
+def _register_advice(name: str) -> str:
+    """What to do about a model that no pool serves."""
+    management = running_addresses()[1]
+    if running_frontend() is None:
+        return "  What to do: start a server, `interpool serve --model-store DIR --models NAME.mar`"
+    mar = "NAME.mar" if name == "*" else f"{name.partition('/')[0]}.mar"
+    return (
+        f"  What to do: `curl {management}/models` lists all that TorchServe has. "
+        f'Register a model: curl -X POST "{management}/models?url={mar}&initial_workers=1&synchronous=true"'
+    )
+
+
+def _check(
+    name: str,
+    pools: list[HostState],
+    silent: list[str],
+    patience_s: float,
+    nobody: str,
+    as_json: bool,
+) -> None:
+    """Say whether a model is ready in every pool that serves it, and exit so."""
+    from interpool.handler.host.readiness import answer_of, readiness, why_absent
+    from interpool.handler.host.status import unanswered
+
+    found = readiness(pools, name, patience_s)
+    if silent and not found:
+        fail(unanswered(silent), OTHER)
+    if not found:
+        fail(f"{why_absent(pools, name) if pools else nobody}\n{_register_advice(name)}", NOT_SERVED)
+    ready = not any(one.reasons for one in found)
+    if as_json:
+        print_json(answer_of(found))
+    for one in [] if as_json else found:
+        said = "not ready: " + "; ".join(one.reasons) if one.reasons else "ready"
+        click.echo(f"{one.model}/{one.version} in pool {one.pool!r}: {said}")
+    if not ready:
+        sys.exit(OTHER)

@@ -1,0 +1,283 @@
+"""The ASGI application: TorchServe's inference API for models of a pool.
+
+It knows nothing of processes, ports or command lines: whoever serves it gives it its models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from random import getrandbits
+from typing import Protocol
+
+from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
+from interpool.handler.direct.forms import parameters_of, query_parameters
+from interpool.handler.direct.job import Answer, Job, Refusal
+from interpool.handler.direct.messages import Parameter, request_parts
+from interpool.handler.direct.models import Models
+from interpool.handler.direct.paths import Asked, Wish, not_found, understand
+from interpool.handler.direct.replies import (
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    error_answer,
+    head_of,
+    json_answer,
+    send_answer,
+    send_part,
+)
+from interpool.native.torchserve import MOST_BYTES
+
+# Of a UUID: what says that it is a random one, and the rest.
+_UUID_4 = 0x4000_8000_0000_0000_0000
+_FREE_BITS = (1 << 128) - 1 & ~0xF000_C000_0000_0000_0000
+_TOO_LARGE = Refusal(413, "", "")
+
+
+class ClientGone(Exception):
+    """The client has left before its request was whole."""
+
+
+class Elsewhere(Protocol):
+    """Who answers requests for what this address does not have."""
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may take.
+
+    Attributes:
+        request_bytes: the most that a body may have; TorchServe's max_request_size.
+        body_s: seconds within which a body must have come; None: the server below sees to that.
+    """
+
+    request_bytes: int = MOST_BYTES
+    body_s: float | None = 60.0
+
+
+Lifespan = Callable[[], AbstractAsyncContextManager[object]]
+
+
+class Application:
+    """Answers HTTP requests.
+
+    Args:
+        models: that it has; they may change while it serves.
+        limits: of requests.
+        headers: of all answers, such as those that TorchServe's CORS settings ask for.
+        guard: raises Refusal for the headers of a request that must not be answered.
+        elsewhere: answers requests for other models and paths; None: nobody does.
+        lifespan: what is to be open while it is served.
+
+    Attributes:
+        lifespan: likewise; the ASGI server opens it, or the application that this one is mounted into.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        limits: Limits | None = None,
+        *,
+        headers: Headers | None = None,
+        guard: Callable[[dict[bytes, bytes]], None] | None = None,
+        elsewhere: Elsewhere | None = None,
+        lifespan: Lifespan | None = None,
+    ) -> None:
+        self._models = models
+        self._limits = limits or Limits()
+        self._headers: Headers = headers or []
+        self._guard = guard
+        self._elsewhere = elsewhere
+        self.lifespan = lifespan or contextlib.nullcontext
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the ASGI specification."""
+        if scope["type"] == "http":
+            await self._request(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = _new_id()
+        try:
+            path, root = scope["path"], scope.get("root_path", "")
+            if root and path.startswith(root):
+                path = path[len(root) :]
+            asked = understand(path, scope.get("raw_path") or b"", scope["method"])
+            headers = dict(
+                scope["headers"]
+            )  # of several with one name TorchServe's handlers get the last, too
+            if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
+                self._guard(headers)
+            if self._elsewhere is not None and not self._has(asked, scope["query_string"]):
+                await self._elsewhere.pass_on(scope, receive, send)
+                return
+            if asked.wish is Wish.PREDICT:
+                answer = await self._predict(asked, headers, scope, receive, request_id)
+                if isinstance(answer, Job):
+                    await self._answer(answer, request_id, send)
+                    return
+            else:
+                answer = self._say(asked)
+        except ClientGone:
+            return
+        except Refusal as refusal:
+            if refusal is _TOO_LARGE:  # which TorchServe says without a word
+                await send_answer(send, Answer(413, b"", (), b""), [(b"connection", b"close")])
+                return
+            answer = error_answer(refusal)
+        await send_answer(send, answer, head_of(answer, request_id, self._headers))
+
+    async def _answer(self, job: Job, request_id: bytes, send: Send) -> None:
+        try:
+            answer = await job.answer()
+        except Refusal as refusal:
+            answer = error_answer(refusal)
+        headers = head_of(answer, request_id, self._headers)
+        if not answer.more:
+            await send_answer(send, answer, headers)
+            return
+        await send_part(send, answer, headers)
+        while answer.more:  # a Refusal now cannot be said any more: the server ends the connection
+            answer = await job.answer()
+            await send_part(send, answer, None)
+
+    def _has(self, asked: Asked, query: bytes) -> bool:
+        """Whether this address answers it, where there is another one that answers all else."""
+        if asked.wish in (Wish.PREDICT, Wish.READY, Wish.METADATA):
+            name = asked.model or _model_in(query_parameters(query))
+            with contextlib.suppress(Refusal):
+                return bool(self._models.find(name, asked.version))
+            return False
+        return asked.wish is Wish.SERVER
+
+    async def _predict(
+        self, asked: Asked, headers: dict[bytes, bytes], scope: Scope, receive: Receive, request_id: bytes
+    ) -> Job | Answer:
+        """The request on its way to a worker; or the answer, if it needs none."""
+        body = await self._body(headers, receive)
+        parameters = query_parameters(scope["query_string"]) if asked.takes_query else []
+        parameters += parameters_of(headers.get(b"content-type", b""), body)
+        name = asked.model or _model_in(parameters)
+        if not name:
+            raise Refusal(400, "BadRequestException", "Parameter model_name is required.")
+        model = self._models.find(name, asked.version)
+        if scope["method"] == "OPTIONS":
+            return json_answer(model_api(model))
+        if asked.headers:
+            headers.update(asked.headers)
+        job = Job(request_id, request_parts(request_id, _as_text(headers), parameters), self._now())
+        if not model.queue.put(job):
+            raise _no_worker(name, asked.version)
+        return job
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        most = self._limits.request_bytes
+        length = headers.get(b"content-length")
+        if length is not None:
+            if not length.isdigit():
+                raise Refusal(400, "BadRequestException", "Invalid HTTP message.")
+            if int(length) > most:
+                raise _TOO_LARGE
+        if length is None and b"transfer-encoding" not in headers:
+            return b""
+        if self._limits.body_s is None:
+            return await _whole(receive, most)
+        try:
+            return await asyncio.wait_for(_whole(receive, most), self._limits.body_s)
+        except TimeoutError:
+            said = "The request's body did not come in time."
+            raise Refusal(408, "RequestTimeoutException", said) from None
+
+    def _say(self, asked: Asked) -> Answer:
+        """What is answered without a worker."""
+        if asked.wish is Wish.PING:
+            healthy = all(model.is_healthy for model in self._models.defaults())
+            return json_answer({"status": "Healthy" if healthy else "Unhealthy"}, 200 if healthy else 500)
+        if asked.wish is Wish.DESCRIPTION:
+            return json_answer(api_description(self._models))
+        if asked.wish is Wish.SERVER:
+            return json_answer(server_says(asked.rest, self._models))
+        if asked.wish in (Wish.READY, Wish.METADATA):
+            model = self._models.find(asked.model, asked.version)
+            if asked.wish is Wish.METADATA:
+                return json_answer(metadata(model, self._models))
+            ready = model.is_healthy
+            return json_answer({"name": model.name, "ready": ready}, 200 if ready else 503)
+        raise not_found()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Open what is to be open while the application is served, and close it at the end."""
+        await receive()
+        opened = contextlib.AsyncExitStack()
+        try:
+            await opened.enter_async_context(self.lifespan())
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await opened.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _whole(receive: Receive, most: int) -> bytes:
+    """A request's body; raises Refusal if it has more bytes, and ClientGone."""
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise _TOO_LARGE
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _new_id() -> bytes:
+    """A random UUID, as TorchServe gives each request one."""
+    digits = b"%032x" % (getrandbits(128) & _FREE_BITS | _UUID_4)
+    return b"-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _model_in(parameters: list[Parameter]) -> str:
+    found = (each.value for each in parameters if each.name == b"model_name")
+    return next(found, b"").decode(errors="replace")
+
+
+def _as_text(headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Headers in UTF-8, as TorchServe sends them to workers."""
+    return {
+        name: value if value.isascii() else value.decode("latin-1").encode()
+        for name, value in headers.items()
+    }
+
+
+def _no_worker(name: str, version: str | None) -> Refusal:
+    which = name if version is None else f'{name}" Version {version}'
+    return Refusal(
+        503,
+        "ServiceUnavailableException",
+        f'Model "{which}" has no worker to serve inference request. Please use scale workers API to add '
+        "workers. If this is a sequence inference, please check if it is closed, or expired; or exceeds "
+        "maxSequenceJobQueueSize",
+    )

@@ -1,0 +1,287 @@
+"""The direct address beside TorchServe: a thread of the pool's host, with an event loop and a server.
+
+It has a worker beside each worker of TorchServe's, which answers from the same interpreters. What
+TorchServe's workers are, it hears of the host; all else that it needs to know, TorchServe's files and
+interfaces say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interpool.handler.direct.listening import Address
+from interpool.handler.errors import SettingsError
+from interpool.handler.torchserve import (
+    TOKENS_DISABLED,
+    addresses_of,
+    settings_of,
+)
+from interpool.native.torchserve import MOST_BYTES
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from interpool.handler.direct.followed import FollowedWorker, Management, Registration
+    from interpool.handler.direct.models import Models, ServedModel
+
+_REFRESH_S = 1.0
+_MOST_ASKED = 20  # names in a second
+_START_ATTEMPTS, _START_PAUSE_S = 600, 0.2
+_BIND_PATIENCE_S = 30.0  # for a host that died to let go of the address
+_CORS = (
+    ("cors_allowed_origin", b"access-control-allow-origin"),
+    ("cors_allowed_methods", b"access-control-allow-methods"),
+    ("cors_allowed_headers", b"access-control-allow-headers"),
+)
+
+logger = logging.getLogger("interpool.direct")
+
+
+class DirectAddress:
+    """Serves at an address until it is closed. Its methods are for the thread that made it.
+
+    Args:
+        address: as people write it.
+        runtime_dir: of the host.
+        frontend: TorchServe's process.
+
+    Raises:
+        SettingsError: nobody can listen at such an address.
+    """
+
+    def __init__(self, address: str, runtime_dir: Path, frontend: int) -> None:
+        self._address = Address.of_text(address)
+        self._runtime_dir = str(runtime_dir)
+        self._frontend = frontend
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: uvicorn.Server | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="direct address", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def close(self, patience_s: float = 5.0) -> None:
+        """Accept no further connection, and end those that there are."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.should_exit = True
+        self._thread.join(patience_s)
+
+    # ---- its thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            import uvloop
+
+            uvloop.run(self._serve())
+        except ImportError as error:
+            logger.error("the direct address needs %s: pip install 'interpool[direct]'", error.name)
+        except (OSError, SettingsError) as error:
+            logger.error("the direct address %s is not served: %s", self._address, error)
+        except Exception:
+            logger.exception("the direct address %s is not served any more", self._address)
+
+    async def _serve(self) -> None:
+        from interpool.handler.direct.application import Application, Limits
+        from interpool.handler.direct.followed import Management
+        from interpool.handler.direct.models import Models
+        from interpool.handler.direct.passing_on import TorchServeClient
+        from interpool.handler.direct.server import server
+        from interpool.handler.direct.tokens import KEY_FILE, KeyFile
+
+        settings = settings_of(self._frontend)
+        inference, management = (
+            each.replace("//0.0.0.0", "//127.0.0.1") for each in addresses_of(self._frontend)
+        )
+        home = Path(f"/proc/{self._frontend}/cwd").resolve()
+        tls = _tls(settings, home, inference)
+        has_tokens = settings.get(TOKENS_DISABLED) != "true"
+        keys = KeyFile(home / KEY_FILE)
+        if not (self._address.is_local or has_tokens or tls):
+            logger.warning(
+                "the direct address %s is open to other machines, and asks for neither a token nor TLS",
+                self._address,
+            )
+        client = TorchServeClient(inference, tls.get("ssl_certfile", ""))
+        models = Models()
+        asked = Management(management, client.session, keys.management if has_tokens else str)
+        beside = _Beside(self._runtime_dir, models, asked)
+        most = settings.get("max_request_size", "")
+        application = Application(
+            models,
+            Limits(int(most) if most.isdecimal() else MOST_BYTES, body_s=None),
+            headers=[
+                (header, settings[name].encode("latin-1")) for name, header in _CORS if settings.get(name)
+            ],
+            guard=keys.guard if has_tokens else None,
+            elsewhere=client,
+        )
+        with await self._listen() as listener:
+            self._server = server(application, lifespan="off", **tls)
+            if self._is_closed:
+                return
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_callback(client.close)
+                tasks = [asyncio.create_task(beside.follow()), asyncio.create_task(beside.refresh())]
+                logger.info("the direct address is %s", self._address)
+                try:
+                    await self._server.serve(sockets=[listener])
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+                    await beside.close()
+
+    async def _listen(self) -> socket.socket:
+        """Listen; a host before this one may still be about to let go of the address."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _BIND_PATIENCE_S
+        while True:
+            try:
+                return self._address.listen()
+            except OSError:
+                if loop.time() > give_up or self._is_closed:
+                    raise
+                await asyncio.sleep(0.2)
+
+
+def _tls(settings: dict[str, str], home: Path, inference: str) -> dict[str, str]:
+    """TorchServe's key and certificate, where its inference address has them; raises SettingsError."""
+    if not inference.startswith("https:"):
+        return {}
+    key, certificate = settings.get("private_key_file", ""), settings.get("certificate_file", "")
+    if settings.get("keystore") or not (key and certificate):
+        raise SettingsError(
+            "TorchServe serves by TLS, and the direct address can do so only with PEM files: "
+            "name them as private_key_file and certificate_file in config.properties"
+        )
+    return {"ssl_keyfile": str(home / key), "ssl_certfile": str(home / certificate)}
+
+
+class _Beside:
+    """The workers beside TorchServe's. For the event loop's thread."""
+
+    def __init__(self, runtime_dir: str, models: Models, management: Management) -> None:
+        self._runtime_dir = runtime_dir
+        self._models = models
+        self._management = management
+        self._known: dict[tuple[str, str], ServedModel] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def follow(self) -> None:
+        """Hear of workers from the host, for ever."""
+        from interpool.handler.direct.followed import Following
+
+        loop = asyncio.get_running_loop()
+        while True:
+            ended = asyncio.Event()
+            try:
+                following = Following(self._runtime_dir, self._add)
+            except OSError:
+                await asyncio.sleep(0.2)
+                continue
+
+            def hear(following: Following = following, ended: asyncio.Event = ended) -> None:
+                if not following.hear():
+                    loop.remove_reader(following)
+                    ended.set()
+
+            loop.add_reader(following, hear)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(following)
+                following.close()
+
+    async def refresh(self) -> None:
+        """Ask TorchServe again and again what it does not tell by itself."""
+        while True:
+            names = {name for name, _ in self._known}
+            for name in names:
+                if registration := await self._management.registration(name):
+                    self._note(name, registration)
+                await asyncio.sleep(max(_REFRESH_S / len(names), 1 / _MOST_ASKED))
+            if not names:
+                await asyncio.sleep(_REFRESH_S)
+
+    async def close(self) -> None:
+        """End all workers."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _note(self, name: str, registration: Registration) -> None:
+        self._models.set_default(name, registration.default)
+        for (known, version), model in list(self._known.items()):
+            if known == name and version in registration.settings:
+                model.queue.settings = registration.settings[version]
+
+    def _add(self, worker: FollowedWorker) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(worker))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, worker: FollowedWorker) -> None:
+        """Have a worker beside this one, for as long as it lasts."""
+        from interpool.handler.direct.supervision import Place
+
+        with contextlib.closing(worker):
+            model = await self._model(worker)
+            if model is None:
+                return
+            queue = model.queue
+            queue.wanted += 1
+            try:
+                place = Place(self._runtime_dir, worker.files, queue, worker.stdio, worker.beside)
+                place.ready.add_done_callback(_took_note)
+                await place.keep()
+            finally:
+                queue.wanted -= 1
+                if not queue.wanted and self._known.get((model.name, model.version)) is model:
+                    del self._known[model.name, model.version]
+                    self._models.remove(model)
+                    queue.fail_waiting()
+
+    async def _model(self, worker: FollowedWorker) -> ServedModel | None:
+        """The model of a worker; None if its requests are TorchServe's to assign."""
+        from interpool.handler.direct.models import ServedModel
+        from interpool.handler.direct.queue import ModelQueue, QueueSettings
+
+        key = worker.name, worker.version
+        async with self._locks.setdefault(worker.name, asyncio.Lock()):
+            known = self._known.get(key)
+            if known is not None and known.description.get("directory") == worker.files.model_dir:
+                return known
+            registration = await self._registration(worker.name)
+            if registration is None or worker.version in registration.left:
+                return None
+            usual = QueueSettings(batch_size=worker.batch_size)
+            queue = ModelQueue(registration.settings.get(worker.version, usual))
+            model = ServedModel(worker.name, worker.version, queue, {"directory": worker.files.model_dir})
+            self._known[key] = model
+            self._models.set_default(worker.name, registration.default)
+            self._models.add(model)
+            return model
+
+    async def _registration(self, name: str) -> Registration | None:
+        """How a name is registered; a TorchServe that starts answers after its workers have started."""
+        for _ in range(_START_ATTEMPTS):
+            if registration := await self._management.registration(name):
+                return registration
+            await asyncio.sleep(_START_PAUSE_S)
+        logger.error("TorchServe's management interface does not say how %s is registered", name)
+        return None
+
+
+def _took_note(ready: asyncio.Future[None]) -> None:
+    if not ready.cancelled():
+        ready.exception()

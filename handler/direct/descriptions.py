@@ -1,0 +1,118 @@
+"""What the direct address says of itself and of its models: OpenAPI, and the Open Inference Protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interpool.handler.direct.models import Models, ServedModel
+
+_ERROR = {
+    "type": "object",
+    "required": ["code", "type", "message"],
+    "properties": {
+        "code": {"type": "integer", "description": "Error code."},
+        "type": {"type": "string", "description": "Error type."},
+        "message": {"type": "string", "description": "Error message."},
+    },
+}
+_ANY = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+
+
+def _error(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _ERROR}}}
+
+
+def _answer(description: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": content}
+
+
+_ERRORS = {
+    "400": _error("The request cannot be used."),
+    "404": _error("There is no such model, or no such version."),
+    "500": _error("The model's worker has ended."),
+    "503": _error("The model failed, or has no worker that is free in time."),
+    "507": _error("Memory was lacking."),
+}
+_STATUS = {"type": "object", "required": ["status"], "properties": {"status": {"type": "string"}}}
+
+
+def api_description(models: Models) -> dict[str, Any]:
+    """The OpenAPI document of the whole address."""
+    paths: dict[str, Any] = {
+        "/": {"options": _operation("apiDescription", "Get this description.", _json({"type": "object"}))},
+        "/ping": {
+            "get": {
+                **_operation("ping", "Get the server's health.", _json(_STATUS)),
+                "responses": {
+                    "200": _answer("Healthy", _json(_STATUS)),
+                    "500": _answer("Unhealthy", _json(_STATUS)),
+                },
+            }
+        },
+    }
+    for model in models:
+        of_version = f"/predictions/{model.name}/{model.version}"
+        paths[of_version] = _predict(model, f"predict_{model.name}_{model.version}")
+        if models.default(model.name) is model:
+            paths[f"/predictions/{model.name}"] = _predict(model, f"predict_{model.name}")
+    return _document("TorchServe APIs", paths)
+
+
+def model_api(model: ServedModel) -> dict[str, Any]:
+    """The OpenAPI document of one model."""
+    operation = _predict(model, f"predict_{model.name}")
+    paths = {
+        f"/predictions/{model.name}": operation,
+        f"/v1/models/{model.name}:predict": operation,
+        f"/v2/models/{model.name}/infer": operation,
+    }
+    return _document(f"RESTful API for: {model.name}", paths)
+
+
+def metadata(model: ServedModel, models: Models) -> dict[str, Any]:
+    """A model's metadata in the Open Inference Protocol."""
+    versions = [each.version for each in models if each.name == model.name]
+    described = {key: model.description.get(key) or [] for key in ("inputs", "outputs")}
+    return {"name": model.name, "versions": versions, "platform": "pytorch", **described}
+
+
+def server_says(rest: str, models: Models) -> dict[str, Any]:
+    """What the Open Inference Protocol asks of a server: whether it is live and ready, its metadata."""
+    if rest == "health/live":
+        return {"live": True}
+    if rest == "health/ready":
+        return {"ready": all(model.is_healthy for model in models.defaults())}
+    return {"name": "interpool", "version": _version(), "extensions": []}
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("interpool")
+
+
+def _document(title: str, paths: dict[str, Any]) -> dict[str, Any]:
+    return {"openapi": "3.0.1", "info": {"title": title, "version": _version()}, "paths": paths}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _operation(name: str, description: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "description": description,
+        "responses": {"200": _answer("Success", content)},
+    }
+
+
+def _predict(model: ServedModel, name: str) -> dict[str, Any]:
+    request, answer = model.description.get("request") or _ANY, model.description.get("answer") or _ANY
+    operation = {
+        "operationId": name,
+        "description": f"Predict with {model.name}, version {model.version}.",
+        "requestBody": {"content": request, "required": True},
+        "responses": {"200": _answer("The model's answer.", answer), **_ERRORS},
+    }
+    return {"post": operation}

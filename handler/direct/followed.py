@@ -1,0 +1,182 @@
+"""What the direct address beside TorchServe hears of TorchServe's workers, and of its models.
+
+The host says which workers there are (``follow`` in ``host/control.py``), at once. The management interface
+says how TorchServe has a model registered, and which version is its default. Of a change of that alone nobody
+tells: it is asked again and again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from interpool.handler.direct.queue import QueueSettings
+from interpool.handler.direct.supervision import ModelFiles
+from interpool.handler.frontend import shim
+
+FOLLOW_REQUEST = b"follow"  # see host/control.py
+MESSAGE_LIMIT = 65536
+LOAD_TIMEOUT_S = 120.0
+
+logger = logging.getLogger("interpool.direct")
+
+
+@dataclass
+class FollowedWorker:
+    """A worker of TorchServe's that has its model.
+
+    Attributes:
+        name: of its model.
+        version: likewise.
+        batch_size: that TorchServe's load command names.
+        files: for a worker beside it.
+        stdio: descriptors for what such a worker prints; to be closed.
+        beside: see ``host_link.register``.
+    """
+
+    name: str
+    version: str
+    batch_size: int
+    files: ModelFiles
+    stdio: tuple[int, int]
+    beside: dict[str, str]
+
+    def close(self) -> None:
+        """Close its descriptors."""
+        for descriptor in self.stdio:
+            os.close(descriptor)
+
+
+def _worker_of(message: bytes, stdio: tuple[int, int]) -> FollowedWorker:
+    told: dict[str, Any] = json.loads(message)
+    command = base64.b64decode(told["load_command"])
+    length = int.from_bytes(command[1:5], "big")
+    name, rest = command[5 : 5 + length].decode(), command[5 + length :]
+    batch_at = 4 + int.from_bytes(rest[:4], "big")
+    batch_size = int.from_bytes(rest[batch_at : batch_at + 4], "big")
+    files = ModelFiles(name, told["model_dir"], command, LOAD_TIMEOUT_S)
+    same = {key: str(told[key]) for key in ("metrics_config", "arguments")}
+    return FollowedWorker(
+        name, told["version"], batch_size, files, stdio, {**same, "beside": str(told["pid"])}
+    )
+
+
+class Following:
+    """The connection on which the host tells of workers. For the event loop's thread.
+
+    Args:
+        runtime_dir: of the host.
+        on_worker: is given each worker, once, and its descriptors.
+    """
+
+    def __init__(self, runtime_dir: str, on_worker: Callable[[FollowedWorker], None]) -> None:
+        self._on_worker = on_worker
+        self._peer = socket.socket(fileno=shim.connect_control(runtime_dir).detach())
+        self._peer.setblocking(False)
+        self._peer.send(FOLLOW_REQUEST)
+
+    def fileno(self) -> int:
+        """For the loop, which calls ``hear`` when it is readable."""
+        return self._peer.fileno()
+
+    def hear(self) -> bool:
+        """Take what has come; False at the end."""
+        while True:
+            try:
+                message, descriptors, _, _ = socket.recv_fds(self._peer, MESSAGE_LIMIT, 2)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not message:
+                return False
+            kind, _, told = message.partition(b"\0")
+            if kind == b"worker" and len(descriptors) == 2:
+                for descriptor in descriptors:
+                    os.set_inheritable(descriptor, False)
+                self._on_worker(_worker_of(told, (descriptors[0], descriptors[1])))
+            else:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def close(self) -> None:
+        """End it."""
+        self._peer.close()
+
+
+@dataclass(frozen=True)
+class Registration:
+    """How TorchServe has a name registered.
+
+    Attributes:
+        default: the version that answers requests which name none.
+        settings: by version.
+        left: versions whose requests TorchServe's own frontend has to assign to workers.
+    """
+
+    default: str
+    settings: dict[str, QueueSettings]
+    left: frozenset[str]
+
+
+class Management:
+    """TorchServe's management interface, as far as it is asked here.
+
+    Args:
+        address: with http:// or https://.
+        session: for requests to TorchServe.
+        key: gives the token; "" if none is needed.
+    """
+
+    def __init__(
+        self, address: str, session: Callable[[], aiohttp.ClientSession], key: Callable[[], str]
+    ) -> None:
+        self._address = address.rstrip("/")
+        self._session = session
+        self._key = key
+
+    async def registration(self, name: str) -> Registration | None:
+        """How a name is registered; None if TorchServe does not say."""
+        try:
+            every = await self._ask(f"/models/{name}/all")
+            default = await self._ask(f"/models/{name}")
+            return Registration(
+                default=str(default[0]["modelVersion"]),
+                settings={str(one["modelVersion"]): _settings(one) for one in every},
+                left=frozenset(str(one["modelVersion"]) for one in every if _is_left(one)),
+            )
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+            logger.debug("TorchServe does not say how %s is registered: %r", name, error)
+            return None
+
+    async def _ask(self, path: str) -> Any:
+        key = self._key()
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with self._session().get(self._address + path, headers=headers, timeout=timeout) as answer:
+            answer.raise_for_status()
+            return json.loads(await answer.read())
+
+
+def _settings(told: dict[str, Any]) -> QueueSettings:
+    queue = told.get("jobQueueStatus") or {}
+    size = int(queue.get("remainingCapacity", 100)) + int(queue.get("pendingRequests", 0))
+    return QueueSettings(
+        batch_size=max(1, int(told["batchSize"])),
+        batch_delay_s=int(told["maxBatchDelay"]) / 1000,
+        queue_size=size,
+        response_timeout_s=float(told["responseTimeout"]),
+    )
+
+
+def _is_left(told: dict[str, Any]) -> bool:
+    """Whether TorchServe assigns requests to workers by more than who is idle."""
+    return bool(told.get("stateful") or told.get("continuousBatching") or told.get("useJobTicket"))

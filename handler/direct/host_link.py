@@ -1,0 +1,143 @@
+"""How the direct address gets a worker of the pool's host: as a shim does, and TorchServe in one.
+
+A worker is registered on the host's control socket (``host/control.py``), with a connected socket in the
+place of an address where TorchServe would connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from interpool.handler.errors import WorkerRefused
+from interpool.handler.frontend import shim
+from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts
+
+# Numbers in the place of a shim's process id, of which there is none. The kernel's end at 2^22.
+FIRST_NUMBER = 1 << 24
+_numbers = itertools.count(FIRST_NUMBER)
+MESSAGE_LIMIT = 65536
+_PATIENCE_S = 120.0  # for the host's first interpreter
+
+
+class WorkerGone(WorkerRefused):
+    """The worker of TorchServe's, beside which this one was to be, has ended."""
+
+
+@dataclass
+class Registered:
+    """A worker that the host has taken.
+
+    Attributes:
+        peer: the control connection; its end is the worker's.
+        stream: where TorchServe's worker protocol is spoken.
+    """
+
+    peer: socket.socket
+    stream: socket.socket
+
+    def watch(self, on_end: Callable[[str], None]) -> None:
+        """Have ``on_end`` called, once, when the host ends the worker, with what it says of that."""
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            try:
+                message, descriptors, _, _ = socket.recv_fds(self.peer, MESSAGE_LIMIT, 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                message, descriptors = b"", []
+            for descriptor in descriptors:
+                os.close(descriptor)
+            kind, _, reason = message.partition(b"\0")
+            if kind != b"served":
+                loop.remove_reader(self.peer)
+                on_end(_said(kind, reason))
+
+        loop.add_reader(self.peer, heard)
+
+    def close(self) -> None:
+        """End the worker."""
+        with contextlib.suppress(RuntimeError):  # no loop any more
+            asyncio.get_running_loop().remove_reader(self.peer)
+        self.peer.close()
+
+
+def _said(kind: bytes, reason: bytes) -> str:
+    text = reason.decode(errors="replace")
+    if kind == b"stock":
+        return f"it needs a process of its own, which only TorchServe gives it: {text}"
+    if kind == b"pool":
+        return "its settings ask for a process of its own, which only TorchServe gives it"
+    return text or "the pool's host has ended it"
+
+
+async def register(
+    runtime_dir: str, model_dir: str, stdio: tuple[int, int], beside: dict[str, str] | None = None
+) -> Registered:
+    """Register a worker with the host whose runtime directory this is.
+
+    Args:
+        runtime_dir: of the host.
+        model_dir: where the model's archive is extracted.
+        stdio: descriptors for what the model prints; the host has copies.
+        beside: fields of the registration that are those of TorchServe's worker beside this one.
+
+    Raises:
+        WorkerGone: there is no such worker of TorchServe's any more.
+        WorkerRefused: the host does not take it; the message says why.
+    """
+    number = next(_numbers)
+    home = installed_ts()
+    fields = {
+        "protocol": shim.PROTOCOL,
+        "pid": str(number),
+        "address": f"direct:{number}",
+        "model_dir": model_dir,
+        "metrics_config": str(home / "configs" / "metrics.yaml"),
+        "arguments": str(home / WORKER_SCRIPT),
+        **(beside or {}),
+    }
+    text = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
+    with contextlib.ExitStack() as opened:
+        try:
+            peer = opened.enter_context(socket.socket(fileno=shim.connect_control(runtime_dir).detach()))
+            ours, theirs = socket.socketpair()
+            opened.enter_context(ours)
+            with theirs:
+                socket.send_fds(peer, [text.encode()], [*stdio, theirs.fileno()])
+        except OSError as error:
+            raise WorkerRefused(f"the pool's host cannot be reached: {error}") from error
+        peer.setblocking(False)
+        ours.setblocking(False)
+        try:
+            answer = await asyncio.wait_for(_receive(peer), _PATIENCE_S)
+        except TimeoutError:
+            raise WorkerRefused(f"the pool's host did not answer in {_PATIENCE_S:g} s") from None
+        kind, _, reason = answer.partition(b"\0")
+        if kind == b"gone":
+            raise WorkerGone("its worker has ended")
+        if kind != b"ready":
+            raise WorkerRefused(_said(kind, reason))
+        opened.pop_all()
+        return Registered(peer, ours)
+
+
+async def _receive(peer: socket.socket) -> bytes:
+    """The next message, without taking more than that."""
+    loop = asyncio.get_running_loop()
+    arrived = asyncio.Event()
+    loop.add_reader(peer, arrived.set)
+    try:
+        await arrived.wait()
+    finally:
+        loop.remove_reader(peer)
+    try:
+        return peer.recv(MESSAGE_LIMIT)
+    except OSError:
+        return b""

@@ -1,0 +1,70 @@
+"""One request on its way to a worker and back. For the event loop's thread alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Answer(NamedTuple):
+    """What a client gets; a streamed one has further parts."""
+
+    status: int
+    content_type: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+    more: bool = False
+
+
+class Refusal(Exception):
+    """A request is answered by an error of TorchServe's form.
+
+    Attributes:
+        status: of the answer.
+        kind: the name that TorchServe gives the error.
+        message: for the client.
+    """
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.message = message
+
+
+class Job:
+    """A request that waits for a worker, or for its answer.
+
+    Args:
+        request_id: its name in a batch.
+        parts: the request, as it stands in a batch.
+        since: when it came, by the loop's clock.
+    """
+
+    __slots__ = ("_arrived", "_waiter", "parts", "request_id", "since")
+
+    def __init__(self, request_id: bytes, parts: list[bytes], since: float) -> None:
+        self.request_id = request_id
+        self.parts = parts
+        self.since = since
+        self._arrived: deque[Answer | Refusal] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def deliver(self, answer: Answer | Refusal) -> None:
+        """Give it its answer, or the next part of it."""
+        self._arrived.append(answer)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def answer(self) -> Answer:
+        """Wait for the answer, or for its next part; raises Refusal."""
+        if not self._arrived:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        arrived = self._arrived.popleft()
+        if isinstance(arrived, Refusal):
+            raise arrived
+        return arrived

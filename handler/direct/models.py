@@ -1,0 +1,93 @@
+"""The models that the direct address has, by name and version. For the event loop's thread alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from interpool.handler.direct.job import Refusal
+from interpool.handler.direct.queue import ModelQueue
+
+
+def model_not_found(name: str) -> Refusal:
+    """TorchServe's answer for a name that nobody has registered."""
+    return Refusal(404, "ModelNotFoundException", f"Model not found: {name}")
+
+
+@dataclass
+class ServedModel:
+    """A version of a model.
+
+    Attributes:
+        name: that it is registered by.
+        version: its archive's.
+        queue: of its requests.
+        description: its archive's manifest, for clients who ask what it takes and gives.
+    """
+
+    name: str
+    version: str
+    queue: ModelQueue
+    description: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether all of its workers are there."""
+        return len(self.queue.workers) >= self.queue.wanted
+
+
+class Models:
+    """All of them. The first version of a name is its default until another one is chosen."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, dict[str, ServedModel]] = {}
+        self._default: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        for versions in self._versions.values():
+            yield from versions.values()
+
+    def add(self, model: ServedModel) -> None:
+        """Have it from now on."""
+        self._versions.setdefault(model.name, {})[model.version] = model
+        self._default.setdefault(model.name, model.version)
+
+    def remove(self, model: ServedModel) -> None:
+        """Forget it."""
+        versions = self._versions.get(model.name, {})
+        if versions.get(model.version) is model:
+            del versions[model.version]
+        if not versions:
+            self._versions.pop(model.name, None)
+            self._default.pop(model.name, None)
+
+    def set_default(self, name: str, version: str) -> None:
+        """Have requests that name no version answered by this one."""
+        self._default[name] = version
+
+    def default(self, name: str) -> ServedModel | None:
+        """The version of a name that answers requests which name none; None if there is no such name."""
+        return self._versions.get(name, {}).get(self._default.get(name, ""))
+
+    def defaults(self) -> Iterator[ServedModel]:
+        """The version of each name that answers requests which name none."""
+        for name, versions in self._versions.items():
+            if model := versions.get(self._default[name]):
+                yield model
+
+    def find(self, name: str, version: str | None) -> ServedModel:
+        """The model that is to answer; raises Refusal."""
+        versions = self._versions.get(name)
+        if versions is None:
+            raise model_not_found(name)
+        if version is None:
+            version = self._default[name]
+        found = versions.get(version)
+        if found is None:
+            raise Refusal(
+                404,
+                "ModelVersionNotFoundException",
+                f"Model version: {version} does not exist for model: {name}",
+            )
+        return found

@@ -1,0 +1,108 @@
+"""The requests of one model that wait for its workers. For the event loop's thread alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from interpool.handler.direct.job import Job
+from interpool.handler.direct.worker import WorkerConnection, worker_died
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """How TorchServe has a model registered.
+
+    Attributes:
+        batch_size: the most requests in a batch.
+        batch_delay_s: seconds that a request waits for others of its batch.
+        queue_size: the most requests that wait.
+        response_timeout_s: seconds that a worker may take for a batch.
+    """
+
+    batch_size: int = 1
+    batch_delay_s: float = 0.1
+    queue_size: int = 100
+    response_timeout_s: float = 120.0
+
+
+class ModelQueue:
+    """Collects requests to batches, and gives these to workers that are idle.
+
+    Attributes:
+        workers: those that are there, idle or busy.
+        wanted: how many there are to be; without any, requests are refused.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self.workers: set[WorkerConnection] = set()
+        self.wanted = 0
+        self._idle: list[WorkerConnection] = []
+        self._jobs: deque[Job] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._jobs)
+
+    @property
+    def busy(self) -> int:
+        """How many workers have a batch."""
+        return sum(worker.is_busy for worker in self.workers)
+
+    def put(self, job: Job) -> bool:
+        """Take a request; False if there is no worker, or no room."""
+        if not self.wanted or (not self._idle and len(self._jobs) >= self.settings.queue_size):
+            return False
+        self._jobs.append(job)
+        if self._idle:
+            self._dispatch()
+        return True
+
+    def connection(self, on_end: Callable[[WorkerConnection], None]) -> WorkerConnection:
+        """A protocol for a connection to a worker, to be added by ``add`` once that has the model."""
+
+        def ended(worker: WorkerConnection) -> None:
+            self.workers.discard(worker)
+            if worker in self._idle:
+                self._idle.remove(worker)
+            on_end(worker)
+
+        return WorkerConnection(self.settings.response_timeout_s, self._take_back, ended)
+
+    def add(self, worker: WorkerConnection) -> None:
+        """Give batches to this worker from now on."""
+        self.workers.add(worker)
+        self._take_back(worker)
+
+    def fail_waiting(self) -> None:
+        """Answer what waits: the model is gone, or has no worker any more that could."""
+        jobs, self._jobs = self._jobs, deque()
+        for job in jobs:
+            job.deliver(worker_died())
+
+    def _take_back(self, worker: WorkerConnection) -> None:
+        self._idle.append(worker)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        jobs, size = self._jobs, self.settings.batch_size
+        while jobs and self._idle:
+            if len(jobs) < size:
+                left = jobs[0].since + self.settings.batch_delay_s - self._loop.time()
+                if left > 0:
+                    if self._timer is None:
+                        self._timer = self._loop.call_later(left, self._on_time)
+                    return
+            worker = self._idle.pop()
+            if worker.leaving:
+                continue
+            worker.send([jobs.popleft() for _ in range(min(size, len(jobs)))])
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._dispatch()

@@ -1,0 +1,162 @@
+"""Keeps a model's workers: each is registered, loads the model, and is started anew when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from interpool.handler.direct.host_link import WorkerGone, register
+from interpool.handler.direct.queue import ModelQueue
+from interpool.handler.direct.worker import LoadFailed
+from interpool.handler.errors import WorkerRefused
+
+# Seconds before a worker that ended is started anew, each time that it has not become ready meanwhile.
+BACK_OFF_S = (0.0, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
+
+logger = logging.getLogger("interpool.direct")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What a worker is registered and loads its model with.
+
+    Attributes:
+        name: of the model, for people.
+        model_dir: where its archive is extracted.
+        load_command: TorchServe's.
+        load_timeout_s: seconds that a load may take.
+    """
+
+    name: str
+    model_dir: str
+    load_command: bytes
+    load_timeout_s: float = 120.0
+
+
+class Place:
+    """Where one worker is, and after it has ended the next one.
+
+    Args:
+        runtime_dir: of the host.
+        files: the model's.
+        queue: which it serves.
+        stdio: descriptors for what the model prints.
+        beside: see ``host_link.register``.
+    """
+
+    def __init__(
+        self,
+        runtime_dir: str,
+        files: ModelFiles,
+        queue: ModelQueue,
+        stdio: tuple[int, int],
+        beside: dict[str, str] | None = None,
+    ) -> None:
+        self._runtime_dir = runtime_dir
+        self._files = files
+        self._queue = queue
+        self._stdio = stdio
+        self._beside = beside
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def keep(self) -> None:
+        """Have a worker there, for ever, or as long as there is TorchServe's beside it."""
+        attempts = 0
+        while True:
+            try:
+                await self._serve()
+            except WorkerGone as error:
+                self._fail(error)
+                return
+            except (WorkerRefused, LoadFailed) as error:
+                if self._fail(error):
+                    return
+                logger.error("a worker of %s did not start: %s", self._files.name, error)
+            else:
+                attempts = 0
+                if self._beside is None:
+                    logger.info("a worker of %s has ended, and is started anew", self._files.name)
+            await asyncio.sleep(BACK_OFF_S[min(attempts, len(BACK_OFF_S) - 1)])
+            attempts += 1
+
+    def _fail(self, error: Exception) -> bool:
+        """Tell who waits for the first worker; False if there was one."""
+        if self.ready.done():
+            return False
+        self.ready.set_exception(error)
+        return True
+
+    async def _serve(self) -> None:
+        """Have a worker that serves the queue, until it ends; raises WorkerRefused and LoadFailed."""
+        registered = await register(self._runtime_dir, self._files.model_dir, self._stdio, self._beside)
+        ended = asyncio.Event()
+        said: list[str] = []
+        with contextlib.closing(registered):
+            try:
+                _, worker = await asyncio.get_running_loop().create_unix_connection(
+                    lambda: self._queue.connection(lambda _: ended.set()), sock=registered.stream
+                )
+            except BaseException:
+                registered.stream.close()
+                raise
+
+            def host_ended(why: str) -> None:
+                said.append(why)
+                worker.leave()
+
+            registered.watch(host_ended)
+            try:
+                await worker.load(self._files.load_command, self._files.load_timeout_s)
+                self._queue.add(worker)
+                if not self.ready.done():
+                    self.ready.set_result(None)
+                await ended.wait()
+            except LoadFailed:
+                if said:
+                    raise WorkerRefused(said[0]) from None
+                raise
+            finally:
+                worker.close()
+
+
+class Workers:
+    """The workers of one model.
+
+    Args:
+        runtime_dir: of the host.
+        files: the model's.
+        queue: which they serve.
+        stdio: descriptors for what the model prints.
+    """
+
+    def __init__(
+        self, runtime_dir: str, files: ModelFiles, queue: ModelQueue, stdio: tuple[int, int]
+    ) -> None:
+        self._place = partial(Place, runtime_dir, files, queue, stdio)
+        self._queue = queue
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, count: int) -> None:
+        """Start so many; returns when all have the model, and raises what the first that fails does.
+
+        Raises:
+            WorkerRefused: the host does not take one.
+            LoadFailed: the model cannot be loaded.
+        """
+        self._queue.wanted = count
+        places = [self._place() for _ in range(count)]
+        self._tasks = [asyncio.create_task(place.keep()) for place in places]
+        await asyncio.gather(*(place.ready for place in places))
+
+    async def close(self) -> None:
+        """End them; batches that are under way are answered first."""
+        self._queue.wanted = 0
+        for worker in list(self._queue.workers):
+            worker.leave()
+        self._queue.fail_waiting()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

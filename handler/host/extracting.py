@@ -1,0 +1,62 @@
+"""Archives extracted as TorchServe does it, into a directory with a manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from interpool.handler.errors import ServeError
+from interpool.handler.frontend.shim import HANDLER_STEM
+from interpool.handler.torchserve import MANIFEST
+
+PACKAGE = ".ptpkg"  # of a hermetic archive that is in no .mar
+
+
+@contextlib.contextmanager
+def extracted(mar: Path) -> Iterator[Path]:
+    """The directory of an archive: a .mar, a .tar.gz, a .ptpkg, or one that is a directory already.
+
+    Raises:
+        ServeError: it is none of these.
+    """
+    if mar.is_dir():
+        yield mar.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="interpool-mar-") as target:
+        try:
+            if mar.suffix == PACKAGE:
+                _wrap(mar, Path(target))
+            elif zipfile.is_zipfile(mar):
+                with zipfile.ZipFile(mar) as archive:
+                    archive.extractall(target)
+            else:
+                with tarfile.open(mar) as tar:
+                    tar.extractall(target, filter="data")
+        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+            reason = str(error).partition("\n")[0].rstrip(":")
+            raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}") from None
+        found = [path.parent.parent for path in Path(target).glob("*/MAR-INF/MANIFEST.json")]
+        yield found[0] if found else Path(target)
+
+
+def _wrap(package: Path, directory: Path) -> None:
+    """Make a model's directory of a hermetic archive, as TorchServe has one of the .mar around it."""
+    model = {
+        "modelName": package.stem,
+        "modelVersion": "1.0",
+        "handler": f"{HANDLER_STEM}.py",
+        "serializedFile": package.name,
+    }
+    (directory / MANIFEST).parent.mkdir()
+    (directory / MANIFEST).write_text(json.dumps({"model": model}), encoding="utf-8")
+    try:
+        os.link(package.resolve(), directory / package.name)
+    except OSError:  # another file system
+        shutil.copyfile(package, directory / package.name)

@@ -1,0 +1,1 @@
+"""A pool that serves HTTP by itself, without TorchServe: archives, the host in a thread, the application."""

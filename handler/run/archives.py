@@ -1,0 +1,126 @@
+"""The archives that are served without TorchServe, with what their own configuration says to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interpool.handler.config import model_configuration, model_manifest, startup_timeout
+from interpool.handler.direct.queue import QueueSettings
+from interpool.handler.direct.supervision import ModelFiles
+from interpool.handler.errors import ServeError
+from interpool.handler.host.extracting import PACKAGE, extracted
+from interpool.handler.host.service_entry import LOAD_LIMIT_S
+from interpool.handler.torchserve import KEEPS_STATE, load_command
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller says of all archives; None: what the archive says, else the default.
+
+    Attributes:
+        workers: of each model: batches that may be in flight.
+        batch_size: the most requests in a batch.
+        batch_delay_ms: milliseconds that a request waits for others of its batch.
+        queue_size: the most requests that wait for a worker.
+        response_timeout_s: seconds that a batch may take.
+    """
+
+    workers: int | None = None
+    batch_size: int | None = None
+    batch_delay_ms: int | None = None
+    queue_size: int | None = None
+    response_timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive that is ready to be served.
+
+    Attributes:
+        name: that clients ask for.
+        version: its manifest's.
+        files: for its workers.
+        settings: of its queue.
+        workers: how many; None: as many as the pool has use for.
+        description: of its requests and answers.
+    """
+
+    name: str
+    version: str
+    files: ModelFiles
+    settings: QueueSettings
+    workers: int | None
+    description: dict[str, Any]
+
+
+def named(words: list[str]) -> dict[str, Path]:
+    """Archives by name, from ``NAME=FILE`` or ``FILE``; raises ServeError."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, equals, file = word.partition("=")
+        path = Path(file if equals and "/" not in name else word)
+        name = name if equals and "/" not in name else _own_name(path)
+        if name in found:
+            raise ServeError(f"two archives are to be served as {name!r}: name them, as in NAME={path}")
+        found[name] = path
+    return found
+
+
+def _own_name(path: Path) -> str:
+    """The name of an archive that is given none: its file's, without what says of which kind it is."""
+    return path.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".mar").removesuffix(PACKAGE)
+
+
+@contextlib.contextmanager
+def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
+    """Extract an archive for as long as it is served.
+
+    Raises:
+        ServeError: it is none, or cannot be served without TorchServe.
+        SettingsError: its manifest or its configuration cannot be read.
+    """
+    if not path.exists():
+        raise ServeError(f"there is no archive {path}")
+    with extracted(path) as directory:
+        manifest = model_manifest(directory)
+        configured = model_configuration(directory)
+        if keeps := [key for key in KEEPS_STATE if configured.get(key)]:
+            raise ServeError(
+                f"{path} is configured with {keeps[0]}, which only TorchServe's frontend knows: "
+                "serve it with `interpool serve`"
+            )
+        settings = _settings(configured, options)
+        command = load_command(name, str(directory), str(manifest.get("handler")), settings.batch_size)
+        limit = startup_timeout(directory) or LOAD_LIMIT_S
+        files = ModelFiles(name, str(directory), command, limit)
+        version = str(manifest.get("modelVersion") or "1.0")
+        workers = options.workers or _whole(configured, "minWorkers")
+        yield Archive(name, version, files, settings, workers, _description(directory, manifest))
+
+
+def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
+    usual = QueueSettings()
+    delay_ms = options.batch_delay_ms or _whole(configured, "maxBatchDelay")
+    return QueueSettings(
+        batch_size=options.batch_size or _whole(configured, "batchSize") or usual.batch_size,
+        batch_delay_s=delay_ms / 1000 if delay_ms else usual.batch_delay_s,
+        queue_size=options.queue_size or usual.queue_size,
+        response_timeout_s=options.response_timeout_s
+        or _whole(configured, "responseTimeout")
+        or usual.response_timeout_s,
+    )
+
+
+def _whole(configured: dict[str, Any], key: str) -> int | None:
+    """A positive whole number of the configuration; TorchServe passes over what is none."""
+    value = configured.get(key)
+    return value if type(value) is int and value > 0 else None
+
+
+def _description(directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What the archive's own manifest says of its inputs; nothing if it is not hermetic."""
+    return {}

@@ -1,0 +1,86 @@
+"""``interpool run``: serve archives without TorchServe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+
+import click
+
+from interpool.handler.errors import ServeError
+
+
+@click.command("run", short_help="Serve archives without TorchServe")
+@click.argument("archives", nargs=-1, required=True, metavar="[NAME=]ARCHIVE...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen at")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
+@click.option("--uds", metavar="PATH", help="listen at this unix socket instead")
+@click.option("--interpreters", type=click.IntRange(1, 256), help="in the pool; by default one for each core")
+@click.option("--workers", type=click.IntRange(min=1), help="batches of a model that may be in flight")
+@click.option("--batch-size", type=click.IntRange(min=1), help="the most requests in a batch")
+@click.option("--max-batch-delay", type=click.IntRange(min=0), metavar="MS", help="that a batch waits")
+@click.option("--queue", type=click.IntRange(min=1), help="the most requests of a model that wait")
+@click.option("--response-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+@click.option("--max-request-size", type=click.IntRange(min=1), metavar="BYTES")
+def run(
+    archives: tuple[str, ...],
+    host: str,
+    port: int,
+    uds: str | None,
+    interpreters: int | None,
+    workers: int | None,
+    batch_size: int | None,
+    max_batch_delay: int | None,
+    queue: int | None,
+    response_timeout: float | None,
+    max_request_size: int | None,
+) -> None:
+    """Serve archives over TorchServe's inference API, without TorchServe and Java.
+
+    ARCHIVE is a .mar, a .tar.gz, a .ptpkg, or an extracted archive's directory. A model's own configuration
+    file says how it is batched; the options here come before it. Logs go to stderr.
+    """
+    if interpreters is not None:
+        os.environ["INTERPOOL_INTERPRETERS"] = str(interpreters)
+    try:
+        import uvloop
+
+        from interpool.handler.direct.server import server
+    except ImportError as error:
+        raise ServeError(f"{error.name} is missing: pip install 'interpool[direct]'") from None
+    from interpool.handler.config import HostSettings
+    from interpool.handler.direct.application import Limits
+    from interpool.handler.host import log_lines
+    from interpool.handler.host.start import SWITCH_INTERVAL_S, prepare_process
+    from interpool.handler.run.archives import Options, named
+    from interpool.handler.run.serving import Serving, application
+    from interpool.native.torchserve import MOST_BYTES
+
+    settings = HostSettings.of_environment()
+    log_lines.set_up()
+    prepare_process()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    options = Options(workers, batch_size, max_batch_delay, queue, response_timeout)
+    limits = Limits(max_request_size or MOST_BYTES, body_s=None)
+    serving = Serving(named(list(archives)), options, settings)
+    where = {"uds": uds} if uds else {"host": host, "port": port}
+    running = server(application(serving, limits), lifespan="off", **where)
+
+    async def serve() -> None:
+        async with serving.open():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, _heard)  # uvicorn has its own, and sends it again in the end
+            await running.serve()
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the archives' directories are removed
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(serve())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if running.started else 1)  # with torch inside, the end of the process is the one safe end
+
+
+def _heard(_number: int, _frame: object) -> None:
+    """The server has ended for it."""

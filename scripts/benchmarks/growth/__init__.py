@@ -1,1 +1,0 @@
-"""How memory and latency grow with models, and with workers."""

@@ -1,0 +1,63 @@
+"""Archives as an ASGI application, for any ASGI server, or to be mounted into another application.
+
+``app = interpool.asgi.app({"price": "price.ptpkg"})``
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interpool.handler.direct.application import Application
+
+__all__ = ["app"]
+
+
+def app(
+    archives: Mapping[str, str | os.PathLike[str]],
+    *,
+    interpreters: int | None = None,
+    workers: int | None = None,
+    batch_size: int | None = None,
+    batch_delay_ms: int | None = None,
+    queue_size: int | None = None,
+    response_timeout_s: float | None = None,
+    request_bytes: int | None = None,
+) -> Application:
+    """An ASGI application that answers TorchServe's inference API from a pool of its own.
+
+    The pool starts and ends with the application's lifespan. An application that is mounted into another one
+    gets no lifespan of its own: open ``app.lifespan()`` in the outer one's. A process has one at a time.
+
+    Args:
+        archives: a .mar, a .tar.gz, a .ptpkg or an extracted archive's directory, by the model's name.
+        interpreters: in the pool; by default what the environment says, else one for each core.
+        workers: of each model: batches that may be in flight.
+        batch_size: the most requests in a batch; by default what the archive says, else 1.
+        batch_delay_ms: milliseconds that a request waits for others of its batch; likewise, else 100.
+        queue_size: the most requests of a model that wait for a worker; by default 100.
+        response_timeout_s: seconds that a batch may take; by default what the archive says, else 120.
+        request_bytes: the most that a request's body may have; by default 6,553,500.
+
+    Returns:
+        The application.
+
+    Raises:
+        SettingsError: the environment has settings that cannot be.
+    """
+    from interpool.handler.config import HostSettings
+    from interpool.handler.direct.application import Limits
+    from interpool.handler.run.archives import Options
+    from interpool.handler.run.serving import Serving, application
+
+    environment = dict(os.environ)
+    if interpreters is not None:
+        environment["INTERPOOL_INTERPRETERS"] = str(interpreters)
+    settings = HostSettings.of_environment(environment)
+    options = Options(workers, batch_size, batch_delay_ms, queue_size, response_timeout_s)
+    limits = Limits() if request_bytes is None else Limits(request_bytes=request_bytes)
+    paths = {name: Path(path) for name, path in archives.items()}
+    return application(Serving(paths, options, settings), limits)

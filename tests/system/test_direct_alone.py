@@ -1,0 +1,247 @@
+"""`interpool run`: every client gets its own answer, and bad input costs nobody else anything."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import resource
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from direct_server import DirectServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from local_server import INTERPOOL
+from system.comparison.archive import Archive
+from system.comparison.building import build
+from waiting import wait_for
+
+MOST = 1_000_000
+JSON = {"Content-Type": "application/json"}
+BATCHED = "minWorkers: 2\nbatchSize: 8\nmaxBatchDelay: 20\n"
+SLOW = "minWorkers: 1\nresponseTimeout: 2\njobQueueSize: 100\n"
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    store = tmp_path_factory.mktemp("store")
+    return {
+        "answers": build(Archive("answers", "handler.py", [], [], config="minWorkers: 2\n"), store),
+        "batched": build(Archive("received", "handler.py", [], [], config=BATCHED), store),
+        "slow": build(Archive("slow", "slow.py", [], [], folder="received", config=SLOW), store),
+    }
+
+
+@pytest.fixture(scope="module")
+def server(archives: dict[str, Path]) -> Iterator[DirectServer]:
+    named = (f"{name}={path}" for name, path in archives.items())
+    with DirectServer(
+        *named,
+        options=(f"--max-request-size={MOST}", "--queue=4"),
+        environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"},
+    ) as running:
+        yield running
+
+
+def _post(server: DirectServer, model: str, value: object) -> tuple[int, bytes]:
+    answer = server.request("POST", f"/predictions/{model}", json.dumps(value).encode(), JSON)
+    return answer.status, answer.body
+
+
+def _raw(server: DirectServer, data: bytes, *, end: bool = True) -> bytes:
+    """What is answered to bytes, until the server closes the connection or is silent."""
+    address = urlsplit(server.inference)
+    with socket.create_connection((str(address.hostname), address.port), timeout=30) as connection:
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(data)
+            if end:
+                connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65536):
+                received += part
+        return received
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=24))
+def test_each_of_many_clients_gets_its_own_answer_out_of_batches(
+    server: DirectServer, tags: list[str]
+) -> None:
+    def ask(tag: str) -> object:
+        status, body = _post(server, "batched", {"tag": tag})
+        return json.loads(body)["fields"]["body"]["dict"]["tag"] if status == 200 else status
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(ask, tags))
+    assert [answer for answer in answers if answer != 503] == [
+        tag for tag, answer in zip(tags, answers, strict=True) if answer != 503
+    ]
+    assert answers.count(503) < len(answers)
+
+
+def test_requests_wait_for_the_others_of_their_batch(server: DirectServer) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        counts = list(threads.map(lambda _: _post(server, "answers", {"answer": "count"}), range(4)))
+    assert counts == [(200, b"1")] * 4
+
+
+def test_a_call_that_takes_too_long_ends_its_worker_and_the_next_one_is_answered(
+    server: DirectServer,
+) -> None:
+    status, body = _post(server, "slow", {"seconds": 30})
+    assert (status, json.loads(body)["message"]) == (500, "Worker died.")
+    wait_for(lambda: _post(server, "slow", {"seconds": 0}) == (200, b"slept"), "the next worker")
+
+
+def test_what_finds_the_queue_full_is_refused_at_once(server: DirectServer) -> None:
+    with ThreadPoolExecutor(12) as threads:
+        answers = list(threads.map(lambda _: _post(server, "slow", {"seconds": 0.2}), range(12)))
+    refused = [json.loads(body) for status, body in answers if status == 503]
+    assert len(refused) >= 12 - 1 - 4 - 1
+    assert all("has no worker to serve inference request" in each["message"] for each in refused)
+    assert answers.count((200, b"slept")) == 12 - len(refused)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /ping HTTP/9.9\r\n\r\n",
+        b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n",
+        b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /ping HTTP/1.1\r\nHo st: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_no_http_is_refused(server: DirectServer, data: bytes) -> None:
+    assert _raw(server, data)[:12] in (b"HTTP/1.1 400", b"")
+
+
+def test_a_body_beyond_the_limit_is_refused_before_it_is_read(server: DirectServer) -> None:
+    head = b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\n"
+    declared = _raw(server, head + b"Content-Length: %d\r\n\r\n" % (MOST + 1), end=False)
+    assert declared.startswith(b"HTTP/1.1 413")
+    piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + piece * (MOST // 0x10000 + 1)
+    assert _raw(server, chunked, end=False).startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_as_large_as_the_limit_is_answered(server: DirectServer) -> None:
+    body = json.dumps({"answer": "str", "pad": "x" * (MOST - 40)}).encode()
+    assert server.request("POST", "/predictions/answers", body, JSON).status == 200
+    assert _post(server, "answers", {"answer": "big"}) == (200, b"x" * 3_000_000)
+
+
+def test_clients_that_leave_in_the_middle_disturb_nobody(server: DirectServer) -> None:
+    address = urlsplit(server.inference)
+    for data in (
+        b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf",
+        b"POST /predictions/answers HTTP/1.1\r\nHo",
+        b"POST /predictions/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n" + b"x" * 16,
+    ):
+        for _ in range(4):
+            with socket.create_connection((str(address.hostname), address.port), timeout=30) as connection:
+                connection.sendall(data)
+    wait_for(lambda: _post(server, "slow", {"seconds": 0}) == (200, b"slept"), "an answer")
+    assert _post(server, "answers", {"answer": "int"}) == (200, b"7")
+    assert "Exception in ASGI" not in server.log()
+
+
+def test_pipelined_requests_are_answered_in_order(server: DirectServer) -> None:
+    requests = b""
+    for answer in (b"int", b"str", b"float"):
+        body = b'{"answer": "%s"}' % answer
+        requests += b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        requests += b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    said = _raw(server, requests + b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", end=False)
+    assert re.findall(rb"HTTP/1.1 \d+", said) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 404"]
+    assert said.index(b"\r\n\r\n7") < said.index("größe".encode()) < said.index(b"NaN")
+
+
+def test_a_thousand_idle_connections_cost_little_and_nobody_waits_for_them(server: DirectServer) -> None:
+    address = urlsplit(server.inference)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    before = server.process.memory_info().rss
+    where = str(address.hostname), address.port
+    with contextlib.ExitStack() as idle:
+        for _ in range(1000):
+            idle.enter_context(socket.create_connection(where, timeout=30))
+        assert _post(server, "answers", {"answer": "int"}) == (200, b"7")
+        assert server.process.memory_info().rss - before < 50 << 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+HEADERS = {"long": b"x: " + b"y" * 200_000, "many": b"\r\n".join(b"x%d: y" % n for n in range(20_000))}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b""], ids=["whole", "endless"])
+def test_headers_that_are_too_large_are_refused(server: DirectServer, header: str, end: bytes) -> None:
+    said = _raw(server, b"GET /ping HTTP/1.1\r\nHost: x\r\n" + HEADERS[header] + end, end=False)
+    assert said[:12] in (b"HTTP/1.1 400", b"")  # its client may still be sending, and see the end alone
+
+
+def test_an_answer_keeps_its_connection_and_an_error_ends_it(server: DirectServer) -> None:
+    address = urlsplit(server.inference)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=30)
+    for status in (200, 200, 404):
+        path = "/predictions/answers" if status == 200 else "/x"
+        connection.request("POST", path, b'{"answer": "int"}', JSON)
+        answer = connection.getresponse()
+        assert (answer.status, bool(answer.read())) == (status, True)
+        assert answer.will_close == (status == 404)
+    connection.close()
+
+
+def test_the_open_inference_protocol_asks_for_readiness_and_metadata(server: DirectServer) -> None:
+    def get(path: str) -> tuple[int, object]:
+        answer = server.request("GET", path)
+        return answer.status, answer.json
+
+    assert get("/v2/health/live") == (200, {"live": True})
+    assert get("/v2/health/ready")[0] == 200
+    assert get("/v2/models/answers/ready") == (200, {"name": "answers", "ready": True})
+    assert get("/v2/models/answers/versions/1.0/ready")[0] == 200
+    status, told = get("/v2/models/answers")
+    assert (status, told["name"], told["versions"]) == (200, "answers", ["1.0"])  # type: ignore[index]
+    assert get("/v2/models/answers/versions/9")[0] == 404
+    described = server.request("OPTIONS", "/predictions/answers").json
+    assert "/predictions/answers" in described["paths"]
+    assert server.request("OPTIONS", "/").json["openapi"] == "3.0.1"
+    body = b'{"answer": "int"}'
+    assert server.request("POST", "/v2/models/answers/versions/1.0/infer", body, JSON).body == b"7"
+
+
+def test_it_ends_in_order_and_leaves_nothing(archives: dict[str, Path]) -> None:
+    with DirectServer(archives["answers"], environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"}) as running:
+        assert _post(running, "answers", {"answer": "int"}) == (200, b"7")
+        running.process.terminate()
+        assert running.process.wait(60) in (0, -15)
+        assert list((running.root / "run").iterdir()) == []
+        assert list((running.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.mar"], "there is no archive nothing.mar"),
+        (["pyproject.toml"], "is not an archive of TorchServe's"),
+        (["a=x.mar", "a=y.mar"], "two archives are to be served as 'a'"),
+    ],
+)
+def test_what_cannot_be_served_is_said(arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        [*INTERPOOL, "run", *arguments, "--port=0"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 5
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
