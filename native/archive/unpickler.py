@@ -2,8 +2,10 @@
 
 ``pickle_policy``, and the manifest if there is one, must allow each external global of a pickle. A pickle
 cannot change the values into anything else: names have no dots, ``getattr`` returns only methods, nothing
-changes a class. A pickle that could end the process is refused: too deep nesting for C code's stack, sizes
-beyond the data, and containers or numbers from iterables without an end.
+changes a class.
+
+Pickles that could end the process are refused. They nest too deep for C code's stack, claim more bytes than
+they have, or fill a container or number from an iterable without an end.
 
 Code in the archive is not limited by this: it can import any module.
 """

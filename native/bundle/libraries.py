@@ -1,8 +1,8 @@
 """Copies a bundle's shared libraries and makes their search paths relative.
 
 The bundle includes libraries of the build system, such as libffi. It excludes only libraries that every
-system with a C++ program has: the C library, which must match the kernel and configuration, the C++ library,
-which the program has loaded already, and drivers.
+system with a C++ program has. These are the C library, which must match the kernel and configuration, the C++
+library, which the program has loaded already, and drivers.
 """
 
 from __future__ import annotations

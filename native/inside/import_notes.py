@@ -1,14 +1,14 @@
 """Caches notes about full imports of torch, for processes that start later.
 
 With a note, the first interpreter of a process can defer imports, too (``lean_imports.py``). A note is valid
-only if everything that a full import depends on is unchanged: Python, search path, torch's environment
-variables, accelerators, every imported file, and every module that was not found. In doubt, a note is
-ignored.
+only if everything that a full import depends on is unchanged. This includes Python, search path, torch's
+environment variables, accelerators, every imported file, and every module that was not found. In doubt, a
+note is ignored.
 
 The cache keeps several notes, because programs with different search paths share it.
 
-A bundle contains its notes. Files below the parent of the notes' folder are named relative to that parent,
-and compared by size only, because a copied bundle has other modification times.
+A bundle contains its notes. Files below the parent of the notes' folder are named relative to that parent.
+They are compared by size only, because a copied bundle has other modification times.
 """
 
 from __future__ import annotations

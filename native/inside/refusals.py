@@ -1,7 +1,7 @@
 """Records what this interpreter has refused to its models, because they share the process.
 
-A refusal is an exception, which a model may catch. The server reads these records, and can then serve the
-model from a process of its own, or from another pool if only another model conflicts with it.
+A refusal is an exception, which a model may catch. The server reads these records. It can then serve the
+model from a separate process, or from another pool if only another model conflicts with it.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class InterpreterManager:
     It stays usable whatever a model raises.
 
     Waiting callers are served fairly by affinity: the affinity that has used the least interpreter time is
-    next, and within an affinity the caller who came first.
+    next. Within an affinity, the first caller is next.
 
     If ``max_size`` is more than ``n``, the pool grows in the background, one interpreter at a time. It grows
     while callers wait and most leases wait for something other than the CPU: a timer, a file, another
@@ -147,8 +147,8 @@ class InterpreterManager:
     def isolate(self, affinity: str) -> None:
         """Lease dedicated interpreters for ``affinity``, until it is forgotten.
 
-        They start if its callers wait, up to the minimum size, do not count as part of the pool's sizes, and
-        are retired when ``affinity`` is forgotten. They share its weights.
+        They start if its callers wait, up to the minimum size, and share its weights. They do not count as
+        part of the pool's sizes, and are retired when ``affinity`` is forgotten.
 
         Raises:
             ValueError: ``affinity`` is empty.

@@ -62,8 +62,8 @@ def _providers() -> dict[str, list[str]]:
 def distribution_of(module: str) -> Distribution | None:
     """Return the distribution that installs the module, or None.
 
-    If several share its top-level name, as in a namespace package, it is the one with a file of the module,
-    or of its nearest parent package.
+    Several may share its top-level name, as in a namespace package. Then it is the one with a file of the
+    module, or of its nearest parent package.
     """
     names = _providers().get(top_of(module), [])
     if len(names) < 2:
