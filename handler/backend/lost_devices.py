@@ -20,15 +20,20 @@ _lost = ""
 
 
 def note(error: BaseException) -> None:
-    """Take note of what was raised, if it, or what it was raised for, says that the GPU is lost."""
+    """Take note of what was raised, if it, or what it was raised for, means that the GPU is lost.
+
+    CUDA's libraries say only that they have failed: then CUDA is asked.
+    """
     global _lost
     torch = sys.modules.get("torch")
     if torch is None or _lost:
         return
-    for each in _chain(error):
-        if isinstance(each, torch.AcceleratorError) and getattr(each, "error_code", None) in _FOR_GOOD:
-            _lost = one_line(str(each).partition("\n")[0])
-            return
+    raised = [each for each in _chain(error) if isinstance(each, RuntimeError)]
+    if raised and torch.cuda.is_initialized():
+        raised += _asked(torch)
+    said = next((each for each in raised if getattr(each, "error_code", None) in _FOR_GOOD), None)
+    if isinstance(said, torch.AcceleratorError):
+        _lost = one_line(str(said).partition("\n")[0])
 
 
 def noting(entry_point: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,6 +52,18 @@ def noting(entry_point: Callable[..., Any]) -> Callable[..., Any]:
 def lost_device() -> str:
     """What CUDA said when this process lost its GPU; "" if it has not, as far as has been noted here."""
     return _lost
+
+
+def _asked(torch: Any) -> list[RuntimeError]:
+    """What CUDA answers to a question that costs microseconds, for each GPU that is in use here."""
+    answers = []
+    for number in range(torch.cuda.device_count()):
+        try:
+            if torch.cuda.memory_reserved(number):  # any other would get a context by being asked
+                torch.cuda.mem_get_info(number)
+        except RuntimeError as error:
+            answers.append(error)
+    return answers
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

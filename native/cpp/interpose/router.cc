@@ -16,6 +16,7 @@
 
 #include "../upstream/torch_symbols.h"
 #include "../upstream/torch_words.h"
+#include "autograd_engines.h"
 #include "entered.h"
 #include "environment.h"
 #include "got_patching.h"
@@ -221,6 +222,7 @@ void install_router() {
       return name.find(kLibraryMembers) != name.npos || name == mangled::kernel_of_stub;
     });
     patch_host_registration(libtorch);
+    patch_engine_start(libtorch);
     dlclose(libtorch);
   });
 }

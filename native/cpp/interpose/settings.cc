@@ -189,11 +189,28 @@ void* open_for_libtorch(const char* name, int mode) noexcept {
   return library;
 }
 
+// torch loads CUDA's linear algebra when it is first needed, and refuses a second thread that needs it at
+// that moment (pytorch#90613), as several interpreters do when they begin at once. So it is loaded before
+// them, if this machine has a driver for GPUs.
+void load_linear_algebra() {
+  Dl_info libtorch{};
+  if (::access("/dev/nvidiactl", F_OK) != 0 ||
+      dladdr(reinterpret_cast<void*>(torch_symbols.set_engine_stub), &libtorch) == 0) {
+    return;
+  }
+  const std::string_view file(libtorch.dli_fname);
+  const std::string library = std::string(file.substr(0, file.rfind('/') + 1)) + kCudaLinalg;
+  if (::access(library.c_str(), F_OK) == 0 && dlopen(library.c_str(), RTLD_LAZY) == nullptr) {
+    std::fprintf(stderr, "interpool: %s\n", dlerror());
+  }
+}
+
 }  // namespace
 
 void install_settings() {
   static std::once_flag once;
   std::call_once(once, [] {
+    load_linear_algebra();
     bind_loaded_libraries();
     if (void* const libtorch = dlopen(kTorchCpu, RTLD_LAZY | RTLD_NOLOAD)) {
       patch_got(libtorch, {{"dlopen", reinterpret_cast<void*>(&open_for_libtorch)}});

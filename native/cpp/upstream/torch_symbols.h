@@ -143,6 +143,13 @@ using KernelOfStub = void* (*)(at::native::DispatchStubImpl*, c10::DeviceType, v
   SYMBOL(set_engine_stub, kTorchCpu, kRequired, \
          "_ZN5torch8autograd23set_default_engine_stubEPFRNS0_6EngineEvE", \
          "each interpreter's autograd engine", decltype(&torch::autograd::set_default_engine_stub)) \
+  /* What each engine has threads for (autograd_engines.cc). */ \
+  SYMBOL(start_first_engine, kTorchCpu, kPatched, \
+         "_ZN5torch8autograd6Engine30initialize_device_threads_poolEv", \
+         "backward passes in every interpreter", void (*)(torch::autograd::Engine*)) \
+  SYMBOL(start_engine_threads, kTorchCpu, kRequired, \
+         "_ZN5torch8autograd6Engine20start_device_threadsEv", \
+         "backward passes in every interpreter", void (*)(torch::autograd::Engine*)) \
   SYMBOL(set_print_handler, kTorchCpu, kRequired, \
          "_ZN5torch3jit15setPrintHandlerEPFvRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEE", \
          "print() in TorchScript", decltype(&torch::jit::setPrintHandler)) \

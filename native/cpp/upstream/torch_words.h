@@ -32,7 +32,8 @@ inline constexpr const char* kTorchPython = "libtorch_python.so";
 inline constexpr const char* kTorchPythonClass = "THPVariableClass";
 
 // Of libtorch, whatever of it is loaded: these use settings of the process.
-inline constexpr const char* kLibtorch[] = {kC10, kTorchCpu, "libtorch_cuda.so", "libtorch_cuda_linalg.so"};
+inline constexpr const char* kCudaLinalg = "libtorch_cuda_linalg.so";
+inline constexpr const char* kLibtorch[] = {kC10, kTorchCpu, "libtorch_cuda.so", kCudaLinalg};
 
 // Of libtorch, what every process loads, in this order, from torch's folder of libraries.
 inline constexpr const char* kSharedLibraries[] = {kC10, kTorchCpu, "libtorch.so"};

@@ -78,7 +78,7 @@ def drawn(seed: int, device: str, times: int) -> list[float]:
     return [float(torch.rand(64, generator=generator, device=device).sum()) for _ in range(times)]
 
 
-def cast(device: str, times: int) -> tuple[set[str], set[str]]:
+def cast(device: str, times: int) -> list[list[str]]:
     """The types of products inside autocast, and outside."""
     a = _given(device, 8, 8)
     inside, outside = set(), set()
@@ -86,7 +86,7 @@ def cast(device: str, times: int) -> tuple[set[str], set[str]]:
         with torch.autocast(device, torch.bfloat16):
             inside.add(str((a @ a).dtype))
         outside.add(str((a @ a).dtype))
-    return inside, outside
+    return [sorted(inside), sorted(outside)]
 
 
 class Net(torch.nn.Module):
@@ -203,6 +203,30 @@ def load(path: str, device: str) -> list[float]:
     model = net(device)
     model.load_state_dict(state)
     return answer(model, device)
+
+
+def nested(depth: int) -> float:
+    """The gradient of a sum, found by backward passes inside backward passes, so deep."""
+
+    class Inside(torch.autograd.Function):
+        @staticmethod
+        def forward(_context: Any, x: torch.Tensor, left: int) -> torch.Tensor:
+            Inside.left = left  # type: ignore[attr-defined]
+            return x.clone()
+
+        @staticmethod
+        def backward(_context: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+            left = Inside.left = Inside.left - 1  # type: ignore[attr-defined]
+            if left > 0:
+                with torch.enable_grad():
+                    x = torch.ones(3, requires_grad=True)
+                    Inside.apply(x, left).sum().backward()
+            return grad, None
+
+    x = torch.ones(3, requires_grad=True)
+    Inside.apply(x, depth).sum().backward()
+    assert x.grad is not None
+    return float(x.grad.sum())
 
 
 def beyond_the_table(device: str) -> str:
