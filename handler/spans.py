@@ -7,12 +7,9 @@ OpenTelemetry's is imported before ``are_wanted`` and ``can_be_made`` say so.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from interpool.handler.plain_json import as_json
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -44,6 +41,8 @@ def can_be_made() -> bool:
 
 def encode(span: ReadableSpan) -> str:
     """A span that has ended, without its resource, which is the host's."""
+    from interpool.handler.plain_json import as_json  # a host starts its first interpreter without json
+
     scope = span.instrumentation_scope
     return as_json(
         {
@@ -69,6 +68,8 @@ def decode(encoded: str, resource: Resource) -> ReadableSpan:
         encoded: by ``encode``.
         resource: what made it: this process.
     """
+    import json
+
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode

@@ -39,7 +39,7 @@ from interpool.handler.config import (
 from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, log_lines, memory, relief
+from interpool.handler.host import control, memory, relief, rotated_log
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
 from interpool.handler.host.failing import FailingInterpreters
@@ -447,7 +447,7 @@ class PoolHost:
             self._failing.forget_gone()
             self._apart = {each for each in self._apart if os.path.isdir(each)}
             self._home.look()
-            log_lines.look()
+            rotated_log.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
