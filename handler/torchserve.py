@@ -25,7 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
-from interpool.native.torchserve import ADDRESSES, MOST_BYTES
+from interpool.native.torchserve import ADDRESSES as ADDRESSES
+from interpool.native.torchserve import MOST_REQUEST_BYTES as MOST_REQUEST_BYTES
+from interpool.native.torchserve import MOST_RESPONSE_BYTES as MOST_RESPONSE_BYTES
 
 MINIMUM_JAVA = 11
 _DIGITS = 16  # of a digest
@@ -167,7 +169,7 @@ def addresses_of(frontend: int) -> tuple[str, ...]:
 def most_response_bytes(frontend: int) -> int:
     """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
     given = _settings(frontend).get("max_response_size")
-    return int(given) if given and given.isdecimal() else MOST_BYTES
+    return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
 
 
 def _settings(frontend: int) -> dict[str, str]:

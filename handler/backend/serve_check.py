@@ -43,8 +43,8 @@ from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
 from interpool.handler.backend.outputs import CannotSend, content_type, sendable
 from interpool.handler.backend.row_proof import NotProven
+from interpool.handler.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 from interpool.native.archive.format import Batches, EntryKind, Parts, RequestRecord, SelfTest, Serving
-from interpool.native.torchserve import MOST_BYTES
 
 _WAYS: tuple[Batches, ...] = ("stack", "batch", "each")
 _AS = {
@@ -285,8 +285,8 @@ def _first_that_works(asked: _Asked, plans: Iterable[_Plan], unproven: list[str]
 
 def _too_large(form: Form, answer_bytes: int) -> list[str]:
     measured = (
-        ("a request of its example inputs", len(form.body), MOST_BYTES, "max_request_size"),
-        ("the answer to its example inputs", answer_bytes, MOST_BYTES, "max_response_size"),
+        ("a request of its example inputs", len(form.body), MOST_REQUEST_BYTES, "max_request_size"),
+        ("the answer to its example inputs", answer_bytes, MOST_RESPONSE_BYTES, "max_response_size"),
     )
     return [
         f"{what} has {size:,} bytes, and TorchServe takes {most:,} unless {setting} says more"
