@@ -25,9 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
-from interpool.native.torchserve import ADDRESSES as ADDRESSES
-from interpool.native.torchserve import MOST_REQUEST_BYTES as MOST_REQUEST_BYTES
-from interpool.native.torchserve import MOST_RESPONSE_BYTES as MOST_RESPONSE_BYTES
+from interpool.native import torchserve as defaults
 
 MINIMUM_JAVA = 11
 _DIGITS = 16  # of a digest
@@ -54,6 +52,9 @@ TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
 CONFIG_OPTION = "-f"  # of the frontend's: its configuration
+ADDRESSES = defaults.ADDRESSES
+MOST_REQUEST_BYTES = defaults.MOST_REQUEST_BYTES
+MOST_RESPONSE_BYTES = defaults.MOST_RESPONSE_BYTES
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
