@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 EXPORTER = "OTEL_TRACES_EXPORTER"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP = "otlp"  # the exporter where only an address is named
-# Names of spans: a call's wait for an interpreter, and its time in it.
+SCOPE = "interpool"  # of spans that are not a model's
+# Names of such spans: a call's wait for an interpreter, and its time in it.
 QUEUE, LEASE = "queue", "lease"
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from interpool.handler.host.traces import Exemplars
+from interpool.handler.host.span_export import Exemplars
 from interpool.handler.worker_reports import Report
 
 # TorchServe has restarted a worker by then, or has no wish to. And what failed once is tried

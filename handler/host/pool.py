@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from interpool.handler.host.manager import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE, TRACED_MODULE, Manager
-from interpool.handler.host.traces import are_made
+from interpool.handler.host.span_export import are_made
 from interpool.native.errors import InterpoolError
 
 LASTING_S = 0.5

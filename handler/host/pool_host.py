@@ -50,9 +50,9 @@ from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.server_home import ServerHome
+from interpool.handler.host.span_export import exporter_of_environment
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
-from interpool.handler.host.traces import exporter_of_environment
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
@@ -94,7 +94,7 @@ class PoolHost:
         self._settings = HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
-        self._traces = exporter_of_environment(self._server, name)
+        self._spans = exporter_of_environment(self._server, name)
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
@@ -339,9 +339,9 @@ class PoolHost:
         workers = (each for each in self._all_workers() if each.registration.pid == report.pid)
         worker = next(workers, None)
         model = self._models.get(worker.registration.model_dir) if worker is not None else None
-        if self._traces is not None:
+        if self._spans is not None:
             exemplars = model.exemplars if model is not None else None
-            self._traces.take(report.spans, exemplars, self._pool.time_bounds)
+            self._spans.take(report.spans, exemplars, self._pool.time_bounds)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -544,7 +544,7 @@ class PoolHost:
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
-        worker.traced = self._traces is not None
+        worker.traced = self._spans is not None
         worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
         model.worker_began(registration.address)
@@ -722,8 +722,8 @@ class PoolHost:
             attempt(self._end_calls, "the last calls could not be ended")
         if not self._ending and not self._lost:  # else a call may still write to its number
             attempt(self._close_reports, "the interpreters' reports could not be left")
-        if self._traces is not None:
-            attempt(self._traces.close, "the last traces could not be exported")
+        if self._spans is not None:
+            attempt(self._spans.close, "the last traces could not be exported")
         if held >= 0:
             shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
