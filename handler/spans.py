@@ -7,12 +7,9 @@ OpenTelemetry's is imported before ``are_wanted`` and ``can_be_made`` say so.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from interpool.handler.plain_json import as_json
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -22,7 +19,8 @@ if TYPE_CHECKING:
 EXPORTER = "OTEL_TRACES_EXPORTER"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP = "otlp"  # the exporter where only an address is named
-# Names of spans: a call's wait for an interpreter, and its time in it.
+SCOPE = "interpool"  # of spans that are not a model's
+# Names of such spans: a call's wait for an interpreter, and its time in it.
 QUEUE, LEASE = "queue", "lease"
 
 
@@ -44,6 +42,8 @@ def can_be_made() -> bool:
 
 def encode(span: ReadableSpan) -> str:
     """A span that has ended, without its resource, which is the host's."""
+    from interpool.handler.plain_json import as_json  # a host starts its first interpreter without json
+
     scope = span.instrumentation_scope
     return as_json(
         {
@@ -69,6 +69,8 @@ def decode(encoded: str, resource: Resource) -> ReadableSpan:
         encoded: by ``encode``.
         resource: what made it: this process.
     """
+    import json
+
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
-from interpool.native.torchserve import ADDRESSES, MOST_BYTES
+from interpool.native import torchserve as defaults
 
 MINIMUM_JAVA = 11
 _DIGITS = 16  # of a digest
@@ -52,6 +52,9 @@ TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
 CONFIG_OPTION = "-f"  # of the frontend's: its configuration
+ADDRESSES = defaults.ADDRESSES
+MOST_REQUEST_BYTES = defaults.MOST_REQUEST_BYTES
+MOST_RESPONSE_BYTES = defaults.MOST_RESPONSE_BYTES
 # With this option, or this setting, requests need no token.
 TOKENS_OPTION, TOKENS_DISABLED = "--disable-token-auth", "disable_token_authorization"
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
@@ -169,7 +172,7 @@ def addresses_of(frontend: int) -> tuple[str, ...]:
 def most_response_bytes(frontend: int) -> int:
     """TorchServe's max_response_size, in bytes, of the frontend that is this process."""
     given = settings_of(frontend).get("max_response_size")
-    return int(given) if given and given.isdecimal() else MOST_BYTES
+    return int(given) if given and given.isdecimal() else MOST_RESPONSE_BYTES
 
 
 def settings_of(frontend: int) -> dict[str, str]:

@@ -3,4 +3,5 @@
 from __future__ import annotations
 
 ADDRESSES = {"inference_address": "http://127.0.0.1:8080", "management_address": "http://127.0.0.1:8081"}
-MOST_BYTES = 6_553_500  # default of max_request_size and max_response_size
+MOST_REQUEST_BYTES = 6_553_500  # unless max_request_size says more
+MOST_RESPONSE_BYTES = 6_553_500  # likewise max_response_size

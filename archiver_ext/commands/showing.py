@@ -15,7 +15,7 @@ from rich.table import Table
 
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.native.archive.format import Origin, member_name
-from interpool.native.torchserve import MOST_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,13 +135,13 @@ def _settings_needed(archive: Path) -> list[str]:
         record = opened.manifest["request"]
     answer_bytes = 0 if record is None else record.get("answer_bytes", 0)
     measured = (
-        ("max_request_size", "this request", len(request_of(archive)[1])),
-        ("max_response_size", "its answer", answer_bytes),
+        ("max_request_size", "this request", len(request_of(archive)[1]), MOST_REQUEST_BYTES),
+        ("max_response_size", "its answer", answer_bytes, MOST_RESPONSE_BYTES),
     )
     return [
-        f"{setting} in config.properties is at least {size:,} for {what} (it is {MOST_BYTES:,} unless set)"
-        for setting, what, size in measured
-        if size > MOST_BYTES
+        f"{setting} in config.properties is at least {size:,} for {what} (it is {most:,} unless set)"
+        for setting, what, size, most in measured
+        if size > most
     ]
 
 

@@ -37,7 +37,8 @@ def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
     if requests is None:  # from a copy: what it raises may be kept, with the frame in its traceback
         stock: list[dict[str, Any]] = retrieve_msg(FrameReader(bytes(frame)))[1]
         return stock
-    plain_logging.batch_received(_log_received, request_ids(requests).values())
+    ids = [request["requestId"].decode(errors="replace") for request in requests]
+    plain_logging.batch_received(_log_received, ids)
     return requests
 
 

@@ -31,7 +31,7 @@ from interpool.handler.backend.request_plans import (
 from interpool.handler.backend.row_proof import NotProven
 from interpool.handler.backend.served_answers import WrongAnswer, as_sent, asking, in_tensors
 from interpool.native.archive.format import EntryKind, RequestRecord, SelfTest, Serving
-from interpool.native.torchserve import MOST_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 
 _UNREPEATABLE = (
     "its answers are random, or depend on earlier calls: requests are answered, and whether rightly could be "
@@ -132,8 +132,8 @@ def _first_that_works(asked: CalledModel, plans: Iterable[Plan], unproven: list[
 
 def _too_large(form: Form, answer_bytes: int) -> list[str]:
     measured = (
-        ("a request of its example inputs", len(form.body), MOST_BYTES, "max_request_size"),
-        ("the answer to its example inputs", answer_bytes, MOST_BYTES, "max_response_size"),
+        ("a request of its example inputs", len(form.body), MOST_REQUEST_BYTES, "max_request_size"),
+        ("the answer to its example inputs", answer_bytes, MOST_RESPONSE_BYTES, "max_response_size"),
     )
     return [
         f"{what} has {size:,} bytes, and TorchServe takes {most:,} unless {setting} says more"

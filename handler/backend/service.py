@@ -63,6 +63,7 @@ from interpool.handler.errors import (
 )
 from interpool.handler.failed_load import ask_for_own_interpreters, ask_for_own_process, end_shims
 from interpool.handler.frontend.shim import HANDLER_STEM
+from interpool.handler.log_format import named
 from interpool.handler.torchserve import ts_log_line
 from interpool.handler.worker_reports import Kind, Report
 from interpool.handler.worker_token import WorkerToken
@@ -337,7 +338,7 @@ def _report(
 ) -> None:
     """Tell the host, and TorchServe's own log why, if there is a reason."""
     if reason:
-        print(ts_log_line(reason))
+        print(ts_log_line(f"{reason}{named(stdio.requests())}"))
     seconds = 0.0 if began is None else time.monotonic() - began
     Report(kind, token.pid, interpreter_id() or 0, seconds, reason, model).send(token.reports)
 

@@ -78,7 +78,7 @@ _to_host = _ToHost()
 _provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False, span_limits=_limits())
 _provider.add_span_processor(_to_host)
 trace.set_tracer_provider(_provider)  # what a model makes by the API alone is exported, too
-_tracer = _provider.get_tracer("interpool")
+_tracer = _provider.get_tracer(spans.SCOPE)
 _with_stages: WeakSet[Any] = WeakSet()  # models
 
 

@@ -30,7 +30,7 @@ from interpool.handler.direct.replies import (
     send_answer,
     send_part,
 )
-from interpool.native.torchserve import MOST_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 # Of a UUID: what says that it is a random one, and the rest.
 _UUID_4 = 0x4000_8000_0000_0000_0000
@@ -58,7 +58,7 @@ class Limits:
         body_s: seconds within which a body must have come; None: the server below sees to that.
     """
 
-    request_bytes: int = MOST_BYTES
+    request_bytes: int = MOST_REQUEST_BYTES
     body_s: float | None = 60.0
 
 

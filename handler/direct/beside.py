@@ -22,7 +22,7 @@ from interpool.handler.torchserve import (
     addresses_of,
     settings_of,
 )
-from interpool.native.torchserve import MOST_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 if TYPE_CHECKING:
     import uvicorn
@@ -117,7 +117,7 @@ class DirectAddress:
         most = settings.get("max_request_size", "")
         application = Application(
             models,
-            Limits(int(most) if most.isdecimal() else MOST_BYTES, body_s=None),
+            Limits(int(most) if most.isdecimal() else MOST_REQUEST_BYTES, body_s=None),
             headers=[
                 (header, settings[name].encode("latin-1")) for name, header in _CORS if settings.get(name)
             ],

@@ -1,81 +1,22 @@
-"""The host's log: where its lines go, and how long a file of them gets.
+"""The host's log: lines of text, or of JSON for programs that collect logs.
 
-Descriptor 2 is the log, and 1 as soon as nobody waits for the host's start: what native code prints goes
-there as well. So a file is exchanged below these descriptors, and by its size, whoever has written to it.
+What logs are kept in is ``rotated_log``'s subject.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 import os
-import stat
 from collections.abc import Collection, Mapping
-from logging.handlers import RotatingFileHandler
 
 from interpool.handler.log_format import JsonLines, TextLines, is_json
 
-LEVEL, MEGABYTES, FILES = "INTERPOOL_LOG_LEVEL", "INTERPOOL_LOG_MB", "INTERPOOL_LOG_FILES"
-_DESCRIPTORS = (1, 2)
-
-
-class RotatedLog(RotatingFileHandler):
-    """The file that descriptor 2 leads to; once it is large enough, or somebody has moved it, another one.
-
-    Args:
-        path: of the file.
-        most_bytes: in it; 0: any number.
-        kept: how many earlier ones are.
-    """
-
-    def __init__(self, path: str, most_bytes: int, kept: int) -> None:
-        super().__init__(path, maxBytes=most_bytes, backupCount=kept, encoding="utf-8")
-
-    def _open(self) -> io.TextIOWrapper:
-        before = os.fstat(2)
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for each in _DESCRIPTORS:
-            with contextlib.suppress(OSError):  # a model may have closed it
-                if os.path.samestat(os.fstat(each), before):
-                    os.dup2(descriptor, each, inheritable=True)
-        return open(descriptor, "a", encoding=self.encoding, errors="backslashreplace")
-
-    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
-        """Never while a line is written: ``look`` decides, which sees what native code has written, too."""
-        return False
-
-    def look(self) -> None:
-        """Begin another file if it is time; raises OSError."""
-        self.acquire()
-        try:
-            before = self.stream
-            if before is None or self._is_moved(before):
-                self.stream = self._open()
-                if before is not None:
-                    before.close()
-            elif 0 < self.maxBytes <= os.fstat(before.fileno()).st_size:
-                self.doRollover()
-        finally:
-            self.release()
-
-    def _is_moved(self, stream: io.TextIOWrapper) -> bool:
-        """Whether another server with that log directory, or logrotate, has moved what is written to."""
-        try:
-            return not os.path.samestat(os.stat(self.baseFilename), os.fstat(stream.fileno()))
-        except FileNotFoundError:
-            return True
+LEVEL = "INTERPOOL_LOG_LEVEL"
 
 
 def set_up(environment: Mapping[str, str] = os.environ) -> None:
-    """Log as the environment says; what it cannot say is refused later, with all settings."""
-    handler: logging.Handler
-    if stat.S_ISREG(os.fstat(2).st_mode) and environment.get("INTERPOOL_LOG_TO") != "stdout":
-        most = _number(environment.get(MEGABYTES), 100.0) * 1e6
-        kept = max(1, int(_number(environment.get(FILES), 5)))
-        handler = RotatedLog(os.readlink("/proc/self/fd/2"), int(most), kept)
-    else:
-        handler = logging.StreamHandler()
+    """Log to stderr as the environment says; what it cannot say is refused later, with all settings."""
+    handler = logging.StreamHandler()
     text = TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", _requests)
     handler.setFormatter(JsonLines(_requests) if is_json(environment) else text)
     level = logging.getLevelNamesMapping().get(environment.get(LEVEL, "").upper(), logging.INFO)
@@ -87,20 +28,6 @@ def about(requests: Collection[str]) -> dict[str, Collection[str]]:
     return {"requests": requests}
 
 
-def look() -> None:
-    """Rotate the log if it is time. If that fails, it is tried again at the next look."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, RotatedLog):
-            with contextlib.suppress(OSError):
-                handler.look()
-
-
 def _requests(record: logging.LogRecord) -> Collection[str]:
     found: Collection[str] = vars(record).get("requests", ())
     return found
-
-
-def _number(text: str | None, otherwise: float) -> float:
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(text or otherwise))
-    return otherwise

@@ -28,7 +28,7 @@ class ModelView:
         leases: so far.
         waits: leases that waited up to each of the pool's bounds, and longer than the one before.
         waited_s: seconds that leases waited, together.
-        wait_exemplars: of traced waits, by the number of the bound (see ``traces.Exemplars``).
+        wait_exemplars: of traced waits, by the number of the bound (see ``span_export.Exemplars``).
         lease_exemplars: likewise of leases.
         leased: how many of them took how long.
         leased_s: seconds that they took, together.

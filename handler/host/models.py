@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from interpool.handler.host.traces import Exemplars
+from interpool.handler.host.span_export import Exemplars
 from interpool.handler.worker_reports import Report
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE, TRACED_MODULE
-from interpool.handler.host.traces import are_made
+from interpool.handler.host.span_export import are_made
 from interpool.native.errors import InterpoolError
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from interpool.handler.config import (
 from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, log_lines, memory, relief
+from interpool.handler.host import control, memory, relief, rotated_log
 from interpool.handler.host.apart import ModelsApart
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
@@ -52,9 +52,9 @@ from interpool.handler.host.models import TOLD, End, ServedModels
 from interpool.handler.host.ordinary import OrdinaryModels
 from interpool.handler.host.pool import Pool
 from interpool.handler.host.server_home import ServerHome
+from interpool.handler.host.span_export import exporter_of_environment
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
-from interpool.handler.host.traces import exporter_of_environment
 from interpool.handler.host.worker import Worker
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
@@ -112,7 +112,7 @@ class PoolHost:
         self._settings = settings or HostSettings.of_environment()
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
-        self._traces = exporter_of_environment(self._server, name)
+        self._spans = exporter_of_environment(self._server, name)
         self._selector = selectors.DefaultSelector()
         self._peers: set[socket.socket] = set()
         self._workers: dict[socket.socket, Worker] = {}
@@ -375,9 +375,9 @@ class PoolHost:
         workers = (each for each in self._all_workers() if each.registration.pid == report.pid)
         worker = next(workers, None)
         model = self._models.get(worker.registration.model_dir) if worker is not None else None
-        if self._traces is not None:
+        if self._spans is not None:
             exemplars = model.exemplars if model is not None else None
-            self._traces.take(report.spans, exemplars, self._pool.time_bounds)
+            self._spans.take(report.spans, exemplars, self._pool.time_bounds)
 
     def _tell_followers(self, worker: Worker) -> None:
         """Say that a worker of TorchServe's has its model."""
@@ -510,7 +510,7 @@ class PoolHost:
             self._failing.forget_gone()
             self._apart.forget_models()
             self._home.look()
-            log_lines.look()
+            rotated_log.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
@@ -614,7 +614,7 @@ class PoolHost:
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
-        worker.traced = self._traces is not None
+        worker.traced = self._spans is not None
         worker.unwatched = self._is_own or worker.settings.unwatched
         model = self._models.register(registration.model_dir, worker.model)
         if not registration.beside:
@@ -810,8 +810,8 @@ class PoolHost:
             attempt(self._end_calls, "the last calls could not be ended")
         if not self._ending and not self._lost:  # else a call may still write to its number
             attempt(self._close_reports, "the interpreters' reports could not be left")
-        if self._traces is not None:
-            attempt(self._traces.close, "the last traces could not be exported")
+        if self._spans is not None:
+            attempt(self._spans.close, "the last traces could not be exported")
         if held >= 0:
             if self._server_is_gone or not self._apart.remembers:
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)

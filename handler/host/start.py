@@ -59,9 +59,11 @@ def main(arguments: list[str]) -> int:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         pool = Pool()
         pool.start()
+        from interpool.handler.host import rotated_log
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
 
+        rotated_log.install()
         remove_stale(options.runtime_dir.parent)
         host = PoolHost(options.runtime_dir, options.pool, options.frontend, pool, ahead=options.ahead)
     except (InterpoolError, OSError) as error:

@@ -56,14 +56,14 @@ def run(
     from interpool.handler.host.start import SWITCH_INTERVAL_S, prepare_process
     from interpool.handler.run.archives import Options, named
     from interpool.handler.run.serving import Serving, application
-    from interpool.native.torchserve import MOST_BYTES
+    from interpool.native.torchserve import MOST_REQUEST_BYTES
 
     settings = HostSettings.of_environment()
     log_lines.set_up()
     prepare_process()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     options = Options(workers, batch_size, max_batch_delay, queue, response_timeout)
-    limits = Limits(max_request_size or MOST_BYTES, body_s=None)
+    limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     where = {"uds": uds} if uds else {"host": host, "port": port}
     running = server(application(serving, limits), lifespan="off", **where)

@@ -192,6 +192,7 @@ def test_torchserves_own_log_has_the_reasons_in_one_line_each(server: Operated) 
         "interpool: a worker of 'exits' ended: SystemExit: 3",
     )
     wait_for(lambda: all(line in server.ts_log() for line in words), "two reasons in ts_log.log")
+    assert re.search(r"'exits' ended: .* \[request [0-9a-f]{8}\]", server.ts_log())
     assert "METRICS" not in server.model_log()
 
 

@@ -20,7 +20,8 @@ from model_archiver.model_archiver_config import ModelArchiverConfig
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from stock_archiver import wrap
-from system.conftest import wait_for_log
+from system.comparison.grpc_client import Client
+from system.conftest import Mar, wait_for_log
 from waiting import wait_for
 
 OF_A_SERVER = 2  # SpanKind
@@ -147,7 +148,7 @@ class Traced(TorchServe):
 
     def ask(self, value: str, trace: str = "", flags: str = "01", model: str = "m") -> tuple[int, str, str]:
         """Status, answer and request id."""
-        headers = {"Content-Type": "text/plain"}
+        headers = {"Content-Type": "application/json" if value.startswith("[") else "text/plain"}
         if trace:
             headers["Traceparent"] = f"00-{trace}-00f067aa0ba902b7-{flags}"
         asked = urllib.request.Request(f"{self.inference}/predictions/{model}", value.encode(), headers)
@@ -236,6 +237,39 @@ def test_a_request_without_a_trace_begins_one(server: Traced, collector: Collect
     assert spans["predict m"].attributes["interpool.request_id"] == request
 
 
+def test_a_hermetic_models_requests_are_traced_likewise(
+    server: Traced, collector: Collector, mar: Mar
+) -> None:
+    assert server.register(mar(server, "linear", "linear")).status == 200
+    trace = trace_number(6)
+    status, _, request = server.ask("[1.0, 2.0, 3.0]", trace, model="linear")
+    assert status == 200
+    spans = collector.of(trace, "predict linear", "queue", "lease")
+    assert spans["predict linear"].attributes["interpool.request_id"] == request
+    assert spans["lease"].parent == spans["predict linear"].span
+    assert "preprocess" not in spans  # a module has no stages
+    refused = trace_number(7)
+    assert server.ask("[]", refused, model="linear")[0] >= 400
+    assert (
+        collector.of(refused, "predict linear")["predict linear"].attributes["http.response.status_code"]
+        != 200
+    )
+
+
+def test_a_request_over_grpc_begins_a_trace_as_torchserve_passes_no_metadata_on(
+    server: Traced, collector: Collector
+) -> None:
+    trace = trace_number(5)
+    client = Client(server)
+    request = client._request("m", "", {"body": b"hello"})
+    metadata = [("traceparent", f"00-{trace}-00f067aa0ba902b7-01")]
+    answer = client._inference.Predictions(request, timeout=60, metadata=metadata).prediction.decode()
+    client.close()
+    begun = answer.split("-")[1]
+    assert begun != trace
+    assert collector.of(begun, "predict m")["predict m"].parent == ""
+
+
 def test_a_batch_has_one_lease_and_links_to_its_requests(server: Traced, collector: Collector) -> None:
     traces = [trace_number(10 + index) for index in range(3)]
     with ThreadPoolExecutor(3) as threads:
@@ -251,10 +285,13 @@ def test_a_batch_has_one_lease_and_links_to_its_requests(server: Traced, collect
     assert lease.attributes["interpool.batch_size"] == 3
 
 
-def test_a_load_is_a_trace_of_its_own(collector: Collector, server: Traced) -> None:
-    loads = [span for span in collector.spans if span.name == "load"]
-    assert {span.attributes["interpool.model"] for span in loads} == {"m", "together"}
-    assert {span.parent for span in loads} == {""}
+@pytest.mark.usefixtures("server")
+def test_the_load_at_a_registration_is_a_trace_of_its_own(collector: Collector) -> None:
+    def loaded() -> set[str]:
+        loads = [span for span in list(collector.spans) if span.name == "load" and not span.parent]
+        return {span.attributes["interpool.model"] for span in loads}
+
+    wait_for(lambda: {"m", "together"} <= loaded(), lambda: f"two loads: {collector.spans}")
 
 
 def test_latencies_have_traces_as_exemplars_where_openmetrics_is_asked_for(
@@ -292,3 +329,5 @@ def test_the_host_exports_and_no_interpreter_does(server: Traced) -> None:
     assert answer.startswith("[] [")
     assert "Otel" not in answer
     assert "traces are exported by otlp_proto_http" in server.host_log()
+    served = server.pools()["default"]["served"].values()
+    assert {model["traces"] for model in served} == {""}  # no model has left any that others would meet

@@ -9,7 +9,7 @@ from archives import module_records, write_archive
 from click.testing import CliRunner
 
 from interpool.handler.cli import main
-from interpool.native.torchserve import MOST_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def heading(path: Path, body_bytes: int, **record: Any) -> str:
     return lines[at]
 
 
-@pytest.mark.parametrize("record", [{}, {"answer_bytes": MOST_BYTES}])
+@pytest.mark.parametrize("record", [{}, {"answer_bytes": MOST_RESPONSE_BYTES}])
 def test_a_request_that_every_server_takes_needs_nothing_more(tmp_path: Path, record: Any) -> None:
     assert heading(tmp_path / "m.ptpkg", 10, **record) == (
         "a request that works, once it is registered as m:"
@@ -42,7 +42,7 @@ def test_a_request_that_every_server_takes_needs_nothing_more(tmp_path: Path, re
 
 
 def test_settings_that_a_request_and_its_answer_need_are_said_with_their_sizes(tmp_path: Path) -> None:
-    assert heading(tmp_path / "m.ptpkg", MOST_BYTES + 1, answer_bytes=7_000_000) == (
+    assert heading(tmp_path / "m.ptpkg", MOST_REQUEST_BYTES + 1, answer_bytes=7_000_000) == (
         "a request that works, once it is registered as m, and max_request_size in config.properties is at "
         "least 6,553,501 for this request (it is 6,553,500 unless set), and max_response_size in "
         "config.properties is at least 7,000,000 for its answer (it is 6,553,500 unless set):"

@@ -196,7 +196,7 @@ def test_a_request_that_torchserve_would_refuse_is_said() -> None:
 def test_an_answer_that_torchserve_would_refuse_is_said_with_its_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serve_check, "MOST_BYTES", 20)
+    monkeypatch.setattr(serve_check, "MOST_RESPONSE_BYTES", 20)
     found = works(forward(lambda x: x + 1), torch.rand(1, 8))
     assert found.answer_bytes > 20
     (said,) = found.notes

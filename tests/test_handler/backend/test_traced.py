@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from interpool.handler import spans
-from interpool.handler.host import traces
+from interpool.handler.host import span_export
 from interpool.handler.host.service_entry import SERVICE_MODULE, TRACED_MODULE
-from interpool.handler.host.traces import Exemplars
+from interpool.handler.host.span_export import Exemplars
 from interpool.handler.worker_reports import SPANS_LIMIT, Report
 from interpool.native import InterpreterManager
 
@@ -103,7 +105,7 @@ def test_a_span_is_the_same_on_the_other_side_and_becomes_its_buckets_exemplar()
     provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
     other = SpanContext(3, 4, True, TraceFlags(1), TraceState([("shop", "a=b")]))
-    tracer = provider.get_tracer("mine", "2")
+    tracer = provider.get_tracer(spans.SCOPE, "2")
     span = tracer.start_span(
         "lease",
         kind=SpanKind.SERVER,
@@ -125,12 +127,55 @@ def test_a_span_is_the_same_on_the_other_side_and_becomes_its_buckets_exemplar()
     assert exemplars.describe() == {"waits": [], "leased": [(1, expected)]}
 
 
+def test_the_host_exports_over_grpc_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import grpc
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+    taken: list[Any] = []
+
+    class Collector(trace_service_pb2_grpc.TraceServiceServicer):  # type: ignore[misc]
+        def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+            taken.append(request)
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    collector = grpc.server(ThreadPoolExecutor(1))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Collector(), collector)
+    port = collector.add_insecure_port("127.0.0.1:0")
+    collector.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    export = span_export.exporter_of_environment("127.0.0.1:8080", "default")
+    assert export is not None
+    span = {
+        "name": "lease",
+        "kind": "SERVER",
+        "context": ("1" * 32, "2" * 16, False, 1, ""),
+        "parent": None,
+        "start": 1,
+        "end": 2,
+        "attributes": {},
+        "events": [],
+        "links": [],
+        "status": ("UNSET", None),
+        "scope": None,
+    }
+    export.take([json.dumps(span)], None, [])
+    export.close()
+    collector.stop(None).wait()
+    (of_resource,) = taken[0].resource_spans
+    resource = {each.key: each.value.string_value for each in of_resource.resource.attributes}
+    assert resource["service.name"] == "interpool"
+    assert (resource["interpool.server"], resource["interpool.pool"]) == ("127.0.0.1:8080", "default")
+    assert of_resource.scope_spans[0].spans[0].span_id.hex() == "2" * 16
+
+
 def test_a_host_without_the_sdk_or_with_an_unknown_exporter_serves_and_says_why_it_exports_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "carrier-pigeon")
-    assert traces.exporter_of_environment("127.0.0.1:8080", "default") is None
+    assert span_export.exporter_of_environment("127.0.0.1:8080", "default") is None
     assert "carrier-pigeon" in caplog.text
     monkeypatch.setattr(spans, "can_be_made", lambda: False)
-    assert traces.exporter_of_environment("127.0.0.1:8080", "default") is None
+    assert span_export.exporter_of_environment("127.0.0.1:8080", "default") is None
     assert "pip install 'interpool[tracing]'" in caplog.text

@@ -71,12 +71,13 @@ class Host:
 
     PROGRAM = """
 import logging, os, sys
-from interpool.handler.host import log_lines
-log_lines.set_up({"INTERPOOL_LOG_MB": "0.001", "INTERPOOL_LOG_FILES": "2"})
+from interpool.handler.host import log_lines, rotated_log
+log_lines.set_up()
+rotated_log.install({"INTERPOOL_LOG_MB": "0.001", "INTERPOOL_LOG_FILES": "2"})
 os.dup2(2, 1)
 for line in sys.stdin:
     if line == "look\\n":
-        log_lines.look()
+        rotated_log.look()
     elif line.startswith("native "):
         os.write(1, line.removeprefix("native ").encode())
     else:

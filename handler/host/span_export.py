@@ -46,7 +46,10 @@ class Exemplars:
             bounds: upper ones, of the histograms' buckets.
         """
         kept = {spans.QUEUE: self.waits, spans.LEASE: self.leased}.get(span.name)
-        if kept is None or span.context is None or span.start_time is None or span.end_time is None:
+        scope = span.instrumentation_scope
+        if kept is None or scope is None or scope.name != spans.SCOPE:
+            return
+        if span.context is None or span.start_time is None or span.end_time is None:
             return
         took = (span.end_time - span.start_time) / 1e9
         trace, own = f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
@@ -57,7 +60,7 @@ class Exemplars:
         return {"waits": list(self.waits.items()), "leased": list(self.leased.items())}
 
 
-class Traces:
+class SpanExport:
     """Exports what interpreters have made. Its methods are for the host's control thread.
 
     Args:
@@ -109,7 +112,7 @@ class Traces:
             thread.join(FLUSH_S)
 
 
-def exporter_of_environment(server: str, pool: str) -> Traces | None:
+def exporter_of_environment(server: str, pool: str) -> SpanExport | None:
     """What exports this host's traces; None if none are wanted, or can be: then the log says why."""
     if not spans.are_wanted():
         return None
@@ -120,7 +123,7 @@ def exporter_of_environment(server: str, pool: str) -> Traces | None:
         )
         return None
     try:
-        return Traces(server, pool)
+        return SpanExport(server, pool)
     except Exception:
         logger.exception("no traces: OpenTelemetry's variables ask for what cannot be had")
         return None
