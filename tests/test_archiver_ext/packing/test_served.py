@@ -256,7 +256,7 @@ def test_what_is_said_beside_the_spec_yields_to_the_plan_and_that_to_an_option(r
         ({"grad": "yes"}, "grad is 'yes', and can be true or false"),
     ],
 )
-def test_what_nobody_can_mean_is_refused(said: dict[str, Any], words: str) -> None:
+def test_serving_choices_that_contradict_are_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(PackError, match=words):
         Choices.of(said, "plan.toml: [serving]")
 

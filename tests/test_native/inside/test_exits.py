@@ -66,7 +66,9 @@ class Model:
         return self.written.exists() and self.written.read_text() == text
 
 
-def test_they_are_called_when_its_scope_is_closed_the_last_one_first(code: Code, tmp_path: Path) -> None:
+def test_exit_functions_are_called_in_reverse_order_when_the_models_scope_is_closed(
+    code: Code, tmp_path: Path
+) -> None:
     both = "atexit.register(write, 'first.')\n@atexit.register\ndef last():\n    write('last.')\n"
     one, two = Model(tmp_path, "one", both), Model(tmp_path, "two", "atexit.register(write, 'two')")
     for model in (one, two):
@@ -78,7 +80,7 @@ def test_they_are_called_when_its_scope_is_closed_the_last_one_first(code: Code,
     wait_for(lambda: two.has_written("two"), "the exit functions of the other one")
 
 
-def test_what_they_import_is_their_models_whichever_is_served(code: Code, tmp_path: Path) -> None:
+def test_exit_functions_import_their_own_models_modules(code: Code, tmp_path: Path) -> None:
     source = """
 def clean_up():
     from utils import NAME
@@ -98,7 +100,7 @@ import utils
     wait_for(lambda: two.has_written("two"), "the other one's")
 
 
-def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(tmp_path: Path) -> None:
+def test_exit_functions_of_a_loaded_model_are_called_when_the_program_ends(tmp_path: Path) -> None:
     gone, there = (Model(tmp_path, name, f"atexit.register(write, {name!r})") for name in ("gone", "there"))
     done = run_program(
         f"""
@@ -125,7 +127,9 @@ def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(t
     assert there.has_written("there")
 
 
-def test_those_of_a_hermetic_archive_are_called_when_it_is_closed(code: Code, tmp_path: Path) -> None:
+def test_exit_functions_of_a_hermetic_archive_are_called_when_it_is_closed(
+    code: Code, tmp_path: Path
+) -> None:
     written = tmp_path / "written.txt"
     source = WRITES.format(path=str(written)) + (
         "import torch\n"

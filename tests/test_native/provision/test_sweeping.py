@@ -222,7 +222,7 @@ def test_what_was_unused_longest_goes_until_the_cache_is_small_enough(
     assert clean(root, Limits(DAYS_14, megabytes * 1e6)) == []
 
 
-def test_of_a_set_in_use_that_is_too_large_goes_what_is_not_used(
+def test_unused_parts_of_a_set_in_use_that_is_too_large_go(
     cache: Path, extension: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copy2(ORIGINAL, tmp_path / "_other.so"))
