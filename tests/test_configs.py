@@ -238,7 +238,7 @@ def test_replicas_follow_metrics_that_the_adapter_makes() -> None:
 # ---- Prometheus and Grafana: names are held to a running server in tests/system ------------------
 
 
-def test_every_expression_is_one() -> None:
+def test_every_expression_is_valid_promql() -> None:
     for title, expression in (*panels(), *alerts()):
         assert list(selectors(expression)), title
 
@@ -266,7 +266,7 @@ PROMTOOL = shutil.which("promtool")
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_prometheus_itself_takes_them(arguments: list[str]) -> None:
+def test_prometheus_accepts_the_configurations(arguments: list[str]) -> None:
     said = subprocess.run([str(PROMTOOL), *arguments], cwd=ROOT, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
 

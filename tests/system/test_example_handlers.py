@@ -25,7 +25,7 @@ def server() -> Iterator[TorchServe]:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=[archive.name for archive in ARCHIVES])
-def test_it_shares_interpreters(server: TorchServe, archive: Archive, tmp_path: Path) -> None:
+def test_an_example_handler_shares_interpreters(server: TorchServe, archive: Archive, tmp_path: Path) -> None:
     answer = server.register(f"file://{build(archive, tmp_path)}", timeout=300, **archive.options)
     assert answer.status == 200, f"{answer.text}\n{server.model_log()[-3000:]}"
     for _ in range(ROUNDS):

@@ -104,7 +104,7 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
     ("way", "workers"),
     [("patch torch", 1), ("patch torch", 3), ("exchange code", 3), *((way, 3) for way in TRACES)],
 )
-def test_a_model_that_does_so_while_it_is_loaded_meets_nobody(
+def test_a_model_that_changes_its_neighbours_while_it_is_loaded_meets_nobody(
     server: TorchServe, mar: Mar, packed: Pack, way: str, workers: int
 ) -> None:
     name = way.replace(" ", "-") + "-at-load"

@@ -51,7 +51,7 @@ def test_an_object_is_described_and_not_made() -> None:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_nothing_is_called(protocol: int, tmp_path: Any) -> None:
+def test_reading_a_pickle_calls_nothing(protocol: int, tmp_path: Any) -> None:
     canary = tmp_path / "called"
     found = read_pickle(pickle.dumps([Calls(str(canary))], protocol))
     assert found.parts[0].name.endswith(":mkdir")

@@ -34,13 +34,13 @@ def _model(directory: Path, config: str | None) -> Path:
 
 
 @pytest.mark.parametrize("config", [None, "", "minWorkers: 2\n", "interpool:\n"])
-def test_nothing_said_is_the_defaults(tmp_path: Path, config: str | None) -> None:
+def test_without_settings_the_defaults_hold(tmp_path: Path, config: str | None) -> None:
     assert ModelSettings.of_model(_model(tmp_path, config)) == ModelSettings(
         pool="default", interpreters=None, tracebacks=False
     )
 
 
-def test_what_is_said_counts(tmp_path: Path) -> None:
+def test_settings_override_the_defaults(tmp_path: Path) -> None:
     config = "interpool: {pool: large-1, interpreters: 3, tracebacks: true}"
     settings = ModelSettings.of_model(_model(tmp_path, config))
     assert (settings.pool, settings.interpreters, settings.tracebacks) == ("large-1", 3, True)
@@ -64,7 +64,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         ("interpool: {", "cannot be read"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name_and_file(tmp_path: Path, config: str, words: str) -> None:
+def test_a_bad_setting_is_refused_with_its_name_and_file(tmp_path: Path, config: str, words: str) -> None:
     with pytest.raises(SettingsError) as caught:
         ModelSettings.of_model(_model(tmp_path, config))
     assert words in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import pickle
 from typing import Any
 
 import pytest
@@ -181,3 +182,11 @@ def test_a_finaliser_that_raises_does_not_disturb_the_caller(
     del bad
     assert session.from_value(1).to_value() == 1
     assert "from a finaliser" in capfd.readouterr().err
+
+
+def test_an_error_can_be_pickled(session: InterpreterSession) -> None:
+    with pytest.raises(RemoteError) as caught:
+        session.global_("builtins", "int")("x")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value)
+    assert copy.type_name == "ValueError"

@@ -12,7 +12,6 @@ those that cannot be had have a row that says so. Takes some 2.5 GB of disk.
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import json
 import os
@@ -133,11 +132,7 @@ def write(path: Path, value: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench libraries",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("libraries", __doc__)
     parser.add_argument(
         "--environment", type=Path, default=ROOT / "build/libraries", help="where they are installed"
     )

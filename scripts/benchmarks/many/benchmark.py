@@ -7,7 +7,6 @@ the host and waits until every worker of every model is ready again and each mod
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +66,7 @@ def is_ready(running: TorchServe, name: str, workers: int) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench many")
+    parser = report.parser("many", __doc__)
     parser.add_argument("--models", type=int, default=50)
     parser.add_argument("--workers", type=int, default=4, help="of each model")
     options = parser.parse_args()

@@ -11,7 +11,6 @@ serve ordinary archives, each a handler with a small BERT of transformers': memo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -91,7 +90,7 @@ def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench memory")
+    parser = report.parser("memory", __doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of interpreters")
     parser.add_argument("--further", type=int, default=4, help="interpreters that are measured")
     parser.add_argument("--models", type=int, nargs="*", default=[1, 2, 10, 50])

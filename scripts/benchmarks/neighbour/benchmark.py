@@ -14,7 +14,6 @@ the quiet one gets must not be had by leaving cores unused.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
 import tempfile
@@ -112,7 +111,7 @@ def ask_quietly(running: TorchServe, seconds: float, count: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench neighbour")
+    parser = report.parser("neighbour", __doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--requests", type=int, default=30, help="of the quiet model, in each turn")
     parser.add_argument("--warm", type=int, default=10, help="requests before those that count, in each turn")

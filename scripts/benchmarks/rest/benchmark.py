@@ -226,11 +226,7 @@ def bars_of(case: Case, found: Measured) -> Iterator[report.Bar]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench rest",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("rest", __doc__)
     parser.add_argument("--rounds", type=int, default=7, help="rounds, all servers in each")
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds before the first one of a case")

@@ -16,7 +16,6 @@ With ``--models`` it is the paper's figure for models of the store: see scaling/
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from collections.abc import Callable
@@ -78,11 +77,7 @@ def doubled(most: int) -> list[int]:
 
 def main() -> None:
     cores = os.cpu_count() or 1
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench scaling",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("scaling", __doc__)
     parser.add_argument("--rounds", type=int, default=9, help="rounds, all configurations in each")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
     names = [model.name for model in MODELS]

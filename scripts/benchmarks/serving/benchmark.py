@@ -261,11 +261,7 @@ def versions(names: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     cores = os.cpu_count() or 1
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench serving",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("serving", __doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds, all frameworks in each")
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
     parser.add_argument(

@@ -14,7 +14,6 @@ depend on its size: ten million elements within 1.5 times of ten.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import statistics
@@ -95,11 +94,7 @@ def check(works: dict[str, Work]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench session",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("session", __doc__)
     parser.add_argument("--rounds", type=int, default=41, help="rounds, all configurations in each")
     parser.add_argument("--calls", type=int, default=2000, help="calls in one measurement")
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -29,6 +30,13 @@ class Bar:
     @property
     def met(self) -> bool:
         return self.ratio >= self.least
+
+
+def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The options of a benchmark, for which ``--help`` shows its module's documentation as it is."""
+    return argparse.ArgumentParser(
+        description=doc, prog=f"scripts/bench {name}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def median_of(values: list[float]) -> str:

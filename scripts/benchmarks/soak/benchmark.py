@@ -12,7 +12,6 @@ Then a model is added that keeps 100 kB of each request: the same check must fin
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -296,11 +295,7 @@ def after(samples: list[Sample], part: float) -> list[Sample]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench soak",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--long", action="store_true", help="an hour")
     parser.add_argument(

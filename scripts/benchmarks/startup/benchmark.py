@@ -13,7 +13,6 @@ TorchServe's own log says which worker gave which answer.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import statistics
@@ -136,7 +135,7 @@ def scaled_up(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, prog="scripts/bench startup")
+    parser = report.parser("startup", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("first", "workers"), help="leave out the other half")
     options = parser.parse_args()

@@ -269,11 +269,7 @@ def workers_of(megabytes: int, workers: list[int], most_mb: int) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench weights",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("weights", __doc__)
     parser.add_argument("--sizes", type=numbers, default=[100, 1000], help="megabytes, such as 100,1000")
     parser.add_argument("--workers", type=numbers, default=[1, 2, 4, 8], help="such as 1,2,4,8")
     parser.add_argument("--rounds", type=int, default=3)

@@ -29,7 +29,7 @@ OPTIONS += ["--continue-on-collection-errors"]  # a file that cannot be imported
 Outcomes = dict[str, str]
 
 
-def test_they_come_out_as_on_stock(tmp_path: Path) -> None:
+def test_torchserves_own_tests_come_out_as_on_stock(tmp_path: Path) -> None:
     stock = _in_a_process(tmp_path / "stock", None)
     assert [name for name, outcome in stock.items() if outcome == "passed"]
     home = subprocess.run([*INTERPOOL, "home"], capture_output=True, text=True, check=True).stdout.strip()

@@ -187,7 +187,7 @@ def test_a_failure_leaves_what_was_there(packed_shop: Path, handler: str, store:
         ({"model_name": ".hidden"}, "Model name contains special characters"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_bad_arguments_are_refused(
     packed_shop: Path, handler: str, store: Path, change: dict[str, Any], said: str
 ) -> None:
     request = MarRequest(**{"package": packed_shop, "handler": handler, "export_path": store, **change})

@@ -222,3 +222,8 @@ def test_name_that_something_else_in_the_archive_has_is_refused(
     (root / name).touch()
     message = refusal(root, tmp_path, name, **globs)
     assert message.startswith(f"{name}: this data file cannot be in the archive, where {said}\n")
+
+
+def test_link_within_the_project_is_followed(root: Path, tmp_path: Path) -> None:
+    (root / "link.txt").symlink_to(root / "top.txt")
+    assert exported(root, tmp_path, "link.txt")[1]["link.txt"] == b"top"

@@ -165,3 +165,15 @@ def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write,
     """
     error = refused_export("mypkg.m:entry", importable({"mypkg/m.py": source}), tmp_path)
     assert "it was loaded from another archive" in error.message
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("mock", "always takes from the server"), ("deny", "is denied by")]
+)
+def test_standard_library_is_denied_but_never_mocked(
+    importable: Write, tmp_path: Path, option: str, said: str
+) -> None:
+    source = {"mypkg/m.py": "import json\ndef entry(): pass\ndef build(): return entry"}
+    error = refused_export("mypkg.m:build", importable(source), tmp_path, **{option: ("json",)})
+    assert error.message.startswith("mypkg/m.py:1: import json\n")
+    assert said in error.message

@@ -45,3 +45,38 @@ def test_a_class_whose_objects_pack_themselves_is_pickled_by_its_name(
     exporter.close()
     found = PackageImporter(tmp_path / "archive.ptpkg").load_pickle("model", "model.pkl")
     assert found is torch.fx.GraphModule
+
+
+def test_an_object_that_answers_to_any_name_is_pickled_as_pickle_does(
+    importable: Write, tmp_path: Path
+) -> None:
+    root = importable(
+        {
+            "mypkg/__init__.py": "",
+            "mypkg/config.py": """
+                class Config(dict):
+                    __getattr__ = dict.get
+                    __setattr__ = dict.__setitem__
+
+                class Strict(dict):
+                    def __getattr__(self, name):
+                        return self[name]
+
+                class Silent:
+                    def __getattr__(self, name):
+                        if name.startswith("__") and name != "__reduce_package__":
+                            raise AttributeError(name)
+                        return lambda *args: None
+            """,
+        }
+    )
+    from mypkg.config import Config, Silent, Strict  # type: ignore[import-not-found]
+
+    made = {"config": Config(width=3, inner=Config(a=1)), "strict": Strict(depth=2), "silent": Silent()}
+    exporter = HermeticExporter(tmp_path / "archive.ptpkg", Rules(root))
+    exporter.save_pickle("model", "model.pkl", made)
+    exporter.close()
+    found = PackageImporter(tmp_path / "archive.ptpkg").load_pickle("model", "model.pkl")
+    assert (found["config"].width, found["config"].inner.a, found["config"].scale) == (3, 1, None)
+    assert found["strict"].depth == 2
+    assert found["silent"].log_metric("x", 1) is None

@@ -72,5 +72,5 @@ def test_what_a_stand_in_cannot_do_is_a_use(body: str) -> None:
         "try:\n    pass\nexcept lib.Error: pass",
     ],
 )
-def test_what_a_stand_in_can_do_is_none(body: str) -> None:
+def test_what_a_stand_in_can_do_is_no_use(body: str) -> None:
     assert used(body) == {}

@@ -10,7 +10,7 @@ from interpool.archiver_ext.packing.known_failures import ROWS, is_advised, row_
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
 
-def test_every_row_is_there() -> None:
+def test_every_known_failure_is_in_the_document() -> None:
     table = TROUBLESHOOTING.read_text().partition("### What an archive cannot hold")[2].partition("\n## ")[0]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")]
     assert set(ROWS) <= set(rows)
@@ -48,5 +48,5 @@ def test_a_row_that_needs_no_reading_is_said_with_what_to_do() -> None:
     assert not is_advised("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'")
 
 
-def test_other_failures_name_none() -> None:
+def test_a_failure_that_is_not_known_names_no_row() -> None:
     assert row_for("ValueError: no such layer") == ""

@@ -256,7 +256,7 @@ def test_what_is_said_beside_the_spec_yields_to_the_plan_and_that_to_an_option(r
         ({"grad": "yes"}, "grad is 'yes', and can be true or false"),
     ],
 )
-def test_what_nobody_can_mean_is_refused(said: dict[str, Any], words: str) -> None:
+def test_serving_choices_that_contradict_are_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(PackError, match=words):
         Choices.of(said, "plan.toml: [serving]")
 
@@ -273,3 +273,27 @@ def test_what_changes_its_inputs_is_asked_for_those_that_were_given(
     held = torch.package.PackageImporter(str(report.output)).load_pickle("interpool-archive", "self-test.pkl")
     (found,) = held["args"]
     assert (found.tolist() if isinstance(found, torch.Tensor) else found) == given
+
+
+def test_several_positional_arguments_are_a_request(root: Path) -> None:
+    output = root.parent / "bags.ptpkg"
+    spec, inputs = "mypkg.factory:bags", "mypkg.factory:indices"
+    said = interpool("pack", spec, "-o", output, "--root", root, "--inputs", inputs).output
+    assert """-d '{"args": [[1, 2, 4], [0, 2]]}'""" in said
+    report = verify_archive(output)
+    assert "and to its request, too" in report.stages[-1].checked
+
+
+def test_a_layer_of_ones_own_that_asks_for_the_mode_is_named(root: Path) -> None:
+    (said,) = (each for each in packed(root, "asks", "pair").warnings if "training mode" in each)
+    assert "the model itself (Asks)" in said
+
+
+def test_layers_in_training_mode_that_a_callable_holds_are_named(root: Path) -> None:
+    (said,) = (each for each in packed(root, "holds", "pair").warnings if "training mode" in each)
+    assert "net.the model itself (Asks)" in said
+
+
+def test_a_callable_has_no_modes_to_choose(root: Path) -> None:
+    with pytest.raises(PackError, match="grad is for a torch"):
+        packed(root, "double", "pair", serving=Choices(grad=True))

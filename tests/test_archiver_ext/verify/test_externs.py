@@ -12,7 +12,7 @@ import pytest
 
 from interpool.archiver_ext.verify.externs import check_externs
 from interpool.native import known_libraries
-from interpool.native.archive.format import Manifest
+from interpool.native.archive.format import Manifest, Origin
 from interpool.native.errors import ExternError
 
 HERE = ".".join(map(str, sys.version_info[:3]))
@@ -105,3 +105,12 @@ def test_a_library_that_is_known_to_fail_in_private_interpreters_is_a_warning(
     assert check_externs("m", manifest(*here)) == [
         f"{said}: it crashed with SIGSEGV (tried with 8.0, 2026-01-02)"
     ]
+
+
+def test_another_python_is_a_warning_and_a_module_that_it_lacks_an_error() -> None:
+    (warning,) = check_externs("m", manifest(python="3.8.19"))
+    assert warning.startswith("[python-version] made with Python 3.8.19, and this is")
+    origin, why = Origin.STANDARD_LIBRARY, "whatever the reason says"
+    gone = {"asynchat_of_old": {"action": "extern", "origin": origin, "reason": why, "imported_by": []}}
+    with pytest.raises(ExternError, match=r"has no module asynchat_of_old, which Python 3\.8\.19 had"):
+        check_externs("m", manifest(python="3.8.19", modules=gone))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import subprocess
 import sys
 import zipfile
@@ -266,3 +267,12 @@ def test_others_can_check_a_signature_with_model_signings_own_command(
     check_only = script.strip().splitlines()[-1]
     bad = subprocess.run(["sh", "-ec", check_only], cwd=tmp_path, capture_output=True, text=True)
     assert bad.returncode != 0
+
+
+def test_signing_elsewhere_leaves_the_archive_as_it_is(archive: Path, keys: Keys, tmp_path: Path) -> None:
+    before = archive.read_bytes()
+    archive.chmod(0o640)
+    sign_archive(archive, keys[0], output=tmp_path / "signed.ptpkg")
+    assert archive.read_bytes() == before
+    assert stat.S_IMODE((tmp_path / "signed.ptpkg").stat().st_mode) == 0o640
+    assert {path.name for path in tmp_path.iterdir()} == {"m.ptpkg", "signed.ptpkg"}

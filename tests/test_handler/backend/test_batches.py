@@ -167,10 +167,10 @@ class TestPositionalArguments:
     def both(x: Any, y: Any, scale: Any = 1) -> Any:
         return (x + y) * scale
 
-    def test_several_come_as_args(self) -> None:
+    def test_several_positional_arguments_come_as_args(self) -> None:
         assert ask(self.both, {"args": [[1, 2], [3, 4]]})[0] == [[4, 6]]
 
-    def test_named_ones_stand_beside_them(self) -> None:
+    def test_named_arguments_may_accompany_positional_ones(self) -> None:
         body = {"args": [[1, 2], [3, 4]], "kwargs": {"scale": 2}, "dtype": "float64"}
         assert ask(self.both, body)[0] == [[8.0, 12.0]]
 
@@ -190,7 +190,7 @@ class TestPositionalArguments:
         assert codes == [400]
         assert "`args` must be a list" in answer["message"]
 
-    def test_a_name_beside_them_makes_them_names(self) -> None:
+    def test_a_named_argument_makes_args_and_kwargs_names(self) -> None:
         assert ask(lambda args, other: [args.tolist(), other], {"args": [1], "other": 2})[0] == [[[1], 2]]
 
 
@@ -212,7 +212,7 @@ class TestModes:
         assert "it ran in inference mode" in answer["message"]
         assert "--grad" in answer["message"]
 
-    def test_with_gradients_it_is_answered(self) -> None:
+    def test_a_model_that_differentiates_answers_when_gradients_are_on(self) -> None:
         assert ask(self.Steps(), [1.0, 2.0], grad=True) == ([[2.0, 4.0]], [200])
 
     @pytest.mark.parametrize(("train_mode", "answer"), [(False, [1.0]), (True, [0.0])])

@@ -36,7 +36,7 @@ def call(*args: Any, **kwargs: Any) -> Arguments:
         call(torch.tensor([float("nan"), float("inf")])),
     ],
 )
-def test_every_form_means_the_call(given: Arguments) -> None:
+def test_every_form_of_request_means_the_same_call(given: Arguments) -> None:
     forms = list(forms_of(given))
     assert forms
     for form in forms:

@@ -166,7 +166,7 @@ def test_a_replaced_add_time_of_the_base_is_what_runs(code: Code) -> None:
     assert code.call("both", CONFIG, change)[1][1].startswith("mine\n")
 
 
-def test_what_is_usual_takes_one_step(code: Code) -> None:
+def test_usual_metrics_take_one_call(code: Code) -> None:
     stock, ours = code.call("steps", CONFIG)
     assert stock > 5
     assert ours <= 1  # the name of the enumeration's member, perhaps

@@ -38,7 +38,7 @@ def _given(manager: InterpreterManager, *directories: Path) -> tuple[str, str | 
     return entry["state"], entry["owner"]
 
 
-def test_the_one_model_that_has_left_it_has_the_interpreter_to_itself(
+def test_a_model_that_left_a_change_gets_the_interpreter_to_itself(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:
     assert _given(manager, tmp_path) == ("free", str(tmp_path))
@@ -46,11 +46,15 @@ def test_the_one_model_that_has_left_it_has_the_interpreter_to_itself(
         assert own.interpreter_id != shared.interpreter_id
 
 
-def test_nobody_gets_it_if_several_may_have_left_it(manager: InterpreterManager, tmp_path: Path) -> None:
+def test_nobody_gets_the_interpreter_if_several_may_have_left_the_change(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     assert _given(manager, tmp_path, other) == ("retired", None)
 
 
-def test_nobody_gets_it_if_its_model_is_gone(manager: InterpreterManager, tmp_path: Path) -> None:
+def test_nobody_gets_the_interpreter_if_its_model_is_gone(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
     assert _given(manager, tmp_path / "gone") == ("retired", None)

@@ -337,3 +337,32 @@ for view in views:
 found.append("model.Output" in tree.SERIALIZED_TYPE_TO_PYTHON_TYPE)
 """
     assert _run(session, source) == [0, 1, 0, False]
+
+
+def test_a_load_that_fails_leaves_loggers_as_they_were(session: InterpreterSession) -> None:
+    source = f"""{LOGGERS}
+view, other = ProcessView(None), ProcessView(None)
+try:
+    with view.entered():
+        shared.disabled = True
+        raise ValueError
+except ValueError:
+    pass
+with other.entered():
+    found = [shared.disabled]
+close(view, other)
+"""
+    assert _run(session, source) == [False]
+
+
+def test_a_logger_is_enabled_for_what_its_model_wants(session: InterpreterSession) -> None:
+    """Python keeps what it found out of a logger's level."""
+    source = f"""{LOGGERS}
+strict, other = load(lambda: shared.setLevel(logging.ERROR)), load(lambda: None)
+found = []
+for view in (strict, other, strict, other):
+    with view.entered():
+        found.append(shared.isEnabledFor(logging.INFO))
+close(strict, other)
+"""
+    assert _run(session, source) == [False, True, False, True]

@@ -162,7 +162,7 @@ def test_a_list_of_images_of_different_sizes_is_saved() -> None:
     assert (found.batches, found.content_type) == ("each", "application/octet-stream")
 
 
-def test_texts_are_texts() -> None:
+def test_texts_are_sent_as_texts() -> None:
     def shout(text: str) -> str:
         return text.upper()
 

@@ -34,7 +34,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_waits_for_the_frontend_as_long_as_the_launcher_lives(
+def test_the_host_waits_for_the_frontend_as_long_as_the_launcher_lives(
     temporary: Path, frontend: subprocess.Popen[bytes]
 ) -> None:
     found: list[int | None] = []

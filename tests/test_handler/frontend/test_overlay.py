@@ -76,7 +76,7 @@ def test_many_processes_build_one() -> None:
 
 
 @pytest.mark.parametrize("lost", ["interpool_shim.py", "interpool-overlay", "ts/version.txt"])
-def test_a_damaged_one_is_made_anew(lost: str) -> None:
+def test_a_damaged_overlay_is_made_anew(lost: str) -> None:
     home = overlay()
     (home / lost).unlink()
     assert overlay() == home
@@ -84,7 +84,7 @@ def test_a_damaged_one_is_made_anew(lost: str) -> None:
     assert [entry.name for entry in home.parent.iterdir()] == [home.name]
 
 
-def test_one_that_was_removed_is_made_again_where_it_was(tmp_path: Path) -> None:
+def test_a_removed_overlay_is_made_again_where_it_was(tmp_path: Path) -> None:
     home = tmp_path / "gone" / "server"
     assert restore(home)
     assert not restore(home)

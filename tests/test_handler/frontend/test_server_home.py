@@ -13,7 +13,7 @@ from interpool.handler.errors import OverlayError
 from interpool.handler.frontend.server_home import lives_in, make_server_home, remove_ended
 
 
-def test_it_lives_as_long_as_a_process_has_it_as_its_standard_input(tmp_path: Path) -> None:
+def test_a_servers_home_lives_as_long_as_a_process_has_it_as_standard_input(tmp_path: Path) -> None:
     home, held = make_server_home(tmp_path)
     assert (home / "ts" / "model_service_worker.py").is_file()
     assert home.stat().st_mode & 0o777 == 0o700

@@ -343,3 +343,13 @@ def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "INTERPOOL_STOCK_ARCHIVE (is it INTERPOOL_STOCK_ARCHIVES?)" in done.stderr
     assert "served" not in done.stdout
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write to every file")
+def test_a_log_of_another_users_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOG_LOCATION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    theirs = tmp_path / "logs" / "interpool_host_p.log"
+    theirs.parent.mkdir()
+    theirs.touch(mode=0)
+    assert shim.log_path(os.getpid(), str(tmp_path), "p") == str(tmp_path / theirs.name)

@@ -78,7 +78,7 @@ def test_one_that_nobody_waits_for_or_that_takes_too_long_is_interrupted_thrice_
     assert watch.look([worker]) == []
 
 
-def test_one_that_comes_back_costs_nothing(seconds: Any) -> None:
+def test_an_interrupted_call_that_comes_back_costs_nothing(seconds: Any) -> None:
     watch, worker = CallWatch(grace_s=4.0), _worker(state="ending")
     watch.look([worker])
     worker.connection.running = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from interpool.handler.host.failing import FailingInterpreters
 
 
-def test_two_models_that_load_elsewhere_and_not_here_say_that_it_is_broken() -> None:
+def test_an_interpreter_is_broken_if_two_models_fail_in_it_that_load_elsewhere() -> None:
     failing = FailingInterpreters()
     assert failing.note("/a", 1, loaded=True) == []
     assert failing.note("/b", 1, loaded=True) == []

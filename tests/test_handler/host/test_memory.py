@@ -24,7 +24,7 @@ def _limit(directory: Path, most: str, used: int, cache: int) -> None:
     (directory / "memory.stat").write_text(f"anon 1\ninactive_file {cache}\n")
 
 
-def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
+def test_without_a_limit_memory_is_the_machines(tmp_path: Path) -> None:
     proc, cgroups = _system(tmp_path)
     assert free_part(None, proc, cgroups) == 0.5
     _limit(cgroups / "pods" / "one", "max", 999, 0)
@@ -37,7 +37,7 @@ def test_a_groups_limit_counts_without_pages_that_can_be_given_back(tmp_path: Pa
     assert free_part(None, proc, cgroups) == pytest.approx(0.3)
 
 
-def test_the_group_above_counts_too(tmp_path: Path) -> None:
+def test_the_limit_of_a_parent_group_counts_too(tmp_path: Path) -> None:
     proc, cgroups = _system(tmp_path)
     _limit(cgroups / "pods" / "one", "100", 10, 0)
     _limit(cgroups / "pods", "200", 180, 0)

@@ -26,7 +26,9 @@ def limit() -> Iterator[tuple[int, int]]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def test_what_is_short_limits_growth_to_half_of_it_until_there_is_enough(limit: tuple[int, int]) -> None:
+def test_short_memory_limits_growth_to_half_of_what_is_left_until_there_is_enough(
+    limit: tuple[int, int],
+) -> None:
     rooms = [Room(500, 1000), Room(9 * GIB, 100 * GIB)]
     brake = MemoryBrake(lambda: rooms, lambda: 70 * GIB)
     brake.look()

@@ -60,5 +60,5 @@ def test_a_host_that_does_not_answer_is_not_healthy() -> None:
     )
 
 
-def test_anything_else_is_the_exporters() -> None:
+def test_other_paths_are_the_exporters() -> None:
     assert _get("/metrics", pool_states.pool()) == ("200 OK", b"metrics")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -370,3 +371,24 @@ def test_a_folder_that_others_may_write_to_is_refused(archive: Archive, open_arc
     base_folder().chmod(0o777)
     with pytest.raises(ArchiveError, match="must be a directory of this user with mode 0700"):
         made(open_archive(archive()))
+
+
+def test_source_is_shown_though_the_file_is_not_there(archive: Archive, open_archive: Open) -> None:
+    model = made(open_archive(archive()))
+    with pytest.raises(RuntimeError) as caught:
+        model.fail()
+    assert 'raise RuntimeError("on purpose")' in "".join(traceback.format_exception(caught.value))
+    assert inspect.getsource(type(model).fail).strip().startswith("def fail(self):")
+    assert inspect.getsource(type(model)).startswith("class Net:")
+    assert inspect.getsource(sys.modules[type(model).__module__]).startswith("\nimport os")
+
+
+def test_an_archive_opened_again_has_its_data_again(
+    archive: Archive, open_archive: Open, scratch: Path
+) -> None:
+    path = archive()
+    for _ in range(2):
+        importer = open_archive(path)
+        assert made(importer).read()[1] == "words"
+        importer.close()
+        assert not folders(scratch)

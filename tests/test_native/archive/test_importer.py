@@ -419,3 +419,29 @@ def test_resources_are_looked_through(resources: Any) -> None:
     assert resources.look() == [["__init__.py", "labels.txt", "vocab"], True, True, True, False, False, True]
     with pytest.raises(FileNotFoundError, match="missing"):
         resources.missing()
+
+
+def test_module_that_puts_another_object_in_its_place_is_replaced(open_archive: Open) -> None:
+    importer = open_archive(
+        {
+            "pkg/lazy.py": """
+                import sys, types
+                class Lazy(types.ModuleType):
+                    __path__, __file__ = [], __file__
+                    def __getattr__(self, name):
+                        if name.startswith("_"):
+                            raise AttributeError(name)
+                        return f"made {name}"
+                sys.modules[__name__] = Lazy(__name__)
+                """,
+            "pkg/main.py": """
+                import pkg.lazy
+                from pkg import lazy
+                from pkg.lazy import anything
+                class Make:
+                    def seen(self): return [anything, lazy.b, pkg.lazy.c]
+                def make(): return Make()
+                """,
+        }
+    )
+    assert made(importer).seen() == ["made anything", "made b", "made c"]

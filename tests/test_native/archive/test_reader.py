@@ -204,9 +204,7 @@ member = st.builds(
     members=st.lists(member, max_size=4),
     end=st.dictionaries(st.sampled_from(["count", "here", "disk"]), st.integers(0, 9), max_size=1),
 )
-def test_whatever_is_read_all_readers_read_alike(
-    good: Good, members: list[Member], end: dict[str, int]
-) -> None:
+def test_all_readers_read_the_same(good: Good, members: list[Member], end: dict[str, int]) -> None:
     base = [Member("archive/.data/version", b"6\n"), Member("archive/.data/extern_modules", b"torch\n")]
     assert_refused_or_read_alike(zip_of([*base, *members], end=end))
 

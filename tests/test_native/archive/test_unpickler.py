@@ -128,7 +128,7 @@ def test_what_models_hold_is_itself_again(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KEPT.keys() - {"unbound methods"}))
-def test_so_it_is_in_protocol_4(tmp_path: Path, name: str) -> None:
+def test_what_models_hold_is_itself_again_in_protocol_4(tmp_path: Path, name: str) -> None:
     assert repr(through_a_package(tmp_path / "m.pt", KEPT[name], 4)) == repr(KEPT[name])
 
 

@@ -260,7 +260,7 @@ def test_nothing_in_it_names_a_place_outside(bundle: Path) -> None:
             assert b"/.bundle-" not in content, path  # where it was made
 
 
-def test_it_says_what_is_in_it(bundle: Path) -> None:
+def test_a_bundle_lists_its_contents(bundle: Path) -> None:
     told = json.loads((bundle / "contents.json").read_text())
     assert told["interpreters"] == 2
     assert told["distributions"]["torch"] == torch.__version__

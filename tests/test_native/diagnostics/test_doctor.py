@@ -263,3 +263,14 @@ def test_torch_that_each_process_would_compile_is_a_warning_that_names_the_comma
     compiled.touch()
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert doctor._bytecode().hint == ""
+
+
+def test_a_libpython_of_another_patch_release_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "libpython.so"
+    other.write_bytes(b"\x7fELF 3.11.999\0")
+    right = tmp_path / "right.so"
+    right.write_bytes(b"\x7fELF " + platform.python_version().encode() + b"\0")
+    monkeypatch.setattr(provision.environment, "_libpython_candidates", lambda: [other, right])
+    assert provision.libpython_path() == right

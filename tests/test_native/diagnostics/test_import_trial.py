@@ -99,7 +99,7 @@ def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callab
         ("setting_an_alarm", TIMER_REFUSED),
     ],
 )
-def test_the_reason_is_told(module: Callable[[str], Path], name: str, reason: str) -> None:
+def test_a_failed_import_says_why(module: Callable[[str], Path], name: str, reason: str) -> None:
     module(name)
     found = only(name, seconds=1 if name == "hanging" else 60)
     assert (found.name, found.ok) == (f"import {name}", False)

@@ -111,6 +111,8 @@ def test_what_an_ordinary_python_does_not_find_is_missing(call: str, status: Sta
         ("beside_the_host", Status.HOST, "a wrong answer: …True… instead of …False…"),
     ],
 )
-def test_the_reason_is_told(function: Callable[[str], str], name: str, status: Status, failure: str) -> None:
+def test_a_failed_run_says_why(
+    function: Callable[[str], str], name: str, status: Status, failure: str
+) -> None:
     verdict = try_call(function(name), seconds=5 if name == "hanging" else 60)
     assert (verdict.status, verdict.failure) == (status, failure)

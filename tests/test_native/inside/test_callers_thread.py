@@ -47,7 +47,7 @@ def test_affinity_and_signal_mask_are_the_callers_again(session: InterpreterSess
     assert code.call("state") == before
 
 
-def test_a_models_own_thread_is_its_own(session: InterpreterSession) -> None:
+def test_a_models_own_thread_may_change_its_affinity_and_signal_mask(session: InterpreterSession) -> None:
     code = Code(session, SOURCE)
     before = state()
     cores, blocked = code.call("change_on_a_thread")

@@ -130,7 +130,7 @@ def _in_plain_python() -> dict[str, str]:
 
 
 @without_a_device
-def test_whoever_asks_for_cuda_is_told_what_plain_python_tells(manager: InterpreterManager) -> None:
+def test_asking_for_cuda_says_what_plain_python_says(manager: InterpreterManager) -> None:
     threaded = """
 def on_thread(expressions):
     from concurrent.futures import ThreadPoolExecutor

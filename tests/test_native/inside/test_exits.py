@@ -66,7 +66,9 @@ class Model:
         return self.written.exists() and self.written.read_text() == text
 
 
-def test_they_are_called_when_its_scope_is_closed_the_last_one_first(code: Code, tmp_path: Path) -> None:
+def test_exit_functions_are_called_in_reverse_order_when_the_models_scope_is_closed(
+    code: Code, tmp_path: Path
+) -> None:
     both = "atexit.register(write, 'first.')\n@atexit.register\ndef last():\n    write('last.')\n"
     one, two = Model(tmp_path, "one", both), Model(tmp_path, "two", "atexit.register(write, 'two')")
     for model in (one, two):
@@ -78,7 +80,7 @@ def test_they_are_called_when_its_scope_is_closed_the_last_one_first(code: Code,
     wait_for(lambda: two.has_written("two"), "the exit functions of the other one")
 
 
-def test_what_they_import_is_their_models_whichever_is_served(code: Code, tmp_path: Path) -> None:
+def test_exit_functions_import_their_own_models_modules(code: Code, tmp_path: Path) -> None:
     source = """
 def clean_up():
     from utils import NAME
@@ -98,7 +100,7 @@ import utils
     wait_for(lambda: two.has_written("two"), "the other one's")
 
 
-def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(tmp_path: Path) -> None:
+def test_exit_functions_of_a_loaded_model_are_called_when_the_program_ends(tmp_path: Path) -> None:
     gone, there = (Model(tmp_path, name, f"atexit.register(write, {name!r})") for name in ("gone", "there"))
     done = run_program(
         f"""
@@ -125,7 +127,9 @@ def test_those_of_a_model_that_is_still_there_are_called_when_the_program_ends(t
     assert there.has_written("there")
 
 
-def test_those_of_a_hermetic_archive_are_called_when_it_is_closed(code: Code, tmp_path: Path) -> None:
+def test_exit_functions_of_a_hermetic_archive_are_called_when_it_is_closed(
+    code: Code, tmp_path: Path
+) -> None:
     written = tmp_path / "written.txt"
     source = WRITES.format(path=str(written)) + (
         "import torch\n"
@@ -137,3 +141,85 @@ def test_those_of_a_hermetic_archive_are_called_when_it_is_closed(code: Code, tm
     assert not written.exists()
     code.call("close_package", str(path))
     wait_for(lambda: written.exists() and written.read_text() == "packed", "its exit function")
+
+
+def test_an_exit_function_that_was_unregistered_is_not_called(code: Code, tmp_path: Path) -> None:
+    source = """
+def other():
+    write("other")
+
+atexit.register(write, "no")
+atexit.register(other)
+atexit.register(write, "no")
+atexit.unregister(write)
+"""
+    model = Model(tmp_path, "one", source)
+    code.call("make", str(model.directory))
+    code.call("close", str(model.directory))
+    wait_for(lambda: model.has_written("other"), "the one that is left")
+
+
+def test_an_exit_function_that_fails_or_waits_holds_up_neither_others_nor_the_unloading(
+    code: Code, tmp_path: Path
+) -> None:
+    source = """
+import threading, time
+go_on = threading.Event()
+
+def wait():
+    go_on.wait()
+    write("waited.")
+
+atexit.register(go_on.set)
+atexit.register(write, "after.")
+atexit.register(lambda: 1 / 0)
+threading.Timer(0.5, go_on.set).start()
+atexit.register(wait)
+"""
+    model = Model(tmp_path, "one", source)
+    code.call("make", str(model.directory))
+    code.call("close", str(model.directory))
+    wait_for(lambda: model.has_written("waited.after."), "all of them")
+
+
+def test_exit_functions_neither_run_in_the_directory_of_the_unloading_thread_nor_change_it(
+    tmp_path: Path,
+) -> None:
+    source = """
+import os
+
+@atexit.register
+def leave():
+    open("left", "w").close()
+    os.chdir("/")
+    write("moved")
+"""
+    model = Model(tmp_path, "one", source)
+    (served := tmp_path / "served").mkdir()
+    done = run_program(
+        f"""
+        import os, sys, time
+        from pathlib import Path
+        from interpool import InterpreterManager
+        from interpool_testing import Code
+
+        directory, served = sys.argv[1:]
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            code = Code(session, {SCOPES!r})
+            code.call("make", directory)
+            os.chdir(served)
+            code.call("close", directory)
+            while not Path(directory + ".txt").exists():
+                time.sleep(0.01)
+            print(os.path.samefile(os.getcwd(), served), os.listdir(served))
+        """,
+        str(model.directory),
+        str(served),
+    )
+    assert (done.returncode, done.stdout) == (0, "True []\n"), done.stderr
+    assert (model.directory / "left").exists()
+
+
+def test_the_environments_own_registration_of_the_same_function_stays(code: Code, tmp_path: Path) -> None:
+    model = Model(tmp_path, "one", "import colorsys\natexit.register(colorsys.shut)\nwrite('loaded')")
+    assert code.call("with_the_same_function", str(model.directory)) == [True, 0]  # it is held as before

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from archives import SCALE, build_package, build_scale
-from interpool_testing import PATH, Code
+from interpool_testing import PATH, Code, assert_clean, run_program
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import InterpreterStartError
@@ -411,3 +411,26 @@ def test_functions_that_ask_a_class_or_cpp_ask_nothing_else(where: tuple[str, st
     for function in [each for each in _functions(code) if each.co_name == where[1]]:  # not in every release
         assert set(function.co_names) <= {"isinstance", "FakeTensor", "Tensor", "torch", "_C", asked}
         assert asked in function.co_names
+
+
+@pytest.mark.long
+def test_interpreters_that_export_and_trace_at_once_do_not_disturb_each_other() -> None:
+    assert_clean(
+        run_program(
+            """
+            from interpool import InterpreterManager
+            from interpool_testing import Code, every_interpreter, together
+
+            SOURCE = '''
+            import torch
+            def export():
+                program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+                x = torch.ones(1, 2)
+                return torch.equal(program.module()(x), program.module()(x))
+            '''
+            with InterpreterManager(4) as pool, every_interpreter(pool) as sessions:
+                codes = [Code(session, SOURCE) for session in sessions]
+                assert together([lambda code=code: code.call("export") for code in codes]) == [True] * 4
+            """
+        )
+    )

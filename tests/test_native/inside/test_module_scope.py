@@ -191,7 +191,9 @@ def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environme
         scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
 
 
-def test_so_if_an_earlier_model_has_imported_the_package(scopes: Scopes) -> None:
+def test_a_module_put_in_place_by_hand_is_the_environments_whoever_imported_its_package(
+    scopes: Scopes,
+) -> None:
     """As ``xml.parsers.expat`` does, of which ``xml`` alone may be there before."""
     scopes.outside(
         "import sys\nfor name in [name for name in sys.modules if name.partition('.')[0] == 'xml']:\n"

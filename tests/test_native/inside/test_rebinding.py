@@ -111,7 +111,7 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         "logging.getLogger('x').setLevel(10)\nlogging.basicConfig()",
     ],
 )
-def test_what_libraries_and_models_live_by_is_not(session: InterpreterSession, code: str) -> None:
+def test_usual_changes_of_libraries_and_models_are_not_told(session: InterpreterSession, code: str) -> None:
     assert _found(session, code) == ""
 
 

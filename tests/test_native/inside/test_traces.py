@@ -200,7 +200,7 @@ Worker().start()
         FUNCTION,
     ],
 )
-def test_what_only_the_model_keeps_is_none(session: InterpreterSession, code: str) -> None:
+def test_what_only_the_model_keeps_is_no_trace(session: InterpreterSession, code: str) -> None:
     assert _found(session, code, undo="end.set()" if code == THREADS else "") == ("", "")
 
 

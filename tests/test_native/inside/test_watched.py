@@ -106,7 +106,7 @@ def test_a_change_is_told_until_it_is_taken_back(code: Code, change: str, back: 
     assert code.call("told", change, back) == [True, True, False, False, True, True]
 
 
-def test_what_changes_beside_is_none(code: Code) -> None:
+def test_changes_of_other_names_are_not_told(code: Code) -> None:
     assert code.call("told", "Class.beside = 1; module.beside = 1", "del Class.beside") == [True] * 6
 
 
@@ -119,5 +119,5 @@ def test_only_pairs_of_an_object_and_a_name_are_taken(code: Code) -> None:
     assert code["raised"]((1, 2)).to_value() == "TypeError"
 
 
-def test_an_attribute_that_raises_does_so_then(code: Code) -> None:
+def test_an_attribute_that_raises_raises_when_it_is_looked_at(code: Code) -> None:
     assert code["raised_later"]().to_value() is True

@@ -492,3 +492,16 @@ def test_a_limited_call_and_a_models_threads_may_recurse_through_c_whatever_the_
     )
     assert_clean(done)
     assert done.stdout == "too deep ['too deep']\n"
+
+
+def test_a_call_that_is_stopped_cleans_up(pool: InterpreterManager) -> None:
+    with pool.acquire_session(timeout=60, call_limit=LIMIT_S) as session:
+        code = Code(session, SOURCE)
+        function = code["clean_up"]
+
+        def run() -> None:
+            with pytest.raises(CallTimeoutError, match="clean_up in interpreter"):
+                function()
+
+        assert took(run) >= LIMIT_S
+        assert code["cleaned"].to_value() == [True]

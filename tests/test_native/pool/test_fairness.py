@@ -76,3 +76,10 @@ def test_a_model_that_others_keep_waiting_makes_the_pool_grow_once() -> None:
         assert manager.stats()["models"]["greedy"]["running"] == 1
         with quiet(), pytest.raises(LeaseTimeoutError):
             manager.acquire_session(affinity="greedy", timeout=0)
+
+
+def test_an_instance_is_leased_for_a_model() -> None:
+    with InterpreterManager(1) as manager:
+        (instance,) = manager.all_instances()
+        with instance.acquire_session(timeout=60, affinity="model"):
+            assert manager.stats()["models"]["model"]["running"] == 1

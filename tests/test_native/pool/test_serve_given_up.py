@@ -77,7 +77,7 @@ def test_what_serves_a_model_is_not_interrupted(manager: InterpreterManager) -> 
     client.close()
 
 
-def test_what_serves_a_model_is_not_interrupted_after_a_call_that_was_before_it_began(
+def test_what_serves_a_model_is_not_interrupted_by_an_earlier_calls_interruption(
     manager: InterpreterManager,
 ) -> None:
     client = Client(manager, "goes_on")

@@ -120,7 +120,9 @@ def test_a_write_in_one_interpreter_is_seen_in_no_other(
             assert (call(session, "total", key) == total) is (number != writer)
 
 
-def test_who_comes_after_a_write_has_what_it_loaded(manager: InterpreterManager, key: str) -> None:
+def test_an_interpreter_that_loads_after_a_write_has_what_it_loaded(
+    manager: InterpreterManager, key: str
+) -> None:
     first, second, *_ = manager.all_instances()
     with first.acquire_session(timeout=60) as session:
         call(session, "keep", key, 5)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import re
+import textwrap
 import threading
 import warnings
 from typing import Any
@@ -197,3 +199,31 @@ def test_a_process_ends_while_its_pool_grows() -> None:
     )
     assert_clean(done)  # nor does anybody complain who still waits
     assert done.stdout == "growing\n"
+
+
+def test_a_pool_is_closed_while_a_session_closes_whose_objects_take_long_to_go() -> None:
+    """Handles of it that went before are nothing that it holds any more."""
+    gate = Gate()
+    manager = InterpreterManager(1)
+    session = manager.acquire_session(timeout=60)
+    source = """
+        import os
+        class Slow:
+            def __del__(self):
+                os.write(begun, b"x")
+                os.read(gate, 1)  # without the GIL
+    """
+    begun, begin = os.pipe()
+    slow = Code(session, f"begun, gate = {begin}, {gate.fd}\n{textwrap.dedent(source)}")["Slow"]()
+    dropped = [session.from_value({}) for _ in range(3)]
+    dropped.clear()
+    closing = threading.Thread(target=session.close)
+    closing.start()
+    assert os.read(begun, 1) == b"x"
+    with gate, pytest.warns(ResourceWarning, match="was never closed and holds no objects"):
+        manager.close()
+    closing.join(60)
+    assert not closing.is_alive()
+    os.close(begun)
+    os.close(begin)
+    del slow

@@ -29,7 +29,7 @@ def found() -> str:
 
 
 @pytest.mark.usefixtures("other_torch")
-def test_it_is_refused_with_what_was_looked_at(found: str) -> None:
+def test_an_untested_torch_is_refused_with_what_was_looked_at(found: str) -> None:
     with pytest.raises(InterpreterStartError) as refused:
         untested.refuse_untested(interposer_path())
     assert str(refused.value).startswith(f"{found}all private names and symbols are there. What to do: ")
@@ -37,13 +37,15 @@ def test_it_is_refused_with_what_was_looked_at(found: str) -> None:
 
 
 @pytest.mark.usefixtures("other_torch")
-def test_who_wants_to_try_it_goes_on_where_all_names_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untested_torch_may_be_tried_if_it_has_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERPOOL_UNTESTED", "1")
     untested.refuse_untested(interposer_path())
 
 
 @pytest.mark.usefixtures("other_torch")
-def test_nobody_goes_on_where_names_are_gone(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+def test_an_untested_torch_that_lacks_names_is_refused_in_any_case(
+    monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
     monkeypatch.setenv("INTERPOOL_UNTESTED", "1")
     with pytest.raises(InterpreterStartError) as refused:
         untested.refuse_untested(Path("/nowhere/lib.so"))
@@ -58,7 +60,7 @@ def test_a_python_that_was_not_tested_is_named(monkeypatch: pytest.MonkeyPatch) 
     assert found.startswith(f"CPython {sys.version_info.major}.{sys.version_info.minor}.")
 
 
-def test_a_pool_does_not_start_with_it() -> None:
+def test_a_pool_does_not_start_with_an_untested_torch() -> None:
     program = """
 from interpool.native.pool import untested
 untested.satisfies = lambda name, version: False

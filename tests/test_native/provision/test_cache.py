@@ -19,6 +19,7 @@ from waiting import NOT_STUCK_S
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
+from interpool.native.provision.store import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,3 +278,51 @@ def test_a_full_disk_leaves_no_half_files(
     held = provision.private_copy(str(extension), 1)
     assert not any(path.startswith(f"{cache}/") for path in held)
     assert not list(cache.glob("*/slots/0001/*/*"))
+
+
+def test_another_build_of_one_size_and_time_is_patched_anew(
+    cache: Path, extension: Path, forget: functools.partial[None]
+) -> None:
+    """Of one second, or where all files are given one time."""
+    os.utime(extension, ns=(0, 1_000_000_000_000_000))
+    first = Path(provision.private_copy(str(extension), 0)[-1]).read_bytes()
+    build = bytearray(extension.read_bytes())
+    build_id = build.index(b"\3\0\0\0GNU\0") + 8
+    build[build_id] ^= 1
+    extension.write_bytes(build)
+    os.utime(extension, ns=(0, 1_000_000_000_000_000))
+    forget()
+    second = Path(provision.private_copy(str(extension), 0)[-1]).read_bytes()
+    assert len(second) == len(first)
+    assert second != first
+
+
+def test_a_needed_object_turning_private_changes_the_verdict(cache: Path, tmp_path: Path) -> None:
+    torch = SITE / "torch/_C.so"
+    (tmp_path / "lib").mkdir()
+    user = Path(shutil.copy2(next(SITE.glob("torch/_C.cpython-*.so")), tmp_path / torch.name))
+    needed = tmp_path / "lib/libtorch_python.so"
+    shutil.copy2(SITE / "torch/lib/libshm.so", needed)  # uses no Python
+    assert len(provision.private_copy(str(user), 0)) == 2
+    shutil.copy2(ORIGINAL, needed)
+    first, second, third = provision.private_copy(str(user), 0)
+    assert (Path(second).name, Path(third).name) == (needed.name, user.name)
+    assert first == provision.libpython_copy(0)
+
+
+def test_a_child_that_is_forked_while_a_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    with locked(tmp_path, "one"):
+        child = os.fork()
+        if child == 0:
+            os.read(read_end, 1)
+            os._exit(0)
+    try:
+        handle = os.open(tmp_path / "locks" / "one", os.O_RDWR)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+    finally:
+        os.write(write_end, b".")
+        os.waitpid(child, 0)
+        os.close(read_end)
+        os.close(write_end)

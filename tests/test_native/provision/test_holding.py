@@ -103,3 +103,35 @@ def test_where_nothing_can_be_locked_a_process_goes_on(tmp_path: Path) -> None:
     holder.hold(slot_byte(1), tmp_path / "slot")
     holder.date()
     assert not is_held(tmp_path / "set")
+
+
+def test_a_set_that_was_replaced_before_it_is_locked_is_not_free(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], Holder]
+) -> None:
+    stock = holding._open
+
+    def open_too_early(path: str) -> int:
+        monkeypatch.setattr(holding, "_open", stock)
+        descriptor = stock(path)
+        directory.rename(tmp_path / "removed")
+        hold()
+        return descriptor
+
+    monkeypatch.setattr(holding, "_open", open_too_early)
+    with unheld(directory) as free:
+        assert not free
+
+
+def test_a_descriptor_that_somebody_closed_is_not_taken_for_ours(
+    directory: Path, hold: Callable[[], Holder]
+) -> None:
+    holder = hold()
+    holder.hold(slot_byte(1), directory / "slot")
+    number = holder._descriptor
+    os.close(number)
+    with open(os.devnull, "rb") as other:
+        os.dup2(other.fileno(), number)
+    assert not is_held(directory)
+    holder.hold(slot_byte(2), directory / "slot")
+    assert not is_free(directory, slot_byte(1))
+    os.close(number)  # it is still open: nobody has closed it in between

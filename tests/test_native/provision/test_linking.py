@@ -209,3 +209,21 @@ def test_nothing_that_a_copy_has_made_is_destroyed_at_the_process_end(
 
     assert said(path) == "called\ndestroyed\n"
     assert said(str(INTERPOSER()), *provision.private_copy(path, 0)) == ""
+
+
+def test_a_definition_in_the_programs_global_scope_does_not_come_before_the_interposers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = build(tmp_path / "libstock.so", 'extern "C" int answer() { return 1; }')
+    user = build(tmp_path / "_user.so", USER, stock)
+    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    assert ask(interposer, user, preload=stock) == 2
+
+
+def test_a_definer_of_an_interposed_name_gets_the_interposers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = build(tmp_path / "_own.so", 'extern "C" int answer() { return 1; }' + USER)
+    interposer = interpose(tmp_path, 'extern "C" int answer() { return 2; }', monkeypatch)
+    assert ctypes.CDLL(own).ask() == 1
+    assert ask(interposer, own) == 2

@@ -66,7 +66,7 @@ def test_its_library_is_found_and_interpreters_compute(tmp_path: Path) -> None:
     assert said == [release, "14"] * 2
 
 
-def test_its_library_can_be_named_wherever_it_lies(tmp_path: Path) -> None:
+def test_libpython_can_be_named_wherever_it_lies(tmp_path: Path) -> None:
     named = tmp_path / "elsewhere" / LIBPYTHON.name
     named.parent.mkdir()
     shutil.copy(LIBPYTHON, named)

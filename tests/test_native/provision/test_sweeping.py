@@ -222,7 +222,7 @@ def test_what_was_unused_longest_goes_until_the_cache_is_small_enough(
     assert clean(root, Limits(DAYS_14, megabytes * 1e6)) == []
 
 
-def test_of_a_set_in_use_that_is_too_large_goes_what_is_not_used(
+def test_unused_parts_of_a_set_in_use_that_is_too_large_go(
     cache: Path, extension: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copy2(ORIGINAL, tmp_path / "_other.so"))
@@ -297,3 +297,29 @@ def test_a_process_that_has_a_pool_sweeps_beside_it(cache: Path, extension: Path
     assert_clean(done)
     assert done.stdout == "3.0\n"
     assert len(sweeping.sets(cache)) == 1
+
+
+def test_copies_that_were_prepared_stay_when_their_original_has_changed(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    copies = provision.private_copy(str(extension), 0)
+    file = tmp_path / "prepared.txt"
+    file.write_text("\n".join(copies))
+    provision.keep_for(file)
+    give_up()
+    os.utime(extension, (1, 1))
+    provision.private_copy(str(extension), 0)  # makes a template, and removes what is of no use any more
+    assert all(map(os.path.exists, copies))
+    file.unlink()
+    give_up()
+    os.utime(extension, (2, 2))
+    provision.private_copy(str(extension), 0)
+    assert [os.path.exists(path) for path in copies] == [True, False]
+
+
+def test_a_size_is_kept_where_no_age_is(large: list[Path]) -> None:
+    age(set_stamp(large[0]), days=100)
+    root = large[0].parent
+    assert clean(root, Limits()) == []
+    assert clean(root, Limits(size=10e6)) == []
+    assert clean(root, Limits(size=8e6)) == large[:1]

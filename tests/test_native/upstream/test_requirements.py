@@ -45,7 +45,7 @@ def test_what_pip_installs_is_what_is_claimed() -> None:
 @pytest.mark.skipif(
     os.environ.get(UNTESTED) == "1", reason="this run is one of those that claims are to rest on"
 )
-def test_what_is_claimed_besides_has_been_run() -> None:
+def test_other_claimed_versions_have_been_run() -> None:
     """In one cell at least, and nothing failed; with what scripts/setup chooses, all tests run."""
     good = [
         cell.partition("+")
