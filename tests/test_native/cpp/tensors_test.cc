@@ -83,26 +83,23 @@ class TensorsTest : public ::testing::Test {
   }
 };
 
-TEST_F(TensorsTest, AreFreedBehindOthersWhoseEndWaits) {
+TEST_F(TensorsTest, AreFreedBehindOneWhoseEndWaits) {
   std::atomic<bool> open{false};
-  std::atomic<int> waiting{0};
-  for (int i = 0; i < 3; ++i) {
-    MainThread::get().run_later([&] {
-      ++waiting;
-      while (!open) {
-        std::this_thread::sleep_for(1ms);
-      }
-      --waiting;
-    });
-  }
+  std::atomic<bool> waiting{false};
+  MainThread::get().run_later([&] {
+    waiting = true;
+    open.wait(false);
+    waiting = false;
+  });
   Memory memory;
   {
     const at::Tensor there = imported(exported(tensor_of(memory)));
   }
   EXPECT_TRUE(eventually([&] { return memory.freed == 1; }));
-  EXPECT_EQ(waiting, 3);
+  EXPECT_TRUE(waiting);
   open = true;
-  EXPECT_TRUE(eventually([&] { return waiting == 0; }));
+  open.notify_all();
+  EXPECT_TRUE(eventually([&] { return !waiting; }));
 }
 
 TEST_F(TensorsTest, KeepOneOwnerHoweverOftenTheyCross) {
