@@ -232,6 +232,7 @@ class _Beside:
 
     async def _serve(self, worker: FollowedWorker) -> None:
         """Have a worker beside this one, for as long as it lasts."""
+        from interpool.handler.direct.models import model_not_found
         from interpool.handler.direct.supervision import Place
 
         with contextlib.closing(worker):
@@ -249,7 +250,7 @@ class _Beside:
                 if not queue.wanted and self._known.get((model.name, model.version)) is model:
                     del self._known[model.name, model.version]
                     self._models.remove(model)
-                    queue.fail_waiting()
+                    queue.refuse_waiting(model_not_found(model.name))
 
     async def _model(self, worker: FollowedWorker) -> ServedModel | None:
         """The model of a worker; None if its requests are TorchServe's to assign."""

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from interpool.handler.direct.job import Job
-from interpool.handler.direct.worker import WorkerConnection, worker_died
+from interpool.handler.direct.job import Job, Refusal
+from interpool.handler.direct.worker import WorkerConnection
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class ModelQueue:
         self.workers.add(worker)
         self._take_back(worker)
 
-    def fail_waiting(self) -> None:
-        """Answer what waits: the model is gone, or has no worker any more that could."""
+    def refuse_waiting(self, refusal: Refusal) -> None:
+        """Answer what waits: the model is gone."""
         jobs, self._jobs = self._jobs, deque()
         for job in jobs:
-            job.deliver(worker_died())
+            job.deliver(refusal)
 
     def _take_back(self, worker: WorkerConnection) -> None:
         self._idle.append(worker)

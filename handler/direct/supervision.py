@@ -10,7 +10,7 @@ from functools import partial
 
 from interpool.handler.direct.host_link import WorkerGone, register
 from interpool.handler.direct.queue import ModelQueue
-from interpool.handler.direct.worker import LoadFailed
+from interpool.handler.direct.worker import LoadFailed, worker_died
 from interpool.handler.errors import WorkerRefused
 
 # Seconds before a worker that ended is started anew, each time that it has not become ready meanwhile.
@@ -114,6 +114,8 @@ class Place:
                 if not self.ready.done():
                     self.ready.set_result(None)
                 await ended.wait()
+                if said and self._beside is not None:
+                    raise WorkerGone(said[0])
             except LoadFailed:
                 if said:
                     raise WorkerRefused(said[0]) from None
@@ -156,7 +158,7 @@ class Workers:
         self._queue.wanted = 0
         for worker in list(self._queue.workers):
             worker.leave()
-        self._queue.fail_waiting()
+        self._queue.refuse_waiting(worker_died())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -65,7 +65,15 @@ def main(arguments: list[str]) -> int:
 
         rotated_log.install()
         remove_stale(options.runtime_dir.parent)
-        host = PoolHost(options.runtime_dir, options.pool, options.frontend, pool, ahead=options.ahead)
+        address = _direct_address(options.runtime_dir, options.frontend, options.pool)
+        host = PoolHost(
+            options.runtime_dir,
+            options.pool,
+            options.frontend,
+            pool,
+            ahead=options.ahead,
+            lasting=address is not None,
+        )
     except (InterpoolError, OSError) as error:
         logger.error("%s", error)
         os._exit(1)  # nothing else can be ended while an interpreter starts
@@ -76,33 +84,26 @@ def main(arguments: list[str]) -> int:
     # From here on stdout is the log too; closing the pipe is what the shim waits for.
     os.dup2(2, 1)
     host.leave_on_sigterm()
-    direct = (
-        _direct_address(options.runtime_dir, options.frontend) if options.pool == shim.DEFAULT_POOL else None
-    )
+    if address is not None:
+        address.start()
     host.run()
-    if direct is not None:
-        direct.close()
+    if address is not None:
+        address.close()
     # What Python does first when it ends: interpreters run their exit functions, and models' files go.
     run_exit_functions()
     os._exit(0)
 
 
-def _direct_address(runtime_dir: Path, frontend: int) -> DirectAddress | None:
-    """The address at which this host answers HTTP, if the environment names one."""
+def _direct_address(runtime_dir: Path, frontend: int, pool: str) -> DirectAddress | None:
+    """The address at which the default pool's host answers HTTP, if the environment names one."""
     from interpool.handler.config import HostSettings
 
     address = HostSettings.of_environment().direct_address
-    if not address:
+    if not address or pool != shim.DEFAULT_POOL:
         return None
     from interpool.handler.direct.beside import DirectAddress
 
-    try:
-        direct = DirectAddress(address, runtime_dir, frontend)
-    except InterpoolError as error:
-        logger.error("%s", error)
-        return None
-    direct.start()
-    return direct
+    return DirectAddress(address, runtime_dir, frontend)
 
 
 def prepare_process() -> None:

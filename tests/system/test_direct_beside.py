@@ -1,0 +1,225 @@
+"""The direct address beside TorchServe: what its managers do is true there at once, and its guards hold."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+from local_server import JSON, Answer, TorchServe, free_ports
+from system.comparison.archive import Archive
+from system.comparison.building import build
+from waiting import wait_for
+
+
+class Beside(TorchServe):
+    """A TorchServe with a direct address."""
+
+    def __init__(self, **properties: str) -> None:
+        (port,) = free_ports(1)
+        self.direct = f"http://127.0.0.1:{port}"
+        address = {"INTERPOOL_DIRECT_ADDRESS": f"127.0.0.1:{port}"}
+        super().__init__(
+            environment={**address, "INTERPOOL_ORDINARY_ARCHIVES": "pool"}, properties=properties
+        )
+
+    def get(self, path: str) -> Answer:
+        """Whether it is up, for the start: it answers, if only that a token is missing."""
+        answer = super().get(path)
+        return Answer(200 if answer.status == 400 else answer.status, answer.body, answer.headers)
+
+    def ask(self, path: str, value: object = None, method: str = "POST") -> Answer:
+        """An answer of the direct address; status 0 where there is none."""
+        body = None if value is None else json.dumps(value).encode()
+        try:
+            return self.request(method, self.direct + path, body, JSON, timeout=60)
+        except OSError as error:
+            return Answer(0, str(error).encode(), {})
+
+    def add(self, name: str, *, config: str = "", version: str = "1.0", **options: object) -> None:
+        archive = Archive(name, "handler.py", [], [], folder="front", config=config, version=version)
+        build(archive, self.store)
+        answer = self.register(f"{name}.mar", **{"initial_workers": 1, **options})
+        assert answer.status == 200, answer.text
+
+    def pooled(self, name: str, count: int) -> bool:
+        """Whether so many workers of the direct address have the model."""
+        pools = self.pools().values()
+        found = [each for pool in pools for each in pool["beside"] if each["model"].startswith(f"{name}/")]
+        return len(found) == count and all(each["started"] for each in found)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Beside]:
+    with Beside(max_request_size="100000", cors_allowed_origin="https://x.example") as running:
+        wait_for(lambda: running.ask("/ping", method="GET").status == 200, "the direct address")
+        yield running
+
+
+def _answered_by(server: Beside, path: str) -> bool:
+    """Whether the pool answered it, and not TorchServe's frontend: by what only the frontend counts."""
+    before = _counted(server)
+    assert server.ask(path, {"n": 1}).status == 200
+    return _counted(server) == before
+
+
+def _counted(server: Beside) -> float:
+    text = server.request("GET", f"{server.metrics}/metrics").text
+    lines = [line for line in text.splitlines() if line.startswith("ts_inference_requests_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_a_model_is_there_from_its_registration_to_its_end(server: Beside) -> None:
+    assert server.ask("/predictions/life", {}).status == 404
+    server.add("life")
+    wait_for(lambda: server.pooled("life", 1), "a worker beside TorchServe's")
+    assert server.ask("/predictions/life", {"n": 1}).json["wish"] == {"n": 1}
+    assert _answered_by(server, "/predictions/life")
+    assert server.scale("life", 3).status == 200
+    wait_for(lambda: server.pooled("life", 3), "three of them")
+    assert server.scale("life", 1).status == 200
+    wait_for(lambda: server.pooled("life", 1), "one of them")
+    assert server.ask("/predictions/life/1.0", {"n": 2}).status == 200
+    assert server.ask("/predictions/life/7.7", {"n": 2}).status == 404
+    assert server.unregister("life").status == 200
+    wait_for(lambda: server.ask("/predictions/life", {}).status == 404, "the model's end")
+    wait_for(lambda: server.pooled("life", 0), "no worker")
+
+
+def test_requests_without_a_version_follow_the_default(server: Beside) -> None:
+    server.add("turns")
+    server.add("turns", version="2.0", batch_size=2, max_batch_delay=1)
+    wait_for(lambda: server.pooled("turns", 2), "both versions")
+    paths = [f"/predictions/turns{version}" for version in ("", "/1.0", "/2.0")]
+    sizes = [server.ask(path, {}).json["batch size"] for path in paths]
+    assert sizes == [1, 1, 2]
+    assert server.request("PUT", f"{server.management}/models/turns/2.0/set-default").status == 200
+    wait_for(lambda: server.ask("/predictions/turns", {}).json["batch size"] == 2, "the new default")
+    assert server.unregister("turns/1.0").status == 200
+    wait_for(lambda: server.ask("/predictions/turns/1.0", {}).status == 404, "the version's end")
+    assert server.unregister("turns").status == 200
+
+
+def test_requests_are_answered_while_versions_and_workers_come_and_go(server: Beside) -> None:
+    server.add("busy", initial_workers=2)
+    wait_for(lambda: server.pooled("busy", 2), "its workers")
+    statuses: Counter[int] = Counter()
+    end = threading.Event()
+
+    def ask(number: int) -> None:
+        while not end.is_set():
+            answer = server.ask("/predictions/busy", {"n": number})
+            statuses[answer.status] += 1
+            assert answer.status, answer.text
+            if answer.status == 200:
+                assert answer.json["wish"] == {"n": number}
+
+    with ThreadPoolExecutor(4) as threads:
+        asking = [threads.submit(ask, number) for number in range(4)]
+        try:
+            for count in (4, 1, 3):
+                assert server.scale("busy", count).status == 200
+            wait_for(lambda: statuses[200] > 10, "answers")
+            assert statuses.keys() == {200}
+            assert server.unregister("busy").status == 200
+            time.sleep(0.2)
+        finally:
+            end.set()
+        for each in asking:
+            each.result()
+    assert statuses.keys() <= {200, 404, 500, 503}
+
+
+def test_what_the_pool_does_not_have_is_passed_on(server: Beside) -> None:
+    server.add("elsewhere", config="interpool: {ordinary: stock}\n")
+    assert server.pooled("elsewhere", 0)
+    assert server.ask("/predictions/elsewhere", {"n": 5}).json["wish"] == {"n": 5}
+    assert server.ask("/predictions/elsewhere", {"pieces": 3}).body.startswith(b"piece 0 piece 1 piece 2 ")
+    assert server.ask("/ping", method="GET").json == {"status": "Healthy"}
+    assert "/predictions/{model_name}" in server.ask("/", method="OPTIONS").json["paths"]
+    assert server.ask("/predictions/nobody", {}).json["type"] == "ModelNotFoundException"
+    assert server.ask("/models", method="GET").status == 404
+    assert server.unregister("elsewhere").status == 200
+
+
+def test_a_streamed_answer_comes_in_pieces(server: Beside) -> None:
+    server.add("pieces")
+    wait_for(lambda: server.pooled("pieces", 1), "its worker")
+    address = urlsplit(server.direct)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+    connection.request("POST", "/predictions/pieces", b'{"pieces": 4}', {"Content-Type": JSON})
+    answer = connection.getresponse()
+    assert answer.chunked
+    assert answer.read().startswith(b"piece 0 piece 1 piece 2 piece 3 {")
+    connection.close()
+    assert server.unregister("pieces").status == 200
+
+
+def test_the_servers_settings_hold(server: Beside) -> None:
+    server.add("bound")
+    wait_for(lambda: server.pooled("bound", 1), "its worker")
+    answer = server.ask("/predictions/bound", {"n": 1})
+    assert answer.headers["access-control-allow-origin"] == "https://x.example"
+    address = urlsplit(server.direct)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+    connection.putrequest("POST", "/predictions/bound")
+    connection.putheader("Content-Length", "100001")
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert server.unregister("bound").status == 200
+
+
+def test_a_killed_host_takes_the_address_along_and_the_next_one_has_it(server: Beside) -> None:
+    server.add("survivor")
+    wait_for(lambda: server.pooled("survivor", 1), "its worker")
+    (host,) = server.hosts()
+    host.kill()
+    wait_for(
+        lambda: server.ask("/predictions/survivor", {"n": 1}).status == 200, "an answer of the next host"
+    )
+    wait_for(lambda: server.pooled("survivor", 1), "its worker in the next host")
+    assert server.hosts() != [host]
+    assert server.unregister("survivor").status == 200
+
+
+def test_a_request_needs_the_token_that_the_key_file_has() -> None:
+    with Beside(disable_token_authorization="false") as server:
+        keys = server.root / "key_file.json"
+
+        def key(kind: str) -> str:
+            return str(json.loads(keys.read_text())[kind]["key"])
+
+        def ask(token: str, url: str = "") -> Answer:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            return _with(server, url or f"{server.direct}/predictions/guarded", headers)
+
+        build(Archive("guarded", "handler.py", [], [], folder="front"), server.store)
+        url = f"{server.management}/models?url=guarded.mar&initial_workers=1&synchronous=true"
+        assert ask(key("management"), url).status == 200
+        wait_for(lambda: server.pooled("guarded", 1), "its worker")
+        first = key("inference")
+        assert ask(first).status == 200
+        for wrong in ("", "wrong", key("management")):
+            refused = ask(wrong)
+            assert (refused.status, refused.json["type"]) == (400, "InvalidKeyException")
+        renewal = f"{server.management}/token?type=inference"
+        assert _with(server, renewal, {"Authorization": f"Bearer {key('API')}"}, "GET").status == 200
+        assert key("inference") != first
+        assert (ask(first).status, ask(key("inference")).status) == (400, 200)
+
+
+def _with(server: Beside, url: str, headers: dict[str, str], method: str = "POST") -> Answer:
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
+    connection.request(method, f"{address.path}?{address.query}", headers=headers)
+    answer = connection.getresponse()
+    found = Answer(answer.status, answer.read(), dict(answer.getheaders()))
+    connection.close()
+    return found
