@@ -30,7 +30,7 @@ from interpool.handler.direct.replies import (
     send_answer,
     send_part,
 )
-from interpool.native.torchserve import MOST_REQUEST_BYTES
+from interpool.handler.torchserve import MOST_REQUEST_BYTES
 
 # Of a UUID: what says that it is a random one, and the rest.
 _UUID_4 = 0x4000_8000_0000_0000_0000

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from interpool.handler.direct.listening import Address
 from interpool.handler.errors import SettingsError
 from interpool.handler.torchserve import (
+    MOST_REQUEST_BYTES,
     TOKENS_DISABLED,
     addresses_of,
     settings_of,
 )
-from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 if TYPE_CHECKING:
     import uvicorn

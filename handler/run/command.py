@@ -56,7 +56,7 @@ def run(
     from interpool.handler.host.start import SWITCH_INTERVAL_S, prepare_process
     from interpool.handler.run.archives import Options, named
     from interpool.handler.run.serving import Serving, application
-    from interpool.native.torchserve import MOST_REQUEST_BYTES
+    from interpool.handler.torchserve import MOST_REQUEST_BYTES
 
     settings = HostSettings.of_environment()
     log_lines.set_up()
