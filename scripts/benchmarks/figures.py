@@ -361,6 +361,7 @@ def runs() -> str:
         size = (
             f"{machine['cpu']}, {machine['memory_gb']:.0f} GB, Linux {machine['kernel']}" if machine else ""
         )
+        size = ", ".join(filter(None, [size, result.get("device", "")]))
         rows.append(
             [
                 f"[{path.stem}](benchmarks/{path.name})",
@@ -430,6 +431,18 @@ def calls() -> str:
     return described("session", CALLS, "µs", lambda name: 2 if name == "plain call" else 1)
 
 
+def on_a_gpu() -> str:
+    """Rates and the device's memory of each way to have so many on one GPU."""
+    rows = []
+    for each in kept("gpu")["suite"]:
+        for way, by_width in each["rates"].items():
+            for width, rates in by_width.items():
+                memory = f"{each['memory_mb'][way][width]:,.0f}"
+                rows.append([each["model"], way, width, spread(rates), memory])
+    header = ["model", "way", "at once", "calls/s, median (least to most)", "device memory, MB"]
+    return markdown_table(header, rows)
+
+
 PACKING = {
     "torch.save": "torch.save, in a process of its own as packing is",
     "one hash pass": "one SHA-256 pass over its file",
@@ -476,6 +489,7 @@ TABLES: dict[Path, Tables] = {
         "many-bars": lambda: bars("many"),
         "calls": calls,
         "session-bars": lambda: bars("session"),
+        "gpu": on_a_gpu,
         "packing": packing,
         "packing-bars": lambda: bars("packing"),
     },
@@ -483,6 +497,7 @@ TABLES: dict[Path, Tables] = {
 }
 # Of each kept result: what draws it into a folder, and gives the files.
 PLOTS: dict[str, Callable[[dict[str, Any], Path], list[Path]]] = {
+    "gpu": lambda result, to: [suite_plot.draw(result["suite"], to / "gpu.svg")],
     "growth": lambda result, to: [growth_plot.draw(result["table"], to / "growth.svg")],
     "memory": lambda result, to: [memory_plot.draw(result, to / "memory.svg")],
     "rest": lambda result, to: [rest_plot.draw(result, to / "rest.svg")],
