@@ -380,6 +380,7 @@ def try_to_load(worker: str, fd: int) -> tuple[str, str, str]:
         try:
             model = _model(_key(reader.frame, token), token)
         except _LoadError as error:
+            _report_lost_device(token)
             return error.unnamed or error.text, error.conflict, ""
         except _Elsewhere as error:
             return str(error), str(error), ""
@@ -665,5 +666,6 @@ def warm(worker: str, load_command: bytes) -> bool:
         try:
             _model(_key(bytes(load_command), token), token)
         except _LoadError:
+            _report_lost_device(token)
             return False
     return True

@@ -353,6 +353,7 @@ def runs() -> str:
         size = (
             f"{machine['cpu']}, {machine['memory_gb']:.0f} GB, Linux {machine['kernel']}" if machine else ""
         )
+        size = ", ".join(filter(None, [size, result.get("device", "")]))
         rows.append(
             [
                 f"[{path.stem}](benchmarks/{path.name})",
@@ -416,6 +417,18 @@ def calls() -> str:
     return markdown_table(["what", "µs"], rows)
 
 
+def on_a_gpu() -> str:
+    """Rates and the device's memory of each way to have so many on one GPU."""
+    rows = []
+    for each in kept("gpu")["suite"]:
+        for way, by_width in each["rates"].items():
+            for width, rates in by_width.items():
+                memory = f"{each['memory_mb'][way][width]:,.0f}"
+                rows.append([each["model"], way, width, spread(rates), memory])
+    header = ["model", "way", "at once", "calls/s, median (least to most)", "device memory, MB"]
+    return markdown_table(header, rows)
+
+
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
     README: {"handlers": handlers, "figures": headlines},
@@ -444,10 +457,12 @@ TABLES: dict[Path, Tables] = {
         "many-bars": lambda: bars("many"),
         "calls": calls,
         "session-bars": lambda: bars("session"),
+        "gpu": on_a_gpu,
     },
 }
 # Of each kept result: the file that it is drawn into, and what draws it.
 PLOTS: dict[str, tuple[str, Callable[[dict[str, Any], Path], Path]]] = {
+    "gpu": ("gpu.svg", lambda result, file: suite_plot.draw(result["suite"], file)),
     "scaling-suite": ("scaling-suite.svg", lambda result, file: suite_plot.draw(result["suite"], file)),
     "weights": ("workers.svg", workers_plot.draw),
 }

@@ -179,7 +179,8 @@ def main() -> None:
         over = each.ratio(INTERPRETERS, PROCESSES, most)
         bars.append(report.Bar(f"{each.model}: interpreters over processes, {most} of them", over, 0.95))
         if len(widths) > 1:
-            less = each.further_mb(PROCESSES) / max(1e-3, each.further_mb(INTERPRETERS))
+            least_mb = 1.0  # of an interpreter's: what is less cannot be told from nothing
+            less = each.further_mb(PROCESSES) / max(least_mb, each.further_mb(INTERPRETERS))
             bars.append(
                 report.Bar(f"{each.model}: memory of a further process over an interpreter's", less, 1.0)
             )

@@ -447,13 +447,12 @@ def test_a_host_that_lost_its_gpu_waits_a_moment_for_the_answer_and_no_longer(
     model: Path, tmp_path: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_host, "LAST_ANSWER_S", 0.2)
-    monkeypatch.setattr(pool_host, "LEAVE_TIMEOUT_S", 0.2)
     _Pool.connections = []
     with _host(tmp_path, frontend, is_last=False) as runtime:
         worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
         Report("device_lost", token.pid, 1, reason="CUDA error: launch failure").send(token.reports)
         assert worker.answer() == "bye"
-    _Pool.end(0)
+        _Pool.end(0)
     stream.close()
     worker.close()
     shutil.rmtree(runtime)
