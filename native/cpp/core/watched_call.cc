@@ -85,7 +85,9 @@ void WatchedCall::interrupt() {
   }
   interpreter_.interrupt(number_, [self = shared_from_this()](Interpreter::Interruption interruption) {
     const std::lock_guard lock(self->mutex_);
-    self->where_ = std::move(interruption.where);
+    if (self->where_.empty() || !interruption.delivered) {
+      self->where_ = std::move(interruption.where);
+    }
     self->importing_ = !interruption.delivered;
     self->changed_.notify_all();
   });
