@@ -67,9 +67,9 @@ TEST_F(WatchedCallTest, CountsItsLimitFromItsBeginning) {
   thread.join();
 }
 
-TEST_F(WatchedCallTest, SaysWhereItWasInterruptedFirstOrInAnImport) {
+TEST_F(WatchedCallTest, SaysWhereItWasInterruptedLastOrWhatItImported) {
   int times = 0;
-  bool importing = true;
+  bool importing = false;
   fake_.on_interrupt = [&](uint64_t, const FakeInterpreter::Told& told) {
     told({" line " + std::to_string(++times), !importing});
   };
@@ -79,11 +79,15 @@ TEST_F(WatchedCallTest, SaysWhereItWasInterruptedFirstOrInAnImport) {
   for (const char* line : {" line 1", " line 2"}) {
     call->interrupt();
     EXPECT_EQ(call->where(), line);
-    EXPECT_TRUE(call->importing());
+    EXPECT_FALSE(call->importing());
   }
+  importing = true;
+  call->interrupt();
+  EXPECT_EQ(call->where(), " line 3");
+  EXPECT_TRUE(call->importing());
   importing = false;
   call->interrupt();
-  EXPECT_EQ(call->where(), " line 2");
+  EXPECT_EQ(call->where(), " line 3");
   EXPECT_FALSE(call->importing());
   EXPECT_FALSE(call->interrupt_for(0.02));
   call->end();
