@@ -85,8 +85,11 @@ void WatchedCall::interrupt() {
   }
   interpreter_.interrupt(number_, [self = shared_from_this()](Interpreter::Interruption interruption) {
     const std::lock_guard lock(self->mutex_);
-    self->where_ = std::move(interruption.where);
     self->importing_ = !interruption.delivered;
+    self->was_importing_ = self->was_importing_ || self->importing_;
+    if (self->importing_ || !self->was_importing_) {
+      self->where_ = std::move(interruption.where);
+    }
     self->changed_.notify_all();
   });
 }

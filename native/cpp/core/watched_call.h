@@ -39,9 +39,10 @@ class WatchedCall : public std::enable_shared_from_this<WatchedCall> {
   void interrupt();
   // Interrupts it, again and again, for so many seconds; whether it has ended.
   bool interrupt_for(double grace);
-  // The stack that it was at when it was interrupted last; "" if it was not, or its GIL could not be had.
+  // The stack that it was at when it was interrupted last, or if it was ever in an import, the last such;
+  // "" if it was not interrupted, or its GIL could not be had.
   std::string where() const;
-  // Whether it was in an import then, which is not interrupted: to be tried again.
+  // Whether it was in an import at the last try, which is not interrupted: to be tried again.
   bool importing() const;
 
   // Leaves it to itself, as native code cannot be interrupted: its thread gets what time the processors
@@ -62,6 +63,7 @@ class WatchedCall : public std::enable_shared_from_this<WatchedCall> {
   std::string what_;
   std::string where_;
   bool importing_ = false;
+  bool was_importing_ = false;
 };
 
 }  // namespace interpool

@@ -67,20 +67,27 @@ TEST_F(WatchedCallTest, CountsItsLimitFromItsBeginning) {
   thread.join();
 }
 
-TEST_F(WatchedCallTest, SaysWhereItWasInterruptedLast) {
+TEST_F(WatchedCallTest, SaysWhereItWasInterruptedLastOrWhatItImported) {
   int times = 0;
+  bool importing = false;
   fake_.on_interrupt = [&](uint64_t, const FakeInterpreter::Told& told) {
-    ++times;
-    told({" line " + std::to_string(times), times > 1});
+    told({" line " + std::to_string(++times), !importing});
   };
   const auto call = make();
   call->begin();
   EXPECT_EQ(call->where(), "");
+  for (const char* line : {" line 1", " line 2"}) {
+    call->interrupt();
+    EXPECT_EQ(call->where(), line);
+    EXPECT_FALSE(call->importing());
+  }
+  importing = true;
   call->interrupt();
-  EXPECT_EQ(call->where(), " line 1");
+  EXPECT_EQ(call->where(), " line 3");
   EXPECT_TRUE(call->importing());
+  importing = false;
   call->interrupt();
-  EXPECT_EQ(call->where(), " line 2");
+  EXPECT_EQ(call->where(), " line 3");
   EXPECT_FALSE(call->importing());
   EXPECT_FALSE(call->interrupt_for(0.02));
   call->end();
