@@ -17,6 +17,8 @@ from benchmarks.shared.plots import legend, pyplot, save
 COLOURS = {
     "interpool, packed": "#0072B2",
     "interpool, ordinary archive": "#56B4E9",
+    "interpool, direct": "#004468",
+    "interpool run": "#8FA6B2",
     "stock TorchServe": "#D55E00",
     "LitServe": "#E69F00",
     "mosec": "#009E73",
