@@ -91,6 +91,9 @@ class Manager(Protocol):
         """The Python stacks of every interpreter, for people."""
         ...
 
+    def close(self) -> None:
+        """Lease no more; interpreters that nobody has leased serve a later manager."""
+
     def resize(self, min_size: int, max_size: int) -> None:
         """Have so many interpreters; what is missing is started in the background."""
 

@@ -331,3 +331,13 @@ def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ]
         assert found["checks"][1] == {"name": "b", "answer": "WARN", "detail": "y", "fix": "do"}
         assert run("doctor").exit_code == done.exit_code
+
+
+@pytest.mark.parametrize("arguments", [["--direct", "nowhere"], ["--direct=unix:relative"]])
+def test_serve_refuses_a_direct_address_that_nobody_can_listen_at(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_DIRECT_ADDRESS", "")
+    result = CliRunner().invoke(main, ["serve", *arguments, "--model-store", "."])
+    assert result.exit_code == 5
+    assert "direct address" in result.stderr
