@@ -383,7 +383,11 @@ class PoolHost:
         """Say that a worker of TorchServe's has its model."""
         if worker.direct or not worker.started or worker.connection is None:
             return
-        told = worker.for_followers()
+        try:
+            told = worker.for_followers()
+        except SettingsError as error:  # its manifest is gone: it is being unregistered
+            logger.info("%s is not told of: %s", worker.model, error)
+            return
         for follower in list(self._followers):
             if not control.send(follower, "worker", told, worker.stdio):
                 self._drop(follower)

@@ -56,7 +56,7 @@ class HostThread:
             raise HostStartError(str(error)) from None
         try:
             remove_stale(Path(base))
-            pool = Pool()
+            self._pool = pool = Pool()
             pool.start()
             self._host = PoolHost(
                 Path(self.runtime_dir), shim.DEFAULT_POOL, own, pool, settings=self._settings, lasting=True
@@ -70,6 +70,8 @@ class HostThread:
         """Have it leave, and wait for that."""
         self._host.leave("it is closed")
         self._thread.join(_LEAVE_S)
+        if self._pool.manager is not None:
+            self._pool.manager.close()  # a later pool of this process takes the interpreters
 
 
 class Serving:

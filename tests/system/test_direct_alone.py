@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import resource
 import socket
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,9 +19,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from direct_server import DirectServer
+from documents import blocks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from local_server import INTERPOOL
+from local_server import INTERPOOL, free_ports
+from paths import ROOT
 from system.comparison.archive import Archive
 from system.comparison.building import build
 from waiting import wait_for
@@ -245,3 +250,37 @@ def test_what_cannot_be_served_is_said(arguments: list[str], said: str) -> None:
     assert done.returncode == 5
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_application_of_the_documentation_serves_in_another_one(
+    archives: dict[str, Path], tmp_path: Path
+) -> None:
+    shown = "\n".join(block.code for block in blocks(ROOT / "docs" / "direct.md"))
+    source = shown.replace('"price.ptpkg"', repr(str(archives["answers"])))
+    assert source != shown
+    (tmp_path / "own_site.py").write_text(source)
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "uvicorn", "own_site:site", f"--port={port}", "--log-level=warning"]
+    environment = {
+        **os.environ,
+        "INTERPOOL_INTERPRETERS": "1",
+        "INTERPOOL_ORDINARY_ARCHIVES": "pool",
+        "INTERPOOL_RUNTIME_DIR": str(tmp_path / "run"),
+    }
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}/models/predictions/price"
+    asked = urllib.request.Request(url, b'{"answer": "int"}', JSON)
+
+    def answers() -> bool:
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=60) as answer:
+            return bool(answer.read() == b"7")
+        return False
+
+    try:
+        wait_for(answers, "an answer")
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert list((tmp_path / "run").iterdir()) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -223,3 +225,48 @@ def _with(server: Beside, url: str, headers: dict[str, str], method: str = "POST
     found = Answer(answer.status, answer.read(), dict(answer.getheaders()))
     connection.close()
     return found
+
+
+class _Tls(Beside):
+    """The same with TorchServe's key and certificate, which its inference address is served with."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.key, self.certificate = self.root / "key.pem", self.root / "certificate.pem"
+        names = ["-subj", "/CN=localhost", "-keyout", str(self.key), "-out", str(self.certificate)]
+        command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "rsa:2048", *names]
+        subprocess.run(command, check=True, capture_output=True)
+        file = self.root / "config.properties"
+        text = file.read_text().replace(self.inference, self.inference.replace("http:", "https:"))
+        file.write_text(f"{text}private_key_file=key.pem\ncertificate_file=certificate.pem\n")
+
+    def get(self, path: str) -> Answer:
+        try:
+            return self.over_tls("GET", self.inference + path)
+        except OSError as error:
+            return Answer(0, str(error).encode(), {})
+
+    def over_tls(self, method: str, url: str, body: bytes | None = None) -> Answer:
+        address = urlsplit(url)
+        trusted = ssl.create_default_context(cafile=str(self.certificate))
+        trusted.check_hostname = False
+        connection = http.client.HTTPSConnection(
+            str(address.hostname), address.port, timeout=60, context=trusted
+        )
+        try:
+            connection.request(method, address.path, body, {"Content-Type": JSON})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.read(), dict(answer.getheaders()))
+        finally:
+            connection.close()
+
+
+def test_the_address_is_served_with_the_servers_certificate() -> None:
+    with _Tls() as server:
+        server.add("private")
+        wait_for(lambda: server.pooled("private", 1), "its worker")
+        url = f"{server.direct}/predictions/private"
+        assert server.over_tls("POST", url, b'{"n": 1}').json["wish"] == {"n": 1}
+        passed_on = server.over_tls("POST", f"{server.direct}/predictions/nobody", b"{}")
+        assert passed_on.json["type"] == "ModelNotFoundException"
+        assert server.ask("/predictions/private", {}).status == 0  # without TLS

@@ -359,3 +359,13 @@ def test_a_shells_completion_is_printed_and_completes_commands_and_options(shell
     assert f"_INTERPOOL_COMPLETE={shell}_complete" in complete("source", "interpool")
     assert "doctor" in complete("complete", "interpool do")
     assert "--watch" in complete("complete", "interpool status --wa", "2")
+
+
+@pytest.mark.parametrize("arguments", [["--direct", "nowhere"], ["--direct=unix:relative"]])
+def test_serve_refuses_a_direct_address_that_nobody_can_listen_at(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_DIRECT_ADDRESS", "")
+    result = CliRunner().invoke(main, ["serve", *arguments, "--model-store", "."])
+    assert result.exit_code == 5
+    assert "direct address" in result.stderr

@@ -33,7 +33,10 @@ from waiting import wait_for
 
 from benchmarks.serving import environment
 from benchmarks.serving.frameworks import (
+    ALONE,
+    DIRECT,
     FRAMEWORKS,
+    MOSEC,
     ORDINARY,
     PACKED,
     PATIENCE_S,
@@ -48,7 +51,10 @@ from benchmarks.serving.models import MODELS, REQUEST, build
 from benchmarks.shared import http_load, report
 from benchmarks.shared.others import QUIET_MACHINE, Others
 
-AS_STOCK = {PACKED: True, ORDINARY: False, STOCK: False}  # on TorchServe; whether its archive is hermetic
+# Those that serve an archive; whether it is hermetic.
+AS_STOCK = {PACKED: True, ORDINARY: False, STOCK: False, DIRECT: True, ALONE: True}
+# Times that the rate at the direct address is to be another one's, with the smallest model.
+DIRECT_BARS = {STOCK: 5.0, MOSEC: 1.5}
 
 
 @dataclass
@@ -116,7 +122,7 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
     """Start, measure and stop one framework with one model."""
     framework = FRAMEWORKS[name]
     figures = found.figures.setdefault(model, {}).setdefault(name, Figures())
-    figures.restarts = isinstance(framework, Program) and not framework.scales
+    figures.restarts = name == ALONE or (isinstance(framework, Program) and not framework.scales)
     most = max(options.workers)
     begun = time.perf_counter()
     with framework(model, folder, most) as server:
@@ -244,6 +250,11 @@ def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
                 5.0,
             )
         )
+    for name, (other, least) in itertools.product((DIRECT, ALONE), DIRECT_BARS.items()):
+        small = found.figures.get("small", {})
+        if name in small and other in small:
+            ratio = report.ratio(small[name].rate[most], small[other].rate[most])
+            bars.append(report.Bar(f"small: {name}'s rate over {other}'s", ratio, least))
     return bars
 
 

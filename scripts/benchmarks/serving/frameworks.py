@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
-from local_server import TorchServe, free_ports
+from local_server import INTERPOOL, TorchServe, free_ports
 from waiting import wait_for
 
 from benchmarks.serving import environment as environments
@@ -135,6 +135,37 @@ def torchserve(model: str, folder: Path, _most: int, overlay: bool, hermetic: bo
         yield OnTorchServe(model, store / f"{model}.mar", running)
 
 
+class OnDirectAddress(OnTorchServe):
+    """The same model, asked at the direct address beside that TorchServe."""
+
+    def __init__(self, model: str, archived: Path, running: TorchServe, address: str) -> None:
+        super().__init__(model, archived, running)
+        self._inference = f"http://{address}"
+        self.url = f"{self._inference}/predictions/{model}"
+        wait_for(lambda: _answers(self.url), "the direct address", seconds=PATIENCE_S)
+
+    def all_answer(self, workers: int) -> bool:
+        pools = self._running.pools().values()
+        ready = sum(each["started"] for pool in pools for each in pool["beside"])
+        return ready == workers and super().all_answer(workers)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(ask(url, models.REQUEST))
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def direct(model: str, folder: Path, _most: int) -> Iterator[Server]:
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    environment = {"INTERPOOL_INTERPRETERS": "", "INTERPOOL_DIRECT_ADDRESS": address}
+    with TorchServe(overlay=True, environment=environment) as running:
+        yield OnDirectAddress(model, folder / "hermetic" / f"{model}.mar", running, address)
+
+
 # ---- programs ------------------------------------------------------------------------------------
 
 
@@ -164,7 +195,10 @@ class OnProgram:
     def start(self, workers: int) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [word.replace("$PORT", self._environment["SERVING_PORT"]) for word in self._command],
+                [
+                    word.replace("$PORT", self._environment["SERVING_PORT"]).replace("$WORKERS", str(workers))
+                    for word in self._command
+                ],
                 env={**self._environment, "SERVING_WORKERS": str(workers)},
                 cwd=SCRIPTS,
                 stdin=subprocess.PIPE,
@@ -289,10 +323,36 @@ class Program:
             running.remove()
 
 
+class OnRun(OnProgram):
+    """interpool run, whose workers are one process."""
+
+    def all_answer(self, workers: int) -> bool:
+        with ThreadPoolExecutor(workers) as threads:
+            answers = list(threads.map(ask, [self.url] * workers, [models.WHO] * workers))
+        return len(answers) == workers
+
+    def frontends(self) -> list[psutil.Process]:
+        return []
+
+
+@contextlib.contextmanager
+def run_alone(model: str, folder: Path, _most: int) -> Iterator[Server]:
+    archive = folder / "hermetic" / f"{model}.ptpkg"
+    command = [*INTERPOOL, "run", str(archive), "--port", "$PORT", "--workers", "$WORKERS"]
+    running = OnRun(command, {"INTERPOOL_INTERPRETERS": ""}, f"/predictions/{model}", told=False)
+    try:
+        running.start(1)
+        yield running
+    finally:
+        running.end()
+        running.remove()
+
+
 # ---- all of them ---------------------------------------------------------------------------------
 
 PROGRAMS = "benchmarks.serving.programs"
 PACKED, ORDINARY, STOCK = "interpool, packed", "interpool, ordinary archive", "stock TorchServe"
+DIRECT, ALONE, MOSEC = "interpool, direct", "interpool run", "mosec"
 
 
 def on_torchserve(overlay: bool, hermetic: bool) -> Callable[..., Any]:
@@ -303,8 +363,10 @@ FRAMEWORKS: dict[str, Callable[[str, Path, int], contextlib.AbstractContextManag
     PACKED: on_torchserve(overlay=True, hermetic=True),
     ORDINARY: on_torchserve(overlay=True, hermetic=False),
     STOCK: on_torchserve(overlay=False, hermetic=False),
+    DIRECT: direct,
+    ALONE: run_alone,
     "LitServe": Program(("litserve==0.2.19",), (f"{PROGRAMS}.litserve_server",), "/predict"),
-    "mosec": Program(
+    MOSEC: Program(
         ("mosec==0.9.8",),
         (f"{PROGRAMS}.mosec_server", "--address", "127.0.0.1", "--port", "$PORT"),
         "/inference",

@@ -1,0 +1,162 @@
+"""A model's queue: what makes a batch, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from interpool.handler.direct.job import Job, Refusal
+from interpool.handler.direct.messages import field
+from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.queue import ModelQueue, QueueSettings
+from interpool.handler.direct.worker import WorkerConnection
+
+_transports: list[asyncio.Transport] = []  # of the test that runs
+
+
+class _Worker(asyncio.Protocol):
+    """The other side of a connection: keeps the batches that come, and answers when it is told."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[bytes]] = []
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert data[:1] == b"I"
+        self.batches.append([part[:2] for part in data.split(b"job-")[1:]])
+
+    def answer(self) -> None:
+        reply = (200).to_bytes(4, "big") + field(b"")
+        for name in self.batches[-1]:
+            head = field(b"job-" + name) + field(b"") + (200).to_bytes(4, "big") + field(b"") + bytes(4)
+            reply += head + field(name)
+        self.transport.write(reply + b"\xff\xff\xff\xff")
+
+
+async def _connected(queue: ModelQueue) -> _Worker:
+    import socket
+
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    inner, worker = await loop.create_unix_connection(_Worker, sock=theirs)
+    outer, connection = await loop.create_unix_connection(lambda: queue.connection(lambda _: None), sock=ours)
+    _transports.extend((inner, outer))
+    assert isinstance(connection, WorkerConnection)
+    queue.add(connection)
+    queue.wanted += 1
+    return worker
+
+
+def _job(number: int) -> Job:
+    name = b"job-%02d" % number
+    return Job(name, [field(name), b"\xff\xff\xff\xff" * 2], asyncio.get_running_loop().time())
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come")
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        await work()
+        for transport in _transports:
+            transport.abort()
+        _transports.clear()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(whole())
+
+
+def test_requests_that_wait_are_one_batch_and_each_gets_its_own_answer() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(batch_size=3, batch_delay_s=3600))
+        worker = await _connected(queue)
+        jobs = [_job(number) for number in range(7)]
+        assert all(queue.put(job) for job in jobs)
+        await _until(lambda: worker.batches == [[b"00", b"01", b"02"]])
+        worker.answer()
+        await _until(lambda: len(worker.batches) == 2)
+        worker.answer()
+        assert [(await job.answer()).body for job in jobs[:6]] == [b"%02d" % n for n in range(6)]
+        assert len(queue) == 1  # waits for two others
+
+    _run(work)
+
+
+def test_a_batch_that_is_not_full_goes_when_its_time_has_come() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(batch_size=3, batch_delay_s=0.05))
+        worker = await _connected(queue)
+        queue.put(_job(1))
+        assert worker.batches == []
+        await _until(lambda: worker.batches == [[b"01"]])
+
+    _run(work)
+
+
+def test_what_finds_no_worker_or_no_room_is_refused() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(queue_size=2))
+        assert not queue.put(_job(0))
+        await _connected(queue)
+        assert [queue.put(_job(number)) for number in range(5)] == [True, True, True, False, False]
+
+    _run(work)
+
+
+def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(response_timeout_s=0.05))
+        await _connected(queue)
+        job = _job(1)
+        queue.put(job)
+        with pytest.raises(Refusal, match="Worker died"):
+            await job.answer()
+        await _until(lambda: not queue.workers)
+
+    _run(work)
+
+
+def test_a_worker_that_leaves_answers_first() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        job = _job(1)
+        queue.put(job)
+        await _until(lambda: worker.batches)
+        for each in queue.workers:
+            each.leave()
+        worker.answer()
+        assert (await job.answer()).body == b"01"
+        await _until(lambda: not queue.workers)
+
+    _run(work)
+
+
+def test_the_default_is_the_first_version_until_another_is_chosen() -> None:
+    async def work() -> None:
+        models = Models()
+        first, second = (ServedModel("m", version, ModelQueue(QueueSettings())) for version in ("1", "2"))
+        models.add(first)
+        models.add(second)
+        assert models.find("m", None) is first
+        models.set_default("m", "2")
+        assert models.find("m", None) is second
+        models.remove(second)
+        with pytest.raises(Refusal, match="does not exist"):
+            models.find("m", None)
+        models.remove(first)
+        with pytest.raises(Refusal, match="Model not found"):
+            models.find("m", None)
+
+    _run(work)
