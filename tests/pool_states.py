@@ -23,7 +23,7 @@ def model(name: str = "m/1.0", **more: Any) -> Fields:
 
 def worker(directory: str = "/m", **more: Any) -> Fields:
     about = {"pid": 7, "model": "m/1.0", "model_dir": directory, "address": "unix:/s"}
-    return {**about, "state": "connected", "started": True, "seconds": 1.0, **more}
+    return {**about, "state": "connected", "started": True, "seconds": 1.0, "direct": False, **more}
 
 
 def interpreter(number: int, state: str = "free", **more: Any) -> Fields:
@@ -58,6 +58,7 @@ def pool(**more: Any) -> Fields:
         "uptime_s": 3.0,
         "started": 1000.0,
         "interpreters": stats,
+        "beside": [],
         "models": ["/m"],
         "workers": [worker(), worker()],
         "served": {"/m": model()},

@@ -85,8 +85,8 @@ def unanswered(silent: list[str]) -> str:
 def describe_pool(pool: HostState) -> str:
     """A pool's state for people."""
     memory, workers = pool["memory"], pool["workers"]
-    own = pool["pid"] == pool["frontend_pid"]
-    whose = "without TorchServe" if own else f"of TorchServe {pool['frontend_pid']}"
+    alone = pool["pid"] == pool["frontend_pid"]
+    whose = "without TorchServe" if alone else f"of TorchServe {pool['frontend_pid']}"
     who = f"host process {pool['pid']} {whose}"
     lines = [
         f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']:.0f} s",
@@ -101,8 +101,8 @@ def describe_pool(pool: HostState) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         lines.append(f"  model {mine[0]['model']}: workers {counts}; their shims {mib(shims)} PSS together")
         lines.append(f"    in {model_dir}")
-        if beside := [each for each in pool.get("beside", []) if each["model_dir"] == model_dir]:
-            lines.append(f"    {len(beside)} beside them answer at the direct address")
+        if beside := sum(other["model_dir"] == model_dir for other in pool["beside"]):
+            lines.append(f"    {beside} beside them answer at the direct address")
         if own := _own(pool, model_dir):
             lines.append(f"    {own}")
     if pool.get("stacks"):

@@ -13,8 +13,15 @@ def _pool(**more: Any) -> dict[str, Any]:
     states = ["free", "leased", "leased", "parked", "retired"]
     interpreters = [pool_states.interpreter(i, state, leases=10) for i, state in enumerate(states, 1)]
     stats = {"interpreters": interpreters, "waiting": 4, "min_size": 2, "max_size": 6, "growing": True}
-    about = {"pool": "default", "pid": 1, "frontend_pid": 2, "uptime_s": 3.0, "interpreters": stats}
-    return {**about, "models": [], "workers": [], "memory": {}, **more}
+    about = {
+        "pool": "default",
+        "pid": 1,
+        "frontend_pid": 2,
+        "uptime_s": 3.0,
+        "interpreters": stats,
+        "beside": [],
+    }
+    return {**about, "models": [], "workers": [], "beside": [], "memory": {}, **more}
 
 
 def test_interpreters_are_counted_by_what_they_are() -> None:
