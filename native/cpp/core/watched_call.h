@@ -42,7 +42,7 @@ class WatchedCall : public std::enable_shared_from_this<WatchedCall> {
   // The stack that it was at when it was interrupted last, or if it was ever in an import, the last such;
   // "" if it was not interrupted, or its GIL could not be had.
   std::string where() const;
-  // Whether it was in an import at the last try, which is not interrupted: to be tried again.
+  // Whether it was in an import when it was last seen, which is not interrupted: to be tried again.
   bool importing() const;
 
   // Leaves it to itself, as native code cannot be interrupted: its thread gets what time the processors
@@ -62,7 +62,8 @@ class WatchedCall : public std::enable_shared_from_this<WatchedCall> {
   int thread_ = 0;  // that makes it, by the kernel's number; 0 before it has begun
   std::string what_;
   std::string where_;
-  bool importing_ = false;
+  bool told_ = false;       // of the last interruption
+  bool importing_ = false;  // when it was last told of one
   bool was_importing_ = false;
 };
 

@@ -85,6 +85,10 @@ TEST_F(WatchedCallTest, SaysWhereItWasInterruptedLastOrWhatItImported) {
   call->interrupt();
   EXPECT_EQ(call->where(), " line 3");
   EXPECT_TRUE(call->importing());
+  const auto answers = std::exchange(fake_.on_interrupt, [](uint64_t, const FakeInterpreter::Told&) {});
+  EXPECT_FALSE(call->interrupt_for(0.02));  // its GIL cannot be had
+  EXPECT_TRUE(call->importing());           // as far as is known
+  fake_.on_interrupt = answers;
   importing = false;
   call->interrupt();
   EXPECT_EQ(call->where(), " line 3");
