@@ -149,8 +149,11 @@ class Application:
             await send_answer(send, answer, headers)
             return
         await send_part(send, answer, headers)
-        while answer.more:  # a Refusal now cannot be said any more: the server ends the connection
-            answer = await job.answer()
+        while answer.more:
+            try:
+                answer = await job.answer()
+            except Refusal:  # which cannot be said any more: the server ends the connection
+                return
             await send_part(send, answer, None)
 
     def _has(self, asked: Asked, query: bytes) -> bool:

@@ -159,6 +159,9 @@ def test_a_streamed_answer_comes_in_pieces(server: Beside) -> None:
     answer = connection.getresponse()
     assert answer.chunked
     assert answer.read().startswith(b"piece 0 piece 1 piece 2 piece 3 {")
+    connection.request("POST", "/predictions/pieces", b'{"pieces": 2, "raise": "no"}', {"Content-Type": JSON})
+    with pytest.raises(http.client.IncompleteRead):
+        connection.getresponse().read()
     connection.close()
     assert server.unregister("pieces").status == 200
 
