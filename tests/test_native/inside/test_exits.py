@@ -218,8 +218,3 @@ def leave():
     )
     assert (done.returncode, done.stdout) == (0, "True []\n"), done.stderr
     assert (model.directory / "left").exists()
-
-
-def test_the_environments_own_registration_of_the_same_function_stays(code: Code, tmp_path: Path) -> None:
-    model = Model(tmp_path, "one", "import colorsys\natexit.register(colorsys.shut)\nwrite('loaded')")
-    assert code.call("with_the_same_function", str(model.directory)) == [True, 0]  # it is held as before

@@ -71,6 +71,14 @@ def compute():
     while True:
         x = (x @ x).softmax(0)
 
+def clean_up():
+    try:
+        spin()
+    finally:
+        cleaned.append(True)
+
+cleaned = []
+
 class Dies:
     def __del__(self):
         spin()
